@@ -1,6 +1,6 @@
 /*
  * deadlock.c
- *		Ends deadlocks in which this session waits.
+ *		Deadlocks on this server: who waits for whom, through zklock's locks and PostgreSQL's.
  *
  * A session that waits for a lock of zklock's looks after deadlock_timeout whether
  * it waits for itself, through whatever locks of this server, and again, less and
@@ -9,43 +9,361 @@
  * lock of PostgreSQL's, whose check knows nothing of ours; then one that has been
  * waiting for long must find it.
  *
- * Two looks, one after the other, that see the same waits prove that they were
- * there at once (waits.c).  The session whose wait is the youngest in the
- * cycle raises the error, in itself.  No signal is needed, and no other session
- * can come to the same conclusion about the same waits.
+ * The graph (wait_graph.h) has a vertex for each process, known by the pid of its
+ * leader if it runs a query in parallel.  It waits for those that stand in the way of
+ * its contender that is not granted, or for a lock of PostgreSQL's.
  *
- * A circle through other servers is found by the session that searches for all
- * (deadlock_across.c).
+ * In the way of a contender for a lock are all older ones of the path that it
+ * conflicts with, whether they hold or wait: ZooKeeper's order is never changed.
+ * The nearest exclusive one is in the way of all before it, or holds alone; so
+ * what comes before that needs no edge, and a queue of n has about n edges.
  *
- * The error is in PostgreSQL's words; the statements of the sessions go to the
- * server's log alone.
+ * A contender for a permit needs some of the older ones to go, whichever these
+ * are.  Permits of other clients are as if they went at any time: they are in
+ * neither number (see permit_recipe.c for the rule).
  *
- * Runs in: backends.
+ * For whom a process waits in PostgreSQL's own locks, pg_blocking_pids() tells.  It
+ * takes all partitions of the lock table, so a process that does not wait is not asked
+ * about: a glance at it tells, and one that begins to wait is seen with the next look.
+ *
+ * Other clients and servers are dead ends here.  So are processes that wait for
+ * anything else, like a commit that waits for proof of its locks, or a session
+ * that waits for a leader or for an element of a queue: anybody may make one or
+ * offer one.  So are prepared transactions, which are no processes; the startup
+ * process of a standby, which is none that PostgreSQL tells of here; and autovacuum,
+ * which PostgreSQL cancels when it is in somebody's way.
+ *
+ * Nothing keeps the graph still while it is taken.  That it is the same twice is what
+ * makes it true: two looks, one after the other, that see the same waits prove that they
+ * were there at once.  The session whose wait is the youngest in the cycle raises the
+ * error, in itself.  No signal is needed, and no other session can come to the same
+ * conclusion about the same waits.  A circle through other servers is found by the
+ * session that searches for all (deadlock_across.c).
+ *
+ * The error is in PostgreSQL's words; the statements of the sessions go to the server's
+ * log alone.
+ *
+ * Runs in: backends.  LWLocks are held only while PostgreSQL copies from its lock table.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/wait.h"
 #include "backend/waits.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "compat.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
+#include "utils/fmgrprotos.h"
 
-/* Raises the error; what goes to the client goes to the log, too, with the queries. */
-void
-deadlock_report(const char *cycle, const char *queries)
+/* ------------------------------------------------------------------------
+ * The graph
+ * ------------------------------------------------------------------------
+ */
+
+/* How many permits does the semaphore have, by all that is known? */
+int
+waits_permits(const EntryCopy *contender)
 {
+	int others = contender->status.others_permits;
+
+	return others > 0 ? Min(others, contender->request.terms.permits)
+					  : contender->request.terms.permits;
+}
+
+/* Lets a graph grow, in the current memory context if it is new. */
+void *
+waits_resize(void *memory, size_t size)
+{
+	return memory ? repalloc_huge(memory, size) : MemoryContextAllocHuge(CurrentMemoryContext, size);
+}
+
+/* A process, with a new vertex if nobody has been seen to wait for it. */
+static WaitsProcess *
+get_process(Waits *waits, int pid)
+{
+	bool		  found;
+	WaitsProcess *process = hash_search(waits->by_pid, &pid, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		*process = (WaitsProcess){.pid = pid, .vertex = wait_graph_add(&waits->graph)};
+		waits->processes = lappend(waits->processes, process);
+	}
+	return process;
+}
+
+/* A process waits for another one. */
+static void
+add_wait(Waits *waits, const WaitsProcess *process, int blocker)
+{
+	wait_graph_connect(&waits->graph, process->vertex, get_process(waits, blocker)->vertex);
+}
+
+/* Takes a copy of the entries that wait or hold; nobody waits in the graph at first. */
+void
+waits_take(Waits *waits)
+{
+	HASHCTL	 ctl = {.keysize = sizeof(int), .entrysize = sizeof(WaitsProcess), .hcxt = CurrentMemoryContext};
+	LockView view = lock_view_take();
+
+	*waits = (Waits){.contenders = view.entries, .graph.resize = waits_resize};
+	waits->by_pid = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	for (int i = 0; i < view.n; i++)
+	{
+		EntryCopy	 **contender = &waits->contenders[waits->ncontenders];
+		ContenderState state = view.entries[i]->status.state;
+		WaitsProcess  *process;
+
+		if (state != CONTENDER_REQUESTED && state != CONTENDER_QUEUED && state != CONTENDER_GRANTED)
+			continue;
+		*contender = view.entries[i];
+		waits->ncontenders++;
+		process = get_process(waits, (*contender)->request.pid);
+		if (state == CONTENDER_GRANTED || (*contender)->request.manner != ASK_AND_WAIT)
+			continue;
+		process->waiting = contender;
+		waits->graph.vertices[process->vertex].order = (*contender)->request.requested_at;
+		waits->graph.vertices[process->vertex].tie = (*contender)->index;
+	}
+}
+
+/*
+ * Adds for whom a process waits by its contender; for a permit, some of these have to
+ * go, whichever they are.
+ */
+static void
+add_contender_wait(Waits *waits, const WaitsProcess *process)
+{
+	EntryCopy *const *waiting = process->waiting;
+	const EntryCopy	 *self = *waiting;
+	bool			  permit = self->request.kind == CONTENDER_PERMIT;
+	int				  n = 0;
+
+	while (waiting > waits->contenders)
+	{
+		const EntryCopy *older = *--waiting;
+		bool			 exclusive = older->status.mode == LOCK_MODE_EXCLUSIVE;
+		bool			 conflicts = older->request.pid != self->request.pid &&
+						 (exclusive || self->status.mode == LOCK_MODE_EXCLUSIVE);
+
+		if (strcmp(older->request.path, self->request.path) != 0)
+			break;
+		if (!permit && !conflicts)
+			continue;
+		add_wait(waits, process, older->request.pid);
+		n++;
+		if (!permit && exclusive)
+			break;
+	}
+	if (permit)
+		waits->graph.vertices[process->vertex].needs = Max(n - waits_permits(self) + 1, 0);
+}
+
+/*
+ * Notes for what a process waits in PostgreSQL's locks, itself or one that runs its
+ * query in parallel.  Returns false if none does.
+ */
+static bool
+look_at_heavy_wait(WaitsProcess *process)
+{
+	BlockedProcsData *data = GetBlockerStatusData(process->pid);
+
+	for (int i = 0; i < data->nlocks; i++)
+	{
+		const LockInstanceData *instance = &data->locks[i];
+		PGPROC				   *proc = NULL;
+
+		if (instance->leaderPid == process->pid && instance->waitLockMode != NoLock)
+			proc = BackendPidGetProc(instance->pid);
+		if (proc == NULL)
+			continue;
+		process->tag = instance->locktag;
+		process->mode = instance->waitLockMode;
+
+		/* The beginning is told a moment late: the lock tells two waits apart until then. */
+		process->identity =
+			hash_bytes_extended((const unsigned char *) &instance->locktag, sizeof(LOCKTAG),
+								pg_atomic_read_u64(&proc->waitStart) + instance->waitLockMode);
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Adds for whom a process waits in PostgreSQL's locks; parallel workers count as their
+ * leader.  For what it waits is looked at behind that: if it is the same as in an
+ * earlier look, it was so in between.
+ */
+static void
+add_heavy_wait(Waits *waits, WaitsProcess *process)
+{
+	const PGPROC *proc = BackendPidGetProc(process->pid);
+	ArrayType	 *blockers;
+	Datum		 *pids;
+	int			  n;
+
+	if (proc == NULL || (proc->statusFlags & PROC_IS_AUTOVACUUM) != 0 ||
+		(((const volatile PGPROC *) proc)->waitLock == NULL && proc->lockGroupLeader == NULL))
+		return;
+	blockers =
+		DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(process->pid)));
+	if (!look_at_heavy_wait(process))
+		return;
+	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT, &pids, NULL, &n);
+	for (int i = 0; i < n; i++)
+		add_wait(waits, process, DatumGetInt32(pids[i]));
+}
+
+/* The vertices for which a process waits, as far as it has been explored */
+List *
+waits_blockers(const Waits *waits, const WaitsProcess *process)
+{
+	const WaitGraph *graph = &waits->graph;
+	List			*blockers = NIL;
+
+	for (int e = graph->vertices[process->vertex].first[WAIT_FROM]; e != WAIT_GRAPH_NONE;
+		 e = graph->edges[e].next[WAIT_FROM])
+		blockers = lappend_int(blockers, graph->edges[e].end[WAIT_TO]);
+	return blockers;
+}
+
+/*
+ * Adds for whom a process waits, for whom these wait, and so on, as far as that is
+ * not in the graph.  Returns the process.
+ */
+WaitsProcess *
+waits_explore(Waits *waits, int pid)
+{
+	WaitsProcess *self = get_process(waits, pid);
+	List		 *found = list_make1_int(self->vertex);
+
+	for (int i = 0; i < list_length(found); i++)
+	{
+		WaitsProcess *process = waits_process(waits, list_nth_int(found, i));
+
+		if (process->explored)
+			continue;
+		process->explored = true;
+		if (process->waiting)
+			add_contender_wait(waits, process);
+		else
+			add_heavy_wait(waits, process);
+		found = list_concat(found, waits_blockers(waits, process));
+	}
+	list_free(found);
+	return self;
+}
+
+/* ------------------------------------------------------------------------
+ * A deadlock
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * A number for what a process waits for, and for nothing else: as long as two looks
+ * find the same, the process has waited from the one to the other.
+ */
+uint64
+waits_identity(const WaitsProcess *process)
+{
+	uint64 parts[3] = {process->pid, 0, process->identity};
+
+	if (process->waiting)
+	{
+		parts[1] = (*process->waiting)->index + 1;
+		parts[2] = (*process->waiting)->generation;
+	}
+	return hash_bytes_extended((const unsigned char *) parts, sizeof(parts), 0);
+}
+
+/*
+ * A number that is the same for two graphs only if the same waits are stuck.  A
+ * process that waits does nothing else, so such a wait has lasted from the one
+ * look to the other; and what the process has, it has kept.  Between the two,
+ * therefore, all these waits were there at once.
+ */
+static uint64
+fingerprint_of(const Waits *waits)
+{
+	uint64 fingerprint = 0;
+
+	/* A sum, since the order of vertices may differ */
+	for (int i = 0; i < waits->graph.nvertices; i++)
+	{
+		if (waits->graph.vertices[i].stuck)
+			fingerprint += waits_identity(waits_process(waits, i));
+	}
+	return fingerprint;
+}
+
+/* For what does a process wait, such as "ShareLock on transaction 731"?  Palloc'd. */
+char *
+waits_describe(const WaitsProcess *process)
+{
+	const EntryCopy *waiting = process->waiting ? *process->waiting : NULL;
+	StringInfoData	 tag;
+	const char		*name;
+
+	if (waiting)
+		return psprintf(_("%s on ZooKeeper path \"%s\""),
+						waiting->request.kind != CONTENDER_LOCK		  ? "SemaphorePermit"
+						: waiting->status.mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock"
+																	  : "ShareLock",
+						lock_view_path(waiting));
+	initStringInfo(&tag);
+	DescribeLockTag(&tag, &process->tag);
+	name = GetLockmodeName((LOCKMETHODID) process->tag.locktag_lockmethodid, process->mode);
+	return psprintf(_("%s on %s"), name, tag.data);
+}
+
+/*
+ * Raises the error: who waits for whom, from the victim on, and what processes of this
+ * server run; what goes to the client goes to the log, too, with the queries.
+ */
+void
+deadlock_report(const WaitGraph *graph, int victim, WaitTell tell, const void *arg)
+{
+	StringInfoData cycle;
+	StringInfoData queries;
+	const char	  *shown;
+	int			   at = victim;
+
+	initStringInfo(&cycle);
+	initStringInfo(&queries);
+	do
+	{
+		WaitTold wait = tell(arg, at);
+		WaitTold next = tell(arg, at = graph->vertices[at].parent);
+		bool	 behind = next.pid == 0;
+
+		if (behind)
+			next = tell(arg, at = graph->vertices[at].parent);
+		appendStringInfo(&cycle, _("%sProcess %d%s waits for %s%s; blocked by process %d%s."),
+						 cycle.len > 0 ? "\n" : "", wait.pid, wait.where, wait.what,
+						 behind ? " behind another contender" : "", next.pid, next.where);
+		if (wait.is_ours)
+			appendStringInfo(&queries, _("\nProcess %d: %s"), wait.pid,
+							 pgstat_get_backend_current_activity(wait.pid, false));
+	} while (at != victim);
+	shown = display_utf8(cycle.data);
 	ereport(ERROR, (errcode(ERRCODE_T_R_DEADLOCK_DETECTED), errmsg("deadlock detected"),
-					errdetail_internal("%s", cycle), errdetail_log("%s%s", cycle, queries),
+					errdetail_internal("%s", shown), errdetail_log("%s%s", shown, queries.data),
 					errhint("See server log for query details.")));
 }
 
-/* Adds what a process of this server runs, for the log. */
-void
-deadlock_append_query(StringInfo queries, int pid)
+static WaitTold
+tell(const void *waits, int vertex)
 {
-	appendStringInfo(queries, _("\nProcess %d: %s"), pid,
-					 pgstat_get_backend_current_activity(pid, false));
+	const WaitsProcess *process = waits_process(waits, vertex);
+
+	return (WaitTold){.pid = process->pid, .where = "", .what = waits_describe(process), .is_ours = true};
 }
 
 /*
@@ -63,31 +381,7 @@ take_look(Waits *waits, int index)
 	if (self->waiting == NULL || (*self->waiting)->index != index ||
 		!wait_graph_is_victim(&waits->graph, self->vertex))
 		return 0;
-	return waits_fingerprint(waits);
-}
-
-/* Raises the error: who waits for whom, from this session on, and what they run */
-static void
-report(Waits *waits)
-{
-	StringInfoData cycle;
-	StringInfoData queries;
-	int			   self = waits_explore(waits, MyProcPid)->vertex;
-	int			   at = self;
-
-	initStringInfo(&cycle);
-	initStringInfo(&queries);
-	do
-	{
-		const WaitsProcess *process = waits_process(waits, at);
-
-		at = waits->graph.vertices[at].parent;
-		appendStringInfo(&cycle, _("%sProcess %d waits for %s; blocked by process %d."),
-						 cycle.len > 0 ? "\n" : "", process->pid, waits_describe(process),
-						 waits_process(waits, at)->pid);
-		deadlock_append_query(&queries, process->pid);
-	} while (at != self);
-	deadlock_report(display_utf8(cycle.data), queries.data);
+	return fingerprint_of(waits);
 }
 
 /*
@@ -101,5 +395,5 @@ deadlock_check(int index)
 	uint64 first = take_look(&waits, index);
 
 	if (first != 0 && take_look(&waits, index) == first)
-		report(&waits);
+		deadlock_report(&waits.graph, waits_explore(&waits, MyProcPid)->vertex, tell, &waits);
 }

@@ -2,9 +2,9 @@
  * deadlock_across.c
  *		Deadlocks across servers: one waiting session searches for all of its server.
  *
- * While sessions of this server have waited for long, one of them (shared/search.c)
- * asks the engine again and again, which costs ZooKeeper one sync, whether that is for
- * what another server or client has.  If so it looks:
+ * While sessions of this server have waited for long, one of them asks
+ * the engine again and again, which costs ZooKeeper one sync, whether that is for what
+ * another server or client has.  If so it looks:
  *
  *	- which records are there, and what do the new ones tell? (wait_records.c)
  *	- what do we have to tell? (own_waits.c)
@@ -32,7 +32,6 @@
  */
 #include "postgres.h"
 
-#include "backend/display.h"
 #include "backend/wait.h"
 #include "backend/waits.h"
 #include "miscadmin.h"
@@ -47,43 +46,146 @@
 #define HASTE 4
 #define HASTY_SEARCHES 40
 
+/*
+ * A stranger in the circle may be a wait of which its server is about to tell: so many
+ * searches are made before the error names it another contender.
+ */
+#define PATIENT_SEARCHES (2 * HASTE)
+
 /* An answer is not waited for any longer, ms; nobody tells that the worker is gone. */
 #define PATIENCE_MS 10000
 
+/* Another session takes over from one that searches and is not heard of for so long, ms. */
+#define SILENCE_MS 5000
+
 static int64 next_at; /* the next search, ms */
+
+/* ------------------------------------------------------------------------
+ * Which session searches
+ *
+ * The one that does is named by its entry.  Another one takes over when that does not
+ * wait any more, or has not looked here for too long; the one that ceases to wait names a
+ * successor and wakes it, and the one that finds another's wait to be given up has that
+ * one search.
+ * ------------------------------------------------------------------------
+ */
+
+/* Does an entry wait, in that generation? */
+static bool
+is_waiting(int index, uint32 generation)
+{
+	return index != ENTRY_NONE && entry_status(index).state == CONTENDER_QUEUED &&
+		   entry_generation(index) == generation;
+}
+
+/*
+ * Is the session that searches the one of this entry, which waits?  If another one
+ * does, and waits no more or has been silent for too long, it is from now on.
+ *
+ *	findings	set to what the last search has left
+ */
+static bool
+take_over(int index, SearchFindings *findings)
+{
+	DeadlockSearch *search = deadlock_search;
+	int64			now = zklock_now_ms();
+	bool			is_ours;
+
+	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	if (!is_waiting(search->searcher, search->generation) || now - search->alive_at > SILENCE_MS)
+	{
+		search->searcher = index;
+		search->generation = entry_generation(index);
+	}
+	is_ours = search->searcher == index;
+	if (is_ours)
+		search->alive_at = now;
+	*findings = search->findings;
+	LWLockRelease(search_lock);
+	return is_ours;
+}
+
+/*
+ * Has the session of another entry search from now on, or nobody for ENTRY_NONE, if the one
+ * of this entry does.  It is woken; it may be the same.
+ *
+ *	findings	what the search has left, or NULL if there was none
+ */
+static void
+pass_on(int index, int next, const SearchFindings *findings)
+{
+	DeadlockSearch *search = deadlock_search;
+	bool			was_ours;
+
+	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	was_ours = search->searcher == index;
+	if (was_ours)
+	{
+		search->searcher = next;
+		search->generation = next == ENTRY_NONE ? 0 : entry_generation(next);
+		search->alive_at = zklock_now_ms();
+		if (findings)
+			search->findings = *findings;
+	}
+	LWLockRelease(search_lock);
+	if (was_ours && next != ENTRY_NONE)
+		entry_set_owner_latch(entry_at(next));
+}
+
+/*
+ * The entry, but for ours, that has waited longest, or ENTRY_NONE if none has for long.  As
+ * it mostly waits on, searches follow each other even where most waits soon end.
+ */
+static int
+find_successor(int ours)
+{
+	TimestampTz since = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -DeadlockTimeout);
+	int			found = ENTRY_NONE;
+
+	for (int i = 0; i < entries_max(); i++)
+	{
+		const EntryRequest *request = &entry_at(i)->request;
+
+		if (i != ours && entry_status(i).state == CONTENDER_QUEUED &&
+			request->proc_number != ENTRY_NO_LATCH && request->manner == ASK_AND_WAIT &&
+			request->requested_at <= since)
+		{
+			found = i;
+			since = request->requested_at;
+		}
+	}
+	return found;
+}
 
 /* ------------------------------------------------------------------------
  * Suspects
  * ------------------------------------------------------------------------
  */
 
-/* Raises the error: who waits for whom, from this session on, and what ours of them run */
-static void
-report(const Search *search, int victim)
+static WaitTold
+tell(const void *arg, int vertex)
 {
-	StringInfoData cycle;
-	StringInfoData queries;
-	int			   at = victim;
+	const Search	 *search = arg;
+	const SearchWait *wait;
 
-	initStringInfo(&cycle);
-	initStringInfo(&queries);
-	do
-	{
-		const SearchWait *wait = &search->waits[at];
-		int				  next = search->graph.vertices[at].parent;
-		bool			  behind = next >= search->nwaits; /* a stranger, who waits for: */
+	if (vertex >= search->nwaits)
+		return (WaitTold){.pid = 0}; /* a stranger */
+	wait = &search->waits[vertex];
+	return (WaitTold){.pid = wait->line->pid,
+					  .where = psprintf(" of server \"%s\"", wait->record->lines->text),
+					  .what = wait->line->text,
+					  .is_ours = wait->record->owner == search->session};
+}
 
-		if (behind)
-			next = search->graph.vertices[next].parent;
-		appendStringInfo(&cycle, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
-						 cycle.len > 0 ? "\n" : "", wait->line->pid, wait->record->lines->text,
-						 wait->line->text, behind ? " behind another contender" : "",
-						 search->waits[next].line->pid, search->waits[next].record->lines->text);
-		if (wait->record->owner == search->session)
-			deadlock_append_query(&queries, wait->line->pid);
-		at = next;
-	} while (at != victim);
-	deadlock_report(display_utf8(cycle.data), queries.data);
+/* Does the circle that a victim ends lead through a stranger? */
+static bool
+has_stranger(const Search *search, int victim)
+{
+	int at = search->graph.vertices[victim].parent;
+
+	while (at != victim && at < search->nwaits)
+		at = search->graph.vertices[at].parent;
+	return at != victim;
 }
 
 /*
@@ -99,13 +201,15 @@ end_deadlock(Search *search)
 
 	if (victim == WAIT_GRAPH_NONE)
 		return;
+	if (has_stranger(search, victim) && search->findings.searches < PATIENT_SEARCHES)
+		return;
 	line = search->waits[victim].line;
 	process = waits_explore(&search->own, line->pid);
 	if (process->waiting == NULL || waits_identity(process) != line->number)
 		return;
-	search->victim = (*process->waiting)->index;
-	if (search->victim == search->index)
-		report(search, victim);
+	search->next = (*process->waiting)->index;
+	if (search->next == search->index)
+		deadlock_report(&search->graph, victim, tell, search);
 }
 
 /*
@@ -147,6 +251,18 @@ judge(Search *search)
  * A search
  * ------------------------------------------------------------------------
  */
+
+/* Has the session something better to do than to wait for an answer? */
+static bool
+is_called_away(void *arg)
+{
+	const Search  *search = arg;
+	SearchFindings findings;
+
+	return entry_status(search->index).state != CONTENDER_QUEUED || InterruptPending ||
+		   zklock_worker_pid() == 0 || zklock_now_ms() >= search->call.until ||
+		   !take_over(search->index, &findings);
+}
 
 /* Searches once.  Returns at once when the session has something else to do. */
 static void
@@ -200,11 +316,11 @@ next_search(const Search *search)
 void
 deadlock_across_attend(int index, int64 waited, int64 until)
 {
-	Search search = {.index = index, .victim = ENTRY_NONE};
+	Search search = {.index = index, .next = index};
 
 	if (waited < DeadlockTimeout && !search_is_ours(index))
 		return;
-	if (!search_take_over(index, &search.findings))
+	if (!take_over(index, &search.findings))
 	{
 		/* Our record stands until that of the one that searches now may be there. */
 		if (zklock_now_ms() >= next_at && search.findings.next_at > next_at)
@@ -217,17 +333,15 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 	if (zklock_now_ms() < next_at)
 		return;
 	search.call = (Call){.until = Min(until, zklock_now_ms() + PATIENCE_MS),
-						 .is_called_away = wait_records_is_called_away,
+						 .is_called_away = is_called_away,
 						 .away_arg = &search};
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
 		search_once(&search);
 	next_at = next_search(&search);
 
 	/* The session that is to give up must find that out at once. */
-	search.findings.next_at = search.victim == ENTRY_NONE ? next_at : 0;
-	search_found(index, &search.findings);
-	if (search.victim != ENTRY_NONE)
-		search_leave(index, search.victim);
+	search.findings.next_at = search.next == index ? next_at : 0;
+	pass_on(index, search.next, &search.findings);
 
 	/* Records that came meanwhile are still to be looked at. */
 	SetLatch(MyLatch);
@@ -240,36 +354,11 @@ deadlock_across_next_wakeup(int index)
 	return search_is_ours(index) ? next_at : NEVER;
 }
 
-/*
- * The entry, but for ours, that has waited longest, or ENTRY_NONE if none has for long.  As
- * it mostly waits on, searches follow each other even where most waits soon end.
- */
-static int
-find_successor(int ours)
-{
-	TimestampTz since = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -DeadlockTimeout);
-	int			found = ENTRY_NONE;
-
-	for (int i = 0; i < entries_max(); i++)
-	{
-		const EntryRequest *request = &entry_at(i)->request;
-
-		if (i != ours && entry_status(i).state == CONTENDER_QUEUED &&
-			request->proc_number != ENTRY_NO_LATCH && request->manner == ASK_AND_WAIT &&
-			request->requested_at <= since)
-		{
-			found = i;
-			since = request->requested_at;
-		}
-	}
-	return found;
-}
-
 /* The session's wait has ended, with an entry or without, however that came.  Cannot fail. */
 void
 deadlock_across_leave(int index)
 {
 	if (search_is_ours(index))
-		search_leave(index, find_successor(index));
+		pass_on(index, find_successor(index), NULL);
 	wait_records_forget();
 }

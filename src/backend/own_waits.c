@@ -4,7 +4,7 @@
  *
  * A session that has waited for long for what another server or client has may be
  * part of a circle through other servers, and so may all that cannot go on before it
- * does, through whatever locks of this server (waits.c).  They matter to others if
+ * does, through whatever locks of this server (deadlock.c).  They matter to others if
  * they hold nodes, or stand between others that read and would not wait for each
  * other.  So what is told (recipes/wait_record.c) is the part of the graph that cannot
  * go on if the waits for others never end: these, and all for whom they wait.
@@ -20,16 +20,10 @@
 #include "postgres.h"
 
 #include "backend/waits.h"
+#include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "shared/settings.h"
 #include "utils/timestamp.h"
-
-typedef struct Telling
-{
-	Waits		  *waits;
-	StringInfoData record;
-	int			   left; /* to be told */
-} Telling;
 
 static bool
 has_node(const EntryCopy *contender)
@@ -69,9 +63,8 @@ rank_of(const Waits *waits, int i)
  * that others need to know.
  */
 static bool
-find_stuck(Telling *all)
+find_stuck(Waits *waits)
 {
-	Waits	  *waits = all->waits;
 	WaitGraph *graph = &waits->graph;
 	bool	   abroad = false;
 	bool	   matters = false;
@@ -88,13 +81,44 @@ find_stuck(Telling *all)
 	}
 	wait_graph_solve(graph);
 	for (int i = 0; i < graph->nvertices; i++)
-	{
-		if (!graph->vertices[i].stuck)
-			continue;
-		all->left++;
-		matters |= waits_process(waits, i)->rank >= RANK_BETWEEN;
-	}
+		matters |= graph->vertices[i].stuck && waits_process(waits, i)->rank >= RANK_BETWEEN;
 	return abroad && matters;
+}
+
+/* Adds a process to those that are to be told, if it is stuck and not among them. */
+static List *
+append_stuck(List *order, const Waits *waits, int vertex)
+{
+	WaitsProcess *process = waits_process(waits, vertex);
+
+	if (process->is_told || !waits->graph.vertices[vertex].stuck)
+		return order;
+	process->is_told = true;
+	return lappend(order, process);
+}
+
+/* The processes to be told: those that matter most first, each rank with all for whom it waits. */
+static List *
+find_order(const Waits *waits)
+{
+	List	 *order = NIL;
+	int		  n = 0;
+	ListCell *cell;
+
+	for (WaitsRank rank = RANK_COVETED; rank > RANK_NONE; rank--)
+	{
+		for (int i = 0; i < waits->graph.nvertices; i++)
+		{
+			if (waits_process(waits, i)->rank == rank)
+				order = append_stuck(order, waits, i);
+		}
+		for (; n < list_length(order); n++)
+		{
+			foreach(cell, waits_blockers(waits, list_nth(order, n))) order =
+				append_stuck(order, waits, lfirst_int(cell));
+		}
+	}
+	return order;
 }
 
 /* ------------------------------------------------------------------------
@@ -102,7 +126,7 @@ find_stuck(Telling *all)
  * ------------------------------------------------------------------------
  */
 
-/* Adds a text as a field; what would part it is replaced, and what is too long is clipped. */
+/* Adds a text as the last field; what would part it is replaced, and what is too long is clipped. */
 static void
 append_text(StringInfo record, const char *text)
 {
@@ -115,52 +139,37 @@ append_text(StringInfo record, const char *text)
 		if ((unsigned char) *at < ' ' || *at == 0x7F)
 			*at = ' ';
 	}
-}
-
-/* Adds for which processes of this server one waits. */
-static void
-append_blockers(Telling *all, int vertex)
-{
-	const WaitGraph *graph = &all->waits->graph;
-
-	for (int e = graph->vertices[vertex].first_out; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_out)
-	{
-		if (graph->vertices[graph->edges[e].to].stuck)
-			appendStringInfo(&all->record, "for\t%d\n",
-							 waits_process(all->waits, graph->edges[e].to)->pid);
-	}
+	appendStringInfoChar(record, '\n');
 }
 
 /* Adds the nodes that a process holds: one, and more up to a length of the record. */
 static void
-append_held(Telling *all, int pid, int limit)
+append_held(StringInfo record, const Waits *waits, int pid, int limit)
 {
 	bool any = false;
 
 	for (WaitsRank rank = RANK_COVETED; rank >= RANK_HOLDER; rank--)
 	{
-		for (int i = 0; i < all->waits->ncontenders; i++)
+		for (int i = 0; i < waits->ncontenders; i++)
 		{
-			const EntryCopy *held = all->waits->contenders[i];
+			const EntryCopy *held = waits->contenders[i];
 
-			if (held->request.pid != pid || rank_of(all->waits, i) != rank ||
-				(any && all->record.len >= limit))
+			if (held->request.pid != pid || rank_of(waits, i) != rank || (any && record->len >= limit))
 				continue;
-			appendStringInfo(&all->record, "held\t%s/%s\n", held->request.path, held->node.name);
+			appendStringInfo(record, "held\t0\t0\t0\t%s/%s\t\n", held->request.path, held->node.name);
 			any = true;
 		}
 	}
 }
 
-/* Tells of a process, if there is room. */
+/* Tells of a process, if there is room.  It may need more than its share of that. */
 static void
-tell(Telling *all, const WaitsProcess *process)
+tell(StringInfo record, const Waits *waits, const WaitsProcess *process, int share)
 {
-	StringInfo		 record = &all->record;
 	int				 start = record->len;
-	int				 share = (WAIT_RECORD_MAX - start) / all->left--;
 	const EntryCopy *waiting = process->waiting ? *process->waiting : NULL;
 	bool			 permit = waiting && waiting->request.kind == CONTENDER_PERMIT;
+	ListCell		*cell;
 
 	appendStringInfo(record, "wait\t%llx\t%d\t%d\t", (unsigned long long) waits_identity(process),
 					 process->pid, permit ? waits_permits(waiting) : 0);
@@ -168,38 +177,19 @@ tell(Telling *all, const WaitsProcess *process)
 		appendStringInfo(record, "%s/%s", waiting->request.path, waiting->node.name);
 	appendStringInfoChar(record, '\t');
 	append_text(record, waits_describe(process));
-	appendStringInfoChar(record, '\n');
 
 	/* Of a semaphore, the nodes themselves tell who has its permits. */
-	if (!permit)
-		append_blockers(all, process->vertex);
-	append_held(all, process->pid, start + share);
+	foreach(cell, permit ? NIL : waits_blockers(waits, process))
+	{
+		if (waits->graph.vertices[lfirst_int(cell)].stuck)
+			appendStringInfo(record, "for\t0\t%d\t0\t\t\n",
+							 waits_process(waits, lfirst_int(cell))->pid);
+	}
+	append_held(record, waits, process->pid, start + share);
 	if (record->len <= WAIT_RECORD_MAX)
 		return;
 	record->len = start;
 	record->data[start] = '\0';
-}
-
-/* Tells of a process that is stuck, and of all on this server for which it waits. */
-static void
-tell_all_from(Telling *all, int vertex)
-{
-	WaitGraph *graph = &all->waits->graph;
-	List	  *found = list_make1_int(vertex);
-
-	for (int i = 0; i < list_length(found); i++)
-	{
-		int			  at = list_nth_int(found, i);
-		WaitsProcess *process = waits_process(all->waits, at);
-
-		if (process->told || !graph->vertices[at].stuck)
-			continue;
-		process->told = true;
-		tell(all, process);
-		for (int e = graph->vertices[at].first_out; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_out)
-			found = lappend_int(found, graph->edges[e].to);
-	}
-	list_free(found);
 }
 
 /*
@@ -211,22 +201,18 @@ tell_all_from(Telling *all, int vertex)
 const char *
 own_waits_tell(Waits *waits, int64 seen)
 {
-	Telling all = {.waits = waits};
+	StringInfoData record;
+	List		  *order;
 
 	waits_take(waits);
-	if (!find_stuck(&all))
+	if (!find_stuck(waits))
 		return NULL;
-	initStringInfo(&all.record);
-	appendStringInfoString(&all.record, WAIT_RECORD_TITLE "\t");
-	append_text(&all.record, zklock_own_name());
-	appendStringInfo(&all.record, "\t%llx\n", (unsigned long long) seen);
-	for (WaitsRank rank = RANK_COVETED; rank > RANK_NONE; rank--)
-	{
-		for (int i = 0; i < waits->graph.nvertices; i++)
-		{
-			if (waits_process(waits, i)->rank == rank)
-				tell_all_from(&all, i);
-		}
-	}
-	return all.record.data;
+	initStringInfo(&record);
+	appendStringInfo(&record, WAIT_RECORD_TITLE "\t%llx\t0\t0\t\t", (unsigned long long) seen);
+	append_text(&record, zklock_own_name());
+	order = find_order(waits);
+	for (int i = 0; i < list_length(order); i++)
+		tell(&record, waits, list_nth(order, i),
+			 (WAIT_RECORD_MAX - record.len) / (list_length(order) - i));
+	return record.data;
 }

@@ -34,18 +34,6 @@
  * ------------------------------------------------------------------------
  */
 
-/* Has the session something better to do than to wait for an answer? */
-bool
-wait_records_is_called_away(void *arg)
-{
-	const Search  *search = arg;
-	SearchFindings findings;
-
-	return entry_status(search->index).state != CONTENDER_QUEUED || InterruptPending ||
-		   zklock_worker_pid() == 0 || zklock_now_ms() >= search->call.until ||
-		   !search_take_over(search->index, &findings);
-}
-
 /*
  * Makes calls.  Returns false if not all are answered as they should be, or in
  * another ZooKeeper session than those before: then the search is given up, and with a
@@ -77,7 +65,8 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
  * ------------------------------------------------------------------------
  */
 
-static List *records = NIL; /* of ReadRecord; in TopMemoryContext */
+static ReadRecord *records[MAX_RECORDS + 1]; /* one more: ours is always read */
+static int		   nrecords;
 
 static char own_name[RECORD_NAME_LENGTH + 1]; /* of what this session has published, or "" */
 
@@ -98,14 +87,10 @@ session_of(const char *name)
 static const ReadRecord *
 find(const char *name)
 {
-	ListCell *cell;
-
-	foreach(cell, records)
+	for (int i = 0; i < nrecords; i++)
 	{
-		const ReadRecord *record = lfirst(cell);
-
-		if (strcmp(record->name, name) == 0)
-			return record;
+		if (strcmp(records[i]->name, name) == 0)
+			return records[i];
 	}
 	return NULL;
 }
@@ -114,19 +99,16 @@ find(const char *name)
 static void
 forget_others(char *const *names, int n)
 {
-	ListCell *cell;
-
-	foreach(cell, records)
+	for (int i = nrecords - 1; i >= 0; i--)
 	{
-		ReadRecord *record = lfirst(cell);
-		int			i = 0;
+		int at = 0;
 
-		while (i < n && strcmp(names[i], record->name) != 0)
-			i++;
-		if (i < n)
+		while (at < n && strcmp(names[at], records[i]->name) != 0)
+			at++;
+		if (at < n)
 			continue;
-		records = foreach_delete_current(records, cell);
-		MemoryContextDelete(record->context);
+		pfree(records[i]);
+		records[i] = records[--nrecords];
 	}
 }
 
@@ -144,36 +126,28 @@ parse(const char *text, Size length)
 }
 
 /*
- * Keeps what has been read of a node.  The text comes from whoever may write below
- * WAIT_RECORD_ROOT; what bears the name of another session is left alone.
+ * Keeps what has been read of a node, in one piece.  The text comes from whoever may write
+ * below WAIT_RECORD_ROOT; what is none takes no room, and what bears the name of
+ * another session is left alone.
  */
 static void
 keep(const CallStep *step)
 {
-	MemoryContext context =
-		AllocSetContextCreate(CurrentMemoryContext, "zklock record of waits", ALLOCSET_SMALL_SIZES);
-	MemoryContext	old = MemoryContextSwitchTo(context);
-	const char	   *name = step->path + strlen(WAIT_RECORD_ROOT "/");
-	const WaitLine *lines = NULL;
-	ReadRecord	   *record;
+	const char *name = step->path + strlen(WAIT_RECORD_ROOT "/");
+	int64		owner = session_of(name);
+	Size		length = 0;
+	ReadRecord *record;
 
-	if (step->read && step->result.stat.ephemeral_owner == session_of(name))
-		lines = parse(step->read, step->result.text_length);
-	if (lines == NULL)
-		MemoryContextReset(context); /* what is none takes no room */
-	record = palloc0(sizeof(ReadRecord));
-	record->context = context;
+	if (step->read && step->result.stat.ephemeral_owner == owner &&
+		parse(step->read, step->result.text_length))
+		length = step->result.text_length;
+	record = MemoryContextAllocZero(TopMemoryContext, offsetof(ReadRecord, text) + length + 1);
 	strlcpy(record->name, name, sizeof(record->name));
-	record->owner = session_of(name);
+	record->owner = owner;
 	record->czxid = step->result.stat.czxid;
-	record->lines = lines;
-	record->text = lines ? pstrdup(step->read) : NULL;
-	MemoryContextSwitchTo(TopMemoryContext);
-	records = lappend(records, record);
-	MemoryContextSwitchTo(old);
-
-	/* An error before this would have freed it. */
-	MemoryContextSetParent(context, TopMemoryContext);
+	if (length > 0)
+		memcpy(record->text, step->read, length);
+	records[nrecords++] = record;
 }
 
 /*
@@ -185,7 +159,7 @@ is_stray(const char *name)
 {
 	const ReadRecord *record = find(name);
 
-	return own_name[0] != '\0' ? strcmp(name, own_name) != 0 : record && record->lines == NULL;
+	return own_name[0] != '\0' ? strcmp(name, own_name) != 0 : record && record->text[0] == '\0';
 }
 
 /* Reads those that are new, among them our own; deletes strays. */
@@ -200,9 +174,9 @@ read_new(Search *search, const CallStep *list)
 		const char *name = list->children[i];
 		int64		session = session_of(name);
 		bool stray = session == search->session && search_is_ours(search->index) && is_stray(name);
-		bool is_wanted = list_length(records) + n < MAX_RECORDS || strcmp(name, own_name) == 0;
+		bool fits = nrecords + n < MAX_RECORDS + (strcmp(name, own_name) == 0 ? 1 : 0);
 
-		if (session == 0 || (!stray && (find(name) || !is_wanted)))
+		if (session == 0 || (!stray && (find(name) || !fits)))
 			continue;
 		steps[n++] = (CallStep){.kind = stray ? OP_DELETE : OP_READ,
 								.path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
@@ -222,39 +196,39 @@ read_new(Search *search, const CallStep *list)
 static bool
 is_newest(const ReadRecord *record)
 {
-	ListCell *cell;
-
-	foreach(cell, records)
+	for (int i = 0; i < nrecords; i++)
 	{
-		const ReadRecord *other = lfirst(cell);
+		const ReadRecord *other = records[i];
 
-		if (other->lines && other->owner == record->owner && other->czxid > record->czxid)
+		if (other->text[0] != '\0' && other->owner == record->owner && other->czxid > record->czxid)
 			return false;
 	}
-	return record->lines != NULL;
+	return record->text[0] != '\0';
 }
 
 /* Which records are there, and what do they tell? */
 bool
 wait_records_read(Search *search)
 {
-	CallStep  list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
-	ListCell *cell;
+	CallStep list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
 
 	if (!wait_records_make_calls(search, &list, 1, CALL_AFTER_SYNC) ||
 		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
 		return false;
+	search->has_root = list.result.outcome == CALL_OK;
 	forget_others(list.children, list.result.nchildren);
 	if (!read_new(search, &list))
 		return false;
 	if (find(own_name) == NULL)
 		wait_records_withdraw();
-	foreach(cell, records)
+	for (int i = 0; i < nrecords; i++)
 	{
-		ReadRecord *record = lfirst(cell);
+		ReadRecord *record = records[i];
 
+		record->lines = NULL;
 		if (!is_newest(record))
 			continue;
+		record->lines = parse(record->text, strlen(record->text));
 		search->records = lappend(search->records, record);
 		search->seen = Max(search->seen, record->czxid);
 	}
@@ -295,19 +269,19 @@ report_refusal(Search *search, const char *what, int code)
 	search->findings.refusal_is_told = true;
 }
 
-/* Creates the node below which all records are.  Returns whether it may be there now. */
-static bool
+/* Creates the node below which all records are, if it may. */
+static void
 create_root(Search *search)
 {
 	CallStep root = {.kind = deadlock_search->parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
 					 .path = WAIT_RECORD_ROOT};
 
-	if (!wait_records_make_calls(search, &root, 1, CALL_AS_KNOWN))
-		return false;
-	if (root.result.outcome != CALL_REFUSED)
-		return true;
-	report_refusal(search, "create", root.result.code);
-	return false;
+	if (deadlock_search->parent_nodes == PARENTS_EXISTING ||
+		!wait_records_make_calls(search, &root, 1, CALL_AS_KNOWN))
+		return;
+	if (root.result.outcome == CALL_REFUSED)
+		report_refusal(search, "create", root.result.code);
+	search->has_root = root.result.outcome == CALL_OK || root.result.outcome == CALL_NODE_EXISTS;
 }
 
 /*
@@ -320,26 +294,24 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 {
 	CallStep step = {.kind = OP_PUBLISH, .data = text};
 	uint32	 number;
-	bool	 is_made;
+	bool	 is_answered;
 
 	if (is_told(text, seen) || !search_is_ours(search->index) ||
 		!pg_strong_random(&number, sizeof(number)))
 		return;
+	if (!search->has_root)
+		create_root(search);
 	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
 	step.path = step.scratch = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
-	is_made = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
-
-	/* It may be the record there was that is gone: then there is nothing to replace. */
-	if (is_made && step.result.outcome == CALL_NO_NODE)
-		is_made = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
-	if (is_made && step.result.outcome == CALL_NO_NODE && deadlock_search->parent_nodes != PARENTS_EXISTING)
-		is_made = create_root(search) && wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
-	if (is_made && step.result.outcome == CALL_OK)
+	is_answered = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
+	if (is_answered && step.result.outcome == CALL_OK)
 	{
 		search->findings.refusal_is_told = false;
 		return;
 	}
-	if (is_made)
+
+	/* What was there may be gone by now, the record or the root: the next search sees that. */
+	if (is_answered && (step.result.outcome != CALL_NO_NODE || !search->has_root))
 		report_refusal(search, "create nodes below", step.result.code);
 	wait_records_withdraw();
 }

@@ -286,58 +286,52 @@ find_strangers(Search *search, const KeptNode *first, const CallStep *list)
 	}
 }
 
+/* Does a suspect wait on a path?  "first" is the first that is kept there. */
 static bool
-is_suspect(const Search *search, int wait)
+has_suspect(const Search *search, const KeptNode *first)
 {
-	return search->graph.vertices[wait].reached;
+	for (const KeptNode *kept = first; kept->first == first; kept++)
+	{
+		if (!is_held(kept) && search->graph.vertices[kept->wait].reached)
+			return true;
+	}
+	return false;
 }
 
 /*
- * Finds what to ask ZooKeeper: what is on the paths where suspects wait, and whose the
- * nodes are that suspects keep there.  Nothing of others is taken for granted any more.
- * Returns how many steps there are; "asked" gets the node of each, or the first on the path.
+ * The second look, for which nothing of others is taken for granted any more: asks ZooKeeper
+ * what is on the paths where suspects wait, and whose the nodes are that suspects keep
+ * there.  Returns false if the facts are not to be had now.
  */
-static int
-find_questions(Search *search, CallStep *steps, KeptNode **asked)
+static bool
+verify(Search *search)
 {
-	int		  n = 0;
-	KeptNode *next;
+	CallStep *steps = palloc0((MAX_FACTS + 1) * sizeof(CallStep));
+	KeptNode **asked = palloc0((MAX_FACTS + 1) * sizeof(KeptNode *)); /* the first on a path, or a node */
+	bool matters = false;
+	int	 n = 0;
 
-	for (KeptNode *first = search->kept; first->line; first = next)
+	for (KeptNode *kept = search->kept; kept->line; kept++)
 	{
-		const char *path = first->line->path;
-		bool		matters = false;
+		const char *path = kept->line->path;
 
-		for (next = first; next->first == first; next++)
+		kept->is_so = false;
+		if (kept == kept->first)
+			matters = has_suspect(search, kept);
+		if (!matters || n >= MAX_FACTS)
+			continue;
+		if (kept == kept->first)
 		{
-			next->is_so = false;
-			matters |= is_suspect(search, next->wait) && !is_held(next);
-		}
-		if (matters && n < MAX_FACTS)
-		{
-			asked[n] = first;
+			asked[n] = kept;
 			steps[n++] = (CallStep){.kind = OP_LIST, .path = path};
 		}
-		for (KeptNode *kept = first; kept < next && matters && n < MAX_FACTS; kept++)
+		if (search->graph.vertices[kept->wait].reached)
 		{
-			if (!is_suspect(search, kept->wait))
-				continue;
 			asked[n] = kept;
 			steps[n++] =
 				(CallStep){.kind = OP_LOOK, .path = psprintf("%s/%s", path, kept->line->node)};
 		}
 	}
-	return n;
-}
-
-/* The second look.  Returns false if the facts are not to be had now. */
-static bool
-verify(Search *search)
-{
-	CallStep  *steps = palloc0(MAX_FACTS * sizeof(CallStep));
-	KeptNode **asked = palloc0(MAX_FACTS * sizeof(KeptNode *));
-	int		   n = find_questions(search, steps, asked);
-
 	if (!wait_records_make_calls(search, steps, n, CALL_AS_KNOWN))
 		return false;
 	for (int i = 0; i < n; i++)
@@ -354,7 +348,7 @@ verify(Search *search)
 	/* A path may have many nodes; the error of an interrupt is the wait's to raise. */
 	for (int i = 0; i < n; i++)
 	{
-		if (wait_records_is_called_away(search))
+		if (search->call.is_called_away(search))
 			return false;
 		if (steps[i].kind == OP_LIST)
 			find_strangers(search, asked[i], &steps[i]);

@@ -8,7 +8,6 @@
 #define ZKLOCK_WAITS_H
 
 #include "backend/call.h"
-#include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
 #include "recipes/wait_graph.h"
 #include "shared/search.h"
@@ -45,7 +44,7 @@ typedef struct WaitsProcess
 
 	/* What others are to know; of own_waits.c */
 	WaitsRank rank;
-	bool	  told; /* it is, or there is no room for it */
+	bool	  is_told; /* unless there is no room for it */
 } WaitsProcess;
 
 /* All is in the memory context that was current when the waits were taken. */
@@ -55,7 +54,7 @@ typedef struct Waits
 	int			ncontenders;
 	WaitGraph	graph;
 	List	   *processes; /* of WaitsProcess, by vertex */
-	HTAB	   *by_pid;	   /* the same; private to waits.c */
+	HTAB	   *by_pid;	   /* the same; private to deadlock.c */
 } Waits;
 
 static inline WaitsProcess *
@@ -64,21 +63,29 @@ waits_process(const Waits *waits, int vertex)
 	return list_nth(waits->processes, vertex);
 }
 
-/* waits.c */
+/* What an error tells of a wait */
+typedef struct WaitTold
+{
+	int			pid;   /* 0: of one that is not known, which stands between others */
+	const char *where; /* which server's process it is */
+	const char *what;  /* is waited for */
+	bool		is_ours;
+} WaitTold;
+
+typedef WaitTold (*WaitTell)(const void *arg, int vertex);
+
+/* deadlock.c */
 extern void			 waits_take(Waits *waits);
 extern WaitsProcess *waits_explore(Waits *waits, int pid);
+extern List			*waits_blockers(const Waits *waits, const WaitsProcess *process);
 extern int			 waits_permits(const EntryCopy *contender);
 extern uint64		 waits_identity(const WaitsProcess *process);
-extern uint64		 waits_fingerprint(const Waits *waits);
 extern char			*waits_describe(const WaitsProcess *process);
 extern void			*waits_resize(void *memory, size_t size);
+extern void deadlock_report(const WaitGraph *graph, int victim, WaitTell tell, const void *arg);
 
 /* own_waits.c */
 extern const char *own_waits_tell(Waits *waits, int64 seen);
-
-/* deadlock.c */
-extern void deadlock_report(const char *cycle, const char *queries);
-extern void deadlock_append_query(StringInfo queries, int pid);
 
 /* ------------------------------------------------------------------------
  * Across servers
@@ -91,12 +98,12 @@ extern void deadlock_append_query(StringInfo queries, int pid);
 /* A record that has been read, and is kept from search to search */
 typedef struct ReadRecord
 {
-	MemoryContext context; /* in which it is */
-	char		  name[RECORD_NAME_LENGTH + 1];
-	int64		  owner; /* ZooKeeper session */
-	int64		  czxid;
-	const char	 *text;
-	const WaitLine *lines; /* the last is WAIT_LINE_END; NULL: it is none, or not of that owner */
+	char			name[RECORD_NAME_LENGTH + 1];
+	int64			owner; /* ZooKeeper session */
+	int64			czxid;
+	const WaitLine *lines; /* of this search, if it is the newest of its session; else NULL.
+							* The last is WAIT_LINE_END. */
+	char			text[FLEXIBLE_ARRAY_MEMBER]; /* "": it is none, or not of that owner */
 } ReadRecord;
 
 /* A node that a process keeps from going, as a record tells */
@@ -131,8 +138,9 @@ typedef struct Search
 	Call  call;	   /* "until" it has something else to do */
 	int64 session; /* ours, in ZooKeeper; 0 if none has answered */
 	Waits own;
-	List *records; /* of ReadRecord: the newest of each session */
-	int64 seen;	   /* the newest czxid of these */
+	List *records;	/* of ReadRecord: the newest of each session */
+	int64 seen;		/* the newest czxid of these */
+	bool  has_root; /* the node below which they are exists */
 
 	/*
 	 * A vertex for each wait, then for the stranger of each, and one that waits for all of
@@ -147,11 +155,10 @@ typedef struct Search
 
 	int64		   newest; /* zxid of a record that has to do with what we suspect */
 	SearchFindings findings;
-	int victim; /* an entry: its session is to search, and will give up; or ENTRY_NONE */
+	int next; /* the entry whose session is to search then: this one, or one that is to give up */
 } Search;
 
 /* wait_records.c */
-extern bool wait_records_is_called_away(void *arg);
 extern bool wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
 extern bool wait_records_read(Search *search);
 extern void wait_records_publish(Search *search, const char *text, int64 seen);

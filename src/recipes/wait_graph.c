@@ -19,7 +19,7 @@
  * component choose the same one, whoever looks first.
  *
  * Waits of this server and those of which all servers tell make two graphs
- * (backend/waits.c and wait_search.c), which are grown and searched here.
+ * (backend/deadlock.c and wait_search.c), which are grown and searched here.
  *
  * Pure C: allocates by the caller's function, keeps no state, runs in any process
  * or thread, holds no lock.  The time is proportional to the number of edges.
@@ -40,7 +40,8 @@ wait_graph_add(WaitGraph *graph)
 		graph->vertices =
 			graph->resize(graph->vertices, (size_t) graph->max_vertices * sizeof(WaitVertex));
 	}
-	graph->vertices[graph->nvertices] = (WaitVertex){.needs = WAIT_GRAPH_ALL};
+	graph->vertices[graph->nvertices] =
+		(WaitVertex){.needs = WAIT_GRAPH_ALL, .first = {WAIT_GRAPH_NONE, WAIT_GRAPH_NONE}};
 	return graph->nvertices++;
 }
 
@@ -48,39 +49,24 @@ wait_graph_add(WaitGraph *graph)
 void
 wait_graph_connect(WaitGraph *graph, int from, int to)
 {
+	WaitEdge *edge;
+
 	if (graph->nedges == graph->max_edges)
 	{
 		graph->max_edges = graph->max_edges > 0 ? 2 * graph->max_edges : 64;
 		graph->edges = graph->resize(graph->edges, (size_t) graph->max_edges * sizeof(WaitEdge));
 	}
-	graph->edges[graph->nedges++] = (WaitEdge){.from = from, .to = to};
-}
-
-/* Chains the edges of each vertex, and counts what it needs. */
-static void
-link_edges(WaitGraph *graph)
-{
-	for (int i = 0; i < graph->nvertices; i++)
+	edge = &graph->edges[graph->nedges];
+	*edge = (WaitEdge){.end = {from, to}};
+	for (WaitEnd end = WAIT_FROM; end <= WAIT_TO; end++)
 	{
-		WaitVertex *vertex = &graph->vertices[i];
+		WaitVertex *vertex = &graph->vertices[edge->end[end]];
 
-		vertex->first_out = WAIT_GRAPH_NONE;
-		vertex->first_in = WAIT_GRAPH_NONE;
-		vertex->missing = vertex->needs == WAIT_GRAPH_ALL ? 0 : vertex->needs;
+		edge->next[end] = vertex->first[end];
+		vertex->first[end] = graph->nedges;
 	}
-	for (int i = 0; i < graph->nedges; i++)
-	{
-		WaitEdge   *edge = &graph->edges[i];
-		WaitVertex *from = &graph->vertices[edge->from];
-		WaitVertex *to = &graph->vertices[edge->to];
-
-		edge->next_out = from->first_out;
-		from->first_out = i;
-		edge->next_in = to->first_in;
-		to->first_in = i;
-		if (from->needs == WAIT_GRAPH_ALL)
-			from->missing++;
-	}
+	graph->vertices[from].nout++;
+	graph->nedges++;
 }
 
 /*
@@ -93,54 +79,35 @@ wait_graph_solve(WaitGraph *graph)
 	WaitVertex *vertices = graph->vertices;
 	int			nfree = 0;
 
-	link_edges(graph);
 	for (int i = 0; i < graph->nvertices; i++)
 	{
+		vertices[i].missing =
+			vertices[i].needs == WAIT_GRAPH_ALL ? vertices[i].nout : vertices[i].needs;
 		vertices[i].stuck = vertices[i].missing > 0;
 		if (!vertices[i].stuck)
 			vertices[nfree++].queue = i;
 	}
 	for (int k = 0; k < nfree; k++)
 	{
-		for (int e = vertices[vertices[k].queue].first_in; e != WAIT_GRAPH_NONE;
-			 e = graph->edges[e].next_in)
+		for (int e = vertices[vertices[k].queue].first[WAIT_TO]; e != WAIT_GRAPH_NONE;
+			 e = graph->edges[e].next[WAIT_TO])
 		{
-			WaitVertex *waiter = &vertices[graph->edges[e].from];
+			WaitVertex *waiter = &vertices[graph->edges[e].end[WAIT_FROM]];
 
 			if (!waiter->stuck || --waiter->missing > 0)
 				continue;
 			waiter->stuck = false;
-			vertices[nfree++].queue = graph->edges[e].from;
+			vertices[nfree++].queue = graph->edges[e].end[WAIT_FROM];
 		}
 	}
 }
 
-/* Sets "reached" of those for which a vertex waits, in the end, and that are stuck. */
+/*
+ * Follows edges from a vertex, by their ends: sets "reached" of all that are stuck and
+ * for which it waits, or "reaches" and "parent" of those among them that wait for it.
+ */
 static void
-search_forwards(WaitGraph *graph, int self)
-{
-	WaitVertex *vertices = graph->vertices;
-	int			nfound = 1;
-
-	vertices[0].queue = self;
-	for (int k = 0; k < nfound; k++)
-	{
-		for (int e = vertices[vertices[k].queue].first_out; e != WAIT_GRAPH_NONE;
-			 e = graph->edges[e].next_out)
-		{
-			int to = graph->edges[e].to;
-
-			if (!vertices[to].stuck || vertices[to].reached)
-				continue;
-			vertices[to].reached = true;
-			vertices[nfound++].queue = to;
-		}
-	}
-}
-
-/* Sets "reaches" and "parent" of those among them that wait for the vertex. */
-static void
-search_backwards(WaitGraph *graph, int self)
+follow(WaitGraph *graph, int self, WaitEnd end)
 {
 	WaitVertex *vertices = graph->vertices;
 	int			nfound = 1;
@@ -150,16 +117,20 @@ search_backwards(WaitGraph *graph, int self)
 	{
 		int at = vertices[k].queue;
 
-		for (int e = vertices[at].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
+		for (int e = vertices[at].first[end]; e != WAIT_GRAPH_NONE; e = graph->edges[e].next[end])
 		{
-			int from = graph->edges[e].from;
+			int			next = graph->edges[e].end[end == WAIT_FROM ? WAIT_TO : WAIT_FROM];
+			WaitVertex *found = &vertices[next];
 
-			if (!vertices[from].reached || vertices[from].reaches)
+			if (end == WAIT_FROM ? !found->stuck || found->reached : !found->reached || found->reaches)
 				continue;
-			vertices[from].reaches = true;
-			vertices[from].parent = at;
-			if (from != self)
-				vertices[nfound++].queue = from;
+			if (end == WAIT_FROM)
+				found->reached = true;
+			else
+				found->reaches = true;
+			found->parent = at;
+			if (next != self)
+				vertices[nfound++].queue = next;
 		}
 	}
 }
@@ -177,8 +148,8 @@ wait_graph_reach(WaitGraph *graph, int self)
 		graph->vertices[i].reached = i == self;
 		graph->vertices[i].reaches = false;
 	}
-	search_forwards(graph, self);
-	search_backwards(graph, self);
+	follow(graph, self, WAIT_FROM);
+	follow(graph, self, WAIT_TO);
 }
 
 /* Is one wait younger than another? */

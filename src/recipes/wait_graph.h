@@ -25,6 +25,13 @@
 #define WAIT_GRAPH_ALL (-1)
 #define WAIT_GRAPH_NEVER INT32_MAX
 
+/* The ends of an edge: who waits, and for whom */
+typedef enum WaitEnd
+{
+	WAIT_FROM,
+	WAIT_TO
+} WaitEnd;
+
 typedef struct WaitVertex
 {
 	/* The caller's */
@@ -33,10 +40,9 @@ typedef struct WaitVertex
 					 * 0: it cannot be */
 	uint64_t tie;	/* the same between those that are equally young */
 
-	/* Set by wait_graph_solve() */
-	bool stuck;		/* it never goes on */
-	int	 first_out; /* edges that leave it ... */
-	int	 first_in;	/* ... and that lead to it */
+	int	 first[2]; /* edges of which it is that end */
+	int	 nout;	   /* so many leave it */
+	bool stuck;	   /* it never goes on; set by wait_graph_solve() */
 
 	/* Set by a search from a vertex */
 	bool reached; /* it is reached from there */
@@ -50,12 +56,8 @@ typedef struct WaitVertex
 
 typedef struct WaitEdge
 {
-	int from; /* waits for */
-	int to;
-
-	/* Set by wait_graph_solve(): of the same vertex, or WAIT_GRAPH_NONE */
-	int next_out;
-	int next_in;
+	int end[2];
+	int next[2]; /* that has the same vertex at that end, or WAIT_GRAPH_NONE */
 } WaitEdge;
 
 /* Begins as zeros, but for "resize". */
@@ -92,7 +94,7 @@ extern bool wait_graph_is_victim(WaitGraph *graph, int self);
 /* A line of a record, as wait_record.c describes them.  They may follow each other in this order. */
 typedef enum WaitLineKind
 {
-	WAIT_LINE_TITLE, /* text: the server's name; number: a zxid */
+	WAIT_LINE_TITLE, /* number: a zxid; text: the server's name */
 	WAIT_LINE_WAIT,	 /* number: its identity; pid; permits, path, node: that with which the
 					  * process waits; text: what it waits for */
 	WAIT_LINE_FOR,	 /* pid: a process of the same server for which it waits */

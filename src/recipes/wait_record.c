@@ -3,21 +3,21 @@
  * wait_record.c
  *	  What servers tell each other of waits that last.
  *
- * A record is a text of lines, each of which has fields parted by tabs:
+ * A record is a text of lines, each of which has six fields parted by tabs:
  *
- *		zklock waits 1	server		seen
+ *		zklock waits 1	seen		0		0			-			server
  *		wait			identity	pid		permits		path/node	what is waited for
- *		for				pid
- *		held			path/node
+ *		for				0			pid		0			-			-
+ *		held			0			0		0			path/node	-
  *
- * There is a "wait" for each process that cannot go on before another server or client
- * does, and whose wait may matter to these.  The identity is the same as long as the
- * process waits, without a break, for the same.  If it waits in a queue of ZooKeeper's,
- * the node is that with which it does, or else empty; there is a number of permits if
- * that is for one of a semaphore, or else 0.  A "for" names a process of the server, with
- * a "wait" of its own, that must go on before this one can.  Then come the nodes that it
- * holds.  "seen" is the highest zxid of a record that the server had read before it looked
- * at its processes.
+ * (a "-" stands for nothing).  There is a "wait" for each process that cannot go on before
+ * another server or client does, and whose wait may matter to these.  The identity is the
+ * same as long as the process waits, without a break, for the same.  If it waits in a
+ * queue of ZooKeeper's, the node is that with which it does, or else empty; there is a number
+ * of permits if that is for one of a semaphore, or else 0.  A "for" names a process of the
+ * server, with a "wait" of its own, that must go on before this one can.  Then come the
+ * nodes that it holds.  "seen" is the highest zxid of a record that the server had read
+ * before it looked at its processes.
  *
  * A client that may write into ZooKeeper can put anything there.  So a record is read
  * strictly: what is not exactly of this form is none, and neither is one that is
@@ -44,17 +44,10 @@
 	"\001\002\003\004\005\006\007\010\013\014\015\016\017\020" \
 	"\021\022\023\024\025\026\027\030\031\032\033\034\035\036\037\177"
 
-/* How each kind of line looks */
-static const struct
-{
-	const char *word;	/* it begins with */
-	const char *fields; /* a letter for each: see read_field() */
-} forms[] = {
-	[WAIT_LINE_TITLE] = {WAIT_RECORD_TITLE, "tz"},
-	[WAIT_LINE_WAIT] = {"wait", "i#cNt"},
-	[WAIT_LINE_FOR] = {"for", "#"},
-	[WAIT_LINE_HELD] = {"held", "n"},
-};
+/* The first field of each kind of line */
+static const char *const words[] = {WAIT_RECORD_TITLE, "wait", "for", "held"};
+
+#define FIELDS 6
 
 /* A number in hexadecimal or decimal digits, no greater than "max" */
 static bool
@@ -66,16 +59,6 @@ read_number(const char *text, int base, uint64_t max, uint64_t *number)
 	*number = strtoull(text, NULL, base);
 	return len > 0 && strspn(text, base == 16 ? "0123456789abcdef" : "0123456789") == len &&
 		   errno == 0 && *number <= max;
-}
-
-static bool
-read_count(const char *text, int32_t *count)
-{
-	uint64_t number;
-	bool	 good = read_number(text, 10, INT32_MAX, &number);
-
-	*count = good ? (int32_t) number : 0;
-	return good;
 }
 
 /* Parts a node's path from its name. */
@@ -94,30 +77,6 @@ read_node(char *text, WaitLine *line)
 		   strcmp(line->node, "..") != 0;
 }
 
-/* What one field tells.  Returns false if it is not what it should be. */
-static bool
-read_field(WaitLine *line, char letter, char *field)
-{
-	switch (letter)
-	{
-		case 'i': /* an identity */
-			return read_number(field, 16, UINT64_MAX, &line->number);
-		case 'z': /* a zxid */
-			return read_number(field, 16, INT64_MAX, &line->number);
-		case '#': /* a pid */
-			return read_count(field, &line->pid);
-		case 'c': /* a count of permits */
-			return read_count(field, &line->permits);
-		case 'n': /* a node */
-			return read_node(field, line);
-		case 'N': /* a node, or nothing */
-			return field[0] == '\0' || read_node(field, line);
-		default: /* a text */
-			line->text = field;
-			return strlen(field) <= WAIT_RECORD_MAX_TEXT;
-	}
-}
-
 /* May a line of one kind stand behind one of the other?  WAIT_LINE_END: it is the first. */
 static bool
 may_follow(WaitLineKind kind, WaitLineKind last)
@@ -131,22 +90,37 @@ may_follow(WaitLineKind kind, WaitLineKind last)
 static bool
 read_line(char *text, WaitLineKind last, WaitLine *line)
 {
-	const char	*word = strsep(&text, "\t");
+	char		*fields[FIELDS];
+	int			 n = 0;
 	WaitLineKind kind = WAIT_LINE_TITLE;
-	WaitLine	 read = {.path = "", .node = "", .text = ""};
+	WaitLine	 read = {.path = "", .node = ""};
+	uint64_t	 pid;
+	uint64_t	 permits;
 
-	while (kind < WAIT_LINE_END && strcmp(word, forms[kind].word) != 0)
+	for (; n < FIELDS && text; n++)
+		fields[n] = strsep(&text, "\t");
+	if (n < FIELDS || text)
+		return false;
+	while (kind < WAIT_LINE_END && strcmp(fields[0], words[kind]) != 0)
 		kind++;
-	if (kind == WAIT_LINE_END || !may_follow(kind, last))
+	if (kind == WAIT_LINE_END || !may_follow(kind, last) ||
+		!read_number(fields[1], 16, kind == WAIT_LINE_TITLE ? INT64_MAX : UINT64_MAX, &read.number) ||
+		!read_number(fields[2], 10, INT32_MAX, &pid) ||
+		!read_number(fields[3], 10, INT32_MAX, &permits))
 		return false;
-	for (const char *letter = forms[kind].fields; *letter != '\0'; letter++)
-	{
-		if (text == NULL || !read_field(&read, *letter, strsep(&text, "\t")))
-			return false;
-	}
-	if (text)
-		return false;
+
 	read.kind = kind;
+	read.pid = (int32_t) pid;
+	read.permits = (int32_t) permits;
+	read.text = fields[5];
+
+	/* What is held is a node, a wait may have one, and nothing else does. */
+	if (fields[4][0] == '\0'
+			? kind == WAIT_LINE_HELD
+			: kind == WAIT_LINE_TITLE || kind == WAIT_LINE_FOR || !read_node(fields[4], &read))
+		return false;
+	if (strlen(read.text) > WAIT_RECORD_MAX_TEXT)
+		return false;
 	*line = read;
 	return true;
 }

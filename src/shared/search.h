@@ -2,7 +2,7 @@
  * search.h
  *		The search for deadlocks across servers: which session makes it.
  *
- * search.c says how a session becomes the one that searches.
+ * backend/deadlock_across.c says how a session becomes the one that searches.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -12,7 +12,7 @@
 #include "shared/entry.h"
 #include "storage/lwlock.h"
 
-/* What a search leaves to the next one, whichever session makes it: backend/deadlock_across.c */
+/* What a search leaves to the next one, whichever session makes it */
 typedef struct SearchFindings
 {
 	int64 next_at;		   /* the next one is due then, ms */
@@ -44,14 +44,6 @@ typedef struct DeadlockSearch
 /* In shared memory */
 extern DeadlockSearch *deadlock_search;
 extern LWLock		  *search_lock;
-
-/* Backends */
-extern bool search_take_over(int index, SearchFindings *findings);
-extern void search_leave(int index, int successor);
-extern void search_found(int index, const SearchFindings *findings);
-
-/* The worker */
-extern void search_reload(void);
 
 /* Does the session of this entry search?  A glance. */
 static inline bool

@@ -27,6 +27,9 @@
 #define TRANCHE "zklock"
 #define NLOCKS 3
 
+DeadlockSearch *deadlock_search = NULL;
+LWLock		   *search_lock = NULL;
+
 typedef struct ZklockShared
 {
 	SharedSession  session;

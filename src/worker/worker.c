@@ -41,6 +41,7 @@
 #include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/search.h"
+#include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
@@ -248,11 +249,22 @@ on_answered(CallOutcome outcome, int64 us)
 		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
 }
 
+/* Those that search for deadlocks go by the server's settings. */
+static void
+reload_search(void)
+{
+	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	deadlock_search->deadlock_timeout = DeadlockTimeout;
+	deadlock_search->parent_nodes = zklock_parent_nodes;
+	deadlock_search->findings.next_at = 0;
+	LWLockRelease(search_lock);
+}
+
 static void
 reload_settings(void)
 {
 	ProcessConfigFile(PGC_SIGHUP);
-	search_reload();
+	reload_search();
 	candidacy_reload();
 	session_settings_reload();
 }
@@ -388,7 +400,7 @@ zklock_worker_main(Datum arg)
 	queue_start();
 	worker_seeks_start();
 	worker_calls_start();
-	search_reload();
+	reload_search();
 	candidacy_reload();
 	session_settings_start();
 	session_life_start();

@@ -205,6 +205,19 @@ circle('a session that waits for its own server alone keeps a reader of another 
 circle('a session that holds nothing stands between the two locks of another one', 'b1 a1',
 	'b1 shares /d/p, a1 wants /d/p, b settles, b1 wants /d/p', victim => 'b1');    # the youngest
 
+sub look_after($server, $timeout)
+{
+	$server->set_conf(deadlock_timeout => $timeout);
+	$server->wait_value('SHOW deadlock_timeout', $timeout);
+	return;
+}
+
+look_after($a, '3s');
+look_after($b, '1s');
+circle('who stands between them is named, though its server tells of its waits late', 'b1 a1',
+	'b1 shares /d/p, a1 wants /d/p, b settles, b1 wants /d/p', victim => 'b1');
+look_after($_, '100ms') foreach $a, $b;
+
 circle("other waits behind those of a deadlock do not matter, time $_", 'b1 a2 a1',
 	'a1 has #1, b1 has #1, b2 shares /d/b, a2 shares /d/a, b2 has /d/b, b1 shares /d/p, a1 wants /d/p, b3 has #0, '
 	  . 'b3 wants /d/b, b2 wants #1, a2 wants #1, b1 wants /d/a', victim => 'b1') foreach 1 .. 3;
@@ -217,7 +230,7 @@ sub told_by($server)
 	return @names == 1 ? eval { $zk->shell->get("/zklock-waits/$names[0]") } // '' : '';
 }
 
-sub wait_told($server, $path) { return wait_until { told_by($server) =~ m{^held\t\Q$path\E/}m } "$path to be told"; }
+sub wait_told($server, $path) { return wait_until { told_by($server) =~ m{^held\t0\t0\t0\t\Q$path\E/}m } "$path to be told"; }
 
 # The first to wait for long is the one that searches.
 sub circle_is_found($what, $end, $after)

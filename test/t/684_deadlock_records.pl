@@ -70,8 +70,8 @@ subtest 'nothing is written for waits in which nobody can have part in a deadloc
 subtest 'what is told of a wait goes when the wait ends' => sub {
 	my $name = published();
 	my $data = $zk->shell->get("$root/$name");
-	like($data, qr/^zklock waits 1\tb\t0\nwait\t[0-9a-f]+\t@{[ $b1->pid ]}\t0\t/, 'who waits');
-	like($data, qr/\t\/r\/a\/_c_.*-lock-\d{10}\tExclusiveLock on ZooKeeper path "\/r\/a"\nheld\t\/r\/b\/_c_.*\n$/, 'with which node, for what, and what it holds');
+	like($data, qr/^zklock waits 1\t0\t0\t0\t\tb\nwait\t[0-9a-f]+\t@{[ $b1->pid ]}\t0\t/, 'who waits');
+	like($data, qr/\t\/r\/a\/_c_.*-lock-\d{10}\tExclusiveLock on ZooKeeper path "\/r\/a"\nheld\t0\t0\t0\t\/r\/b\/_c_.*\t\n$/, 'with which node, for what, and what it holds');
 	is($zk->shell->stat("$root/$name")->{ephemeralOwner}, $b->session_id, 'in a node of its session');
 	like($name, qr/^0*@{[ $b->session_id =~ s,0x,,r ]}-[0-9a-f]{8}$/, 'with its id');
 	end_of_wait();
@@ -81,7 +81,7 @@ subtest 'a name that would break the form of a record is told in another one' =>
 	$b->set_conf('zklock.server_name' => "b\t" . "\x{20ac}" x 200);
 	wait_until { $b1->query('SHOW zklock.server_name') ne '' } 'the session to know the name';
 	my $data = $zk->shell->get("$root/" . published());
-	my ($told) = $data =~ /^zklock waits 1\t([^\t\n]*)\t0\n/;
+	my ($told) = $data =~ /^zklock waits 1\t0\t0\t0\t\t([^\t\n]*)\n/;
 	is($told, 'b ' . "\x{20ac}" x 170, 'without a tab, of 512 bytes at most, and whole characters');
 	end_of_wait();
 	$b->set_conf('zklock.server_name' => '');
@@ -224,10 +224,10 @@ sub name { return sprintf('%s/%s-%08x', $root, $id, $n++); }
 
 sub wait_of($path, $node, @held)
 {
-	return join("\n", "wait\t" . (5 + $n) . "\t1\t0\t$path/$node\tx", map { "held\t$_" } @held) . "\n";
+	return join("\n", "wait\t" . (5 + $n) . "\t1\t0\t$path/$node\tx", map { "held\t0\t0\t0\t$_\t" } @held) . "\n";
 }
 
-sub record(@waits) { return "zklock waits 1\tforged\t7fffffffffffffff\n" . join('', @waits); }
+sub record(@waits) { return "zklock waits 1\t7fffffffffffffff\t0\t0\t\tforged\n" . join('', @waits); }
 
 # All of these wait on while the servers go round several times.
 sub nobody_gives_up(@sessions)
@@ -299,6 +299,23 @@ subtest 'a record that is stale, since its server has been stopped' => sub {
 	clean();
 };
 
+subtest 'a record in the name of a server that is stopped, which has the nodes it names' => sub {
+	steps('a1 has /r/a, b1 has /r/b, a2 wants /r/b, b1 wants /r/a');
+	wait_until { records() == 1 } 'the other server to tell of its wait';
+	my ($holds, $waits) = ($a1->wait_row('true', '/r/a')->{node}, $a2->wait_row('true', '/r/b')->{node});
+	my $of = substr('0' x 16 . ($a->session_id =~ s/^0x//r), -16);
+	freeze($a->worker_pid);
+	$sh->create("$root/$of-ffffffff", data => record(wait_of('/r/b', $waits, "/r/a/$holds")), ephemeral => 1);
+	my $mark = $zk->mark;
+	wait_until { ($zk->requests($mark)->{sync} // 0) >= 12 } 'it to look several times';
+	ok($b1->busy, 'nobody gives up');
+	thaw($a->worker_pid);
+	$sh->delete("$root/$of-ffffffff");
+	$a1->query('SELECT zk_unlock_all()');
+	served($b1, $a2);
+	clean();
+};
+
 subtest 'a deadlock is found in spite of what stands there' => sub {
 	$sh->create(name(), data => record(wait_of('/r/a', 'n', "/r/b/n-$_")), ephemeral => 1) foreach 1 .. 100;
 	$asks = 'zk_xact_lock';
@@ -314,7 +331,7 @@ subtest 'a deadlock is found though another claims a permit that is part of it' 
 	steps('a1 has /r/s:1, b1 has /r/b');
 	my ($permit) = $zk->children('/r/s/leases');
 	my $forged = name();
-	$sh->create($forged, data => record("wait\t1\t1\t0\t\tx\nheld\t/r/s/leases/$permit\n"), ephemeral => 1);
+	$sh->create($forged, data => record("wait\t1\t1\t0\t\tx\nheld\t0\t0\t0\t/r/s/leases/$permit\t\n"), ephemeral => 1);
 	steps('a1 wants /r/b');
 	wait_until { records() == 2 } 'its server to tell, which has read what is forged before';
 	steps('b1 wants /r/s:1');

@@ -202,10 +202,10 @@ is_closed(void)
 
 		for (int e = 0; e < graph.nedges; e++)
 		{
-			if (graph.edges[e].from != i)
+			if (graph.edges[e].end[WAIT_FROM] != i)
 				continue;
 			all++;
-			good += !vertices[graph.edges[e].to].stuck;
+			good += !vertices[graph.edges[e].end[WAIT_TO]].stuck;
 		}
 		goes_on = good >= (vertices[i].needs == WAIT_GRAPH_ALL ? all : vertices[i].needs);
 		if (goes_on == vertices[i].stuck)
@@ -231,7 +231,7 @@ test_random(void)
 		for (int n = (int) (random() % (2 * graph.nvertices)); n > 0; n--)
 			edge((int) (random() % graph.nvertices), (int) (random() % graph.nvertices));
 		if (graph.nedges > 0 && random() % 2 == 0)
-			vertices[graph.edges[random() % graph.nedges].from].needs = 1;
+			vertices[graph.edges[random() % graph.nedges].end[WAIT_FROM]].needs = 1;
 		(void) stuck();
 		wrong += !is_closed();
 		for (int i = 0; i < graph.nvertices; i++)

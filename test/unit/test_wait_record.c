@@ -13,13 +13,16 @@
 
 #include "unit.h"
 
-#define HEAD "zklock waits 1\ta\t0\n"
+#define TITLE(name, seen) "zklock waits 1\t" seen "\t0\t0\t\t" name "\n"
+#define FOR(pid) "for\t0\t" pid "\t0\t\t\n"
+#define HELD(node) "held\t0\t0\t0\t" node "\t\n"
+#define HEAD TITLE("a", "0")
 #define WAIT HEAD "wait\t1\t7\t0\t\tx\n"
 
-#define GOOD                                                                                  \
-	"zklock waits 1\tone\t1f\nwait\tffffffffffffffff\t7\t0\t\tShareLock on transaction 731\n" \
-	"for\t8\nfor\t9\nheld\t/b/n-2\nheld\t/b/n-3\n"                                            \
-	"wait\t2\t8\t3\t/s/leases/l-1\tExclusiveLock\nheld\t/c/n-4\nwait\t3\t9\t0\t\t\n"
+#define GOOD                                                                                          \
+	TITLE("one", "1f")                                                                                \
+	"wait\tffffffffffffffff\t7\t0\t\tShareLock on transaction 731\n" FOR("8") FOR("9") HELD("/b/n-2") \
+		HELD("/b/n-3") "wait\t2\t8\t3\t/s/leases/l-1\tExclusiveLock\n" HELD("/c/n-4") "wait\t3\t9\t0\t\t\n"
 
 #define MAX_LINES 80
 
@@ -60,7 +63,7 @@ test_reading(void)
 	WaitLine lines[MAX_LINES];
 
 	check(GOOD, "twffhhwhw", "a record is read");
-	check("zklock waits 1\t\t0\n", "t", "one of no waits, of a server without a name");
+	check(TITLE("", "0"), "t", "one of no waits, of a server without a name");
 	ok(wait_record_read(copy, strlen(copy), lines), "it has lines");
 	is_str(lines[0].text, "one", "the first has the server's name");
 	ok(lines[0].number == 0x1f, "and the zxid");
@@ -81,50 +84,52 @@ test_faults(void)
 	char long_text[WAIT_RECORD_MAX + 1000];
 
 	check("", "!", "nothing is no record");
-	check("zklock waits 2\ta\t0\n", "!", "nor is one of another version");
+	check("zklock waits 2\t0\t0\t0\t\ta\n", "!", "nor is one of another version");
 	check("zklock waits 1\n", "!", "nor one that ends at once");
-	check("zklock waits 1\ta\n", "!", "nor one that ends too early");
-	check("zklock waits 1\ta\t0", "!", "nor one whose last line has no end");
+	check("zklock waits 1\t0\t0\t0\t\n", "!", "nor one that ends too early");
+	check("zklock waits 1\t0\t0\t0\t\ta", "!", "nor one whose last line has no end");
 	check("\n", "!", "nor one of an empty line");
 	check("wait\t1\t7\t0\t\tx\n", "!", "nor one without a title");
 	check(HEAD HEAD, "t!", "or with two");
 	check(WAIT HEAD, "tw!", "lines have an order");
-	check(HEAD "held\t/a/n\n", "t!", "a node belongs to a wait");
-	check(HEAD "for\t1\n", "t!", "and for whom");
-	check(WAIT "held\t/a/n\nfor\t1\n", "twh!", "what it holds comes last");
-	check(WAIT "held\t\n", "tw!", "which is something");
+	check(HEAD HELD("/a/n"), "t!", "a node belongs to a wait");
+	check(HEAD FOR("1"), "t!", "and for whom");
+	check(WAIT HELD("/a/n") FOR("1"), "twh!", "what it holds comes last");
+	check(WAIT HELD(""), "tw!", "which is something");
+	check(WAIT "for\t0\t1\t0\t/a/n\t\n", "tw!", "for whom is no node");
+	check("zklock waits 1\t0\t0\t0\t/a/n\ta\n", "!", "nor is the title");
 	check(HEAD "\n", "t!", "no line is empty");
-	check(HEAD "other\t1\n", "t!", "or of another kind");
-	check("zklock waits 1\ta\t0\tb\n", "!", "or has a field too many");
+	check(HEAD "other\t0\t1\t0\t\t\n", "t!", "or of another kind");
+	check("zklock waits 1\t0\t0\t0\t\ta\tb\n", "!", "or has a field too many");
 	check(WAIT "for\n", "tw!", "or too few");
-	check(WAIT "for\t1\t\n", "tw!", "or an empty one too many");
-	check(WAIT "held\t/a/n\tb\tc\td\te\tf\n", "tw!", "or far too many");
-	check("zklock waits 1\ta\t\n", "!", "a number has digits");
-	check("zklock waits 1\ta\t-1\n", "!", "and nothing else");
-	check("zklock waits 1\ta\t8000000000000000\n", "!", "and is not too large");
+	check(WAIT "for\t0\t1\t0\t\t\t\n", "tw!", "or an empty one too many");
+	check(WAIT "held\t0\t0\t0\t/a/n\t\tb\tc\td\te\tf\n", "tw!", "or far too many");
+	check(TITLE("a", ""), "!", "a number has digits");
+	check(TITLE("a", "-1"), "!", "and nothing else");
+	check(TITLE("a", "8000000000000000"), "!", "and is not too large");
 	check(HEAD "wait\t10000000000000000\t7\t0\t\tx\n", "t!", "nor is this one");
 	check(HEAD "wait\t1\t2147483648\t0\t\tx\n", "t!", "nor a pid");
 	check(HEAD "wait\t1\t7\t2147483648\t/a/n\tx\n", "t!", "nor are permits");
 	check(HEAD "wait\t1\t7\t0\ta/n\tx\n", "t!", "a path begins at the root");
 	check(HEAD "wait\t1\t7\t0\t/a/../b/n\tx\n", "t!", "and has no dots");
-	check(WAIT "held\t/a//n\n", "tw!", "and no empty component");
-	check(WAIT "held\t/n\n", "tw!", "and is not the root");
-	check(WAIT "held\tn\n", "tw!", "a node is below it");
+	check(WAIT HELD("/a//n"), "tw!", "and no empty component");
+	check(WAIT HELD("/n"), "tw!", "and is not the root");
+	check(WAIT HELD("n"), "tw!", "a node is below it");
 	check(HEAD "wait\t1\t7\t0\t/a/..\tx\n", "t!", "and no dots");
 	check(HEAD "wait\t1\t7\t0\t/a/\tx\n", "t!", "and has a name");
-	check("zklock waits 1\ta\001\t0\n", "!", "there are no control characters");
-	is_str(read_all("zklock waits 1\ta\0\t0\n", 20), "!", "nor NULs");
+	check(TITLE("a\001", "0"), "!", "there are no control characters");
+	is_str(read_all(TITLE("a\0b", "0"), sizeof(TITLE("a\0b", "0")) - 1), "!", "nor NULs");
 	memset(long_text, 'x', sizeof(long_text));
-	memcpy(long_text, "zklock waits 1\t", 15);
-	strcpy(long_text + 15 + WAIT_RECORD_MAX_TEXT, "\t0\n");
+	memcpy(long_text, "zklock waits 1\t0\t0\t0\t\t", 22);
+	strcpy(long_text + 22 + WAIT_RECORD_MAX_TEXT, "\n");
 	check(long_text, "t", "a text has some length");
-	strcpy(long_text + 15 + WAIT_RECORD_MAX_TEXT, "x\t0\n");
+	strcpy(long_text + 22 + WAIT_RECORD_MAX_TEXT, "x\n");
 	check(long_text, "!", "but there are no long texts");
 	memset(long_text, 'x', sizeof(long_text));
-	memcpy(long_text, WAIT "held\t/a/", sizeof(WAIT "held\t/a/") - 1);
-	strcpy(long_text + sizeof(WAIT "held\t/a/") - 1 + 255, "\n");
+	memcpy(long_text, WAIT "held\t0\t0\t0\t/a/", sizeof(WAIT "held\t0\t0\t0\t/a/") - 1);
+	strcpy(long_text + sizeof(WAIT "held\t0\t0\t0\t/a/") - 1 + 255, "\t\n");
 	check(long_text, "twh", "a node's name has some length");
-	strcpy(long_text + sizeof(WAIT "held\t/a/") - 1 + 255, "x\n");
+	strcpy(long_text + sizeof(WAIT "held\t0\t0\t0\t/a/") - 1 + 255, "x\t\n");
 	check(long_text, "tw!", "but there are no long ones");
 	strcpy(long_text, HEAD);
 	while (strlen(long_text) + 525 <= WAIT_RECORD_MAX)
