@@ -9,37 +9,15 @@
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Zklock::Cast qw(:DEFAULT clean);
+use Zklock::Cast qw(:DEFAULT clean scene undisturbed scene_ends);
 
 my $zk = Zklock::ZooKeeper->ensemble(3);
-my $a  = Zklock::Server->new(
-	'a',
-	zookeeper => $zk->server(1)->connect_string,
-	conf      => ["zklock.session_timeout = '15s'"]);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '15s'"]);
-
-my ($id, $before);
-
-sub undisturbed($what)
-{
-	is($a->session_id, $id, "$what: the session is the same");
-	# Workers that follow each other fast may let the lease lapse for a moment.
-	wait_until { !$a->lock_count("state = 'suspended'") } 'a proof that the session lives';
-	is_deeply(holdings($a), $before, 'so are all locks');
-	ok($s{$_}->busy, "$_ still waits") foreach qw(local remote behind);
-	is($a->zk_session->{expirations}, 0, 'nothing has expired');
-	return;
-}
+my ($a, $b) = map { Zklock::Server->new($_->[0], zookeeper => $_->[1], conf => ["zklock.session_timeout = '15s'"]) }
+  [ 'a', $zk->server(1)->connect_string ], [ 'b', $zk ];
 
 subtest 'other addresses of the same ensemble change nothing' => sub {
-	hold($a, 'holder', '/c/held');
-	queue($a, 'local', '/c/held');
-	queue($b, 'remote', '/c/held');
-	hold($b, 'foreigner', '/c/foreign');
-	queue($a, 'behind', '/c/foreign');
 	in_transaction($a, 'xact', '/c/xact');
-	$id = $a->session_id;
-	$before = holdings($a);
+	scene($a, $b, '/c');
 
 	is($a->zk_session->{server}, $zk->server(1)->connect_string, 'connected to the first server');
 	$a->reconfigure('zklock.servers' => join(', ', map { $zk->server($_)->connect_string } 1, 2));
@@ -73,8 +51,6 @@ subtest 'other addresses of the same ensemble change nothing' => sub {
 	undisturbed('servers that fail');
 };
 
-my $mark;
-
 subtest 'host names do as well as addresses, and one that does not resolve does no harm among others' => sub {
 	$a->reconfigure('zklock.servers' => 'no-such-host.invalid:1,' . $zk->connect_string);
 	undisturbed('a name that does not resolve among others');
@@ -91,7 +67,7 @@ subtest 'an invalid value in the configuration file is logged, and changes nothi
 	is(on($a, 'setter')->try("SET zklock.servers = 'localhost:1'")->{sqlstate}, '55P02', 'a session cannot set it');
 	my $conf = $a->data_dir . '/postgresql.auto.conf';
 	my $good = slurp_file($conf);
-	$mark = $a->log_mark;
+	my $mark = $a->log_mark;
 	append_to_file($conf, "zklock.servers = 'localhost:99999'\n");
 	$a->reload;
 	$a->wait_log(qr/invalid value for parameter "zklock.servers": "localhost:99999".*DETAIL:  A port must be a number from 1 to 65535/s, $mark);
@@ -105,39 +81,28 @@ subtest 'an invalid value in the configuration file is logged, and changes nothi
 
 subtest 'the session timeout changes, and the session with its locks stays' => sub {
 	is($a->zk_session->{negotiated_timeout}, '00:00:15', 'the session timeout, negotiated');
-	$a->reconfigure('zklock.session_timeout' => '25s');
-	is($a->zk_session->{negotiated_timeout}, '00:00:25', 'changed to a longer one');
-	undisturbed('a longer session timeout');
-	$a->reconfigure('zklock.session_timeout' => '8s');
-	is($a->zk_session->{negotiated_timeout}, '00:00:08', 'and a shorter one');
-	undisturbed('a shorter session timeout');
-	$a->reconfigure('zklock.session_timeout' => '1h');
-	is($a->zk_session->{negotiated_timeout}, '00:01:00', 'one too long is limited by ZooKeeper');
-	undisturbed('a session timeout too long');
-	$a->reconfigure('zklock.session_timeout' => '15s');
-	undisturbed('back again');
-
-	$s{holder}->hands_over('/c/held', $s{local}, 'after all that queues go on: here');
-	$s{local}->hands_over('/c/held', $s{remote}, 'and elsewhere');
-	$s{foreigner}->hands_over('/c/foreign', $s{behind}, 'and behind others');
+	foreach my $case ([ '25s', '00:00:25', 'a longer one' ], [ '8s', '00:00:08', 'a shorter one' ],
+		[ '1h', '00:01:00', 'one too long, which ZooKeeper limits' ], [ '15s', '00:00:15', 'and back again' ])
+	{
+		my ($timeout, $negotiated, $what) = @$case;
+		$a->reconfigure('zklock.session_timeout' => $timeout);
+		is($a->zk_session->{negotiated_timeout}, $negotiated, $what);
+		undisturbed($what);
+	}
+	scene_ends();
+	is($a->zk_session->{expirations}, 0, 'nothing has expired');
 	ok($s{xact}->try('COMMIT')->{ok}, 'a transaction that has lived through it commits');
 	clean($zk, [ $a, $b ]);
 };
 
 # Without a lock held the session moves (see 470_changed_settings.pl): the next worker begins another one.
-sub move($server, %settings)
-{
-	my $before = $server->session_id;
-	$server->set_conf(%settings);
-	wait_until { ($server->session_id || $before) ne $before } 'another session';
-	$server->wait_session;
-	return;
-}
 
 subtest 'another chroot is another world' => sub {
 	$zk->shell->create('/missing/root', makepath => 1);
-	move($a, 'zklock.servers' => $zk->connect_string('/missing/root'));
-	isnt($a->session_id, $id, 'another chroot takes another session');
+	my $before = $a->session_id;
+	$a->set_conf('zklock.servers' => $zk->connect_string('/missing/root'));
+	wait_until { ($a->session_id || $before) ne $before } 'another session';
+	$a->wait_session;
 	$zk->shell->delete('/missing', recursive => 1);
 	on($a, 'holder');
 	foreach my $call ("zk_lock('/c/root')", "zk_try_lock('/c/root')", "zk_lock('/deep/er/lock')")
@@ -163,8 +128,5 @@ subtest 'another chroot is another world' => sub {
 	$s{outsider}->hands_over('/missing/root/c/root', $s{insider}, 'and the other way round');
 	$s{insider}->query("SELECT zk_unlock('/c/root')");
 };
-
-Zklock::Server->assert_clean($zk, [ $a, $b ]);
-move($a, 'zklock.servers' => $zk->connect_string);
 
 done_clean($zk, $a, $b);
