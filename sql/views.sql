@@ -35,6 +35,22 @@ SELECT state, server ~ '^127\.0\.0\.1:\d+$' AS server, session_id ~ '^0x[0-9a-f]
 FROM zk_session;
 \t on
 
+-- its worker is a process like others, that can be seen to wait, and has no query to be cancelled
+SELECT worker_pid AS worker FROM zk_session \gset
+SELECT backend_type, pid = :worker AS worker FROM pg_stat_activity WHERE backend_type LIKE '%zklock%';
+DO $$
+BEGIN
+  WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'zklock worker' AND wait_event_type = 'Extension') LOOP
+    PERFORM pg_stat_clear_snapshot();
+  END LOOP;
+END
+$$;
+SELECT zk_lock('/regress/views_a');
+SELECT pg_cancel_backend(:worker);
+SELECT zk_lock('/regress/views_b');
+SELECT zk_unlock('/regress/views_a'), zk_unlock('/regress/views_b');
+SELECT worker_pid = :worker AS same_worker FROM zk_session;
+
 -- a comment on everything the extension has, and on all columns of its views; the row
 -- types of tables and views are members as well in newer releases of PostgreSQL
 SELECT count(*) > 10 AS members,

@@ -34,31 +34,38 @@ subtest 'a deletion is noticed after other changes of the node, too' => sub {
 	clean($zk, [ $a, $b ], '/n/changed');
 };
 
-subtest 'the lock of a deleted node goes to the next, on another server' => sub {
-	hold($a, 'holder', '/n/held');
-	queue($a, 'local', '/n/held');
-	queue($b, 'remote', '/n/held');
-	my $token = token('holder', '/n/held');
-	my $node = node_of($a, 'holder');
-	my $mark = $a->log_mark;
-	$shell->delete("/n/held/$node");
+subtest 'a node that is deleted costs its holder the lock, and those who wait their place' => sub {
+	my $path = '/n/held';
+	hold($a, 'holder', $path);
+	queue($a, 'first', $path);
+	queue($b, 'remote', $path);
+	my ($token, $node, $mark) = (token('holder', $path), node_of($a, 'holder'), $a->log_mark);
+	$shell->delete("$path/$node");
 	is($s{remote}->finish, 't', 'who waits elsewhere gets the lock of the deleted node');
-	$a->wait_lock($s{holder}, 'lost', '/n/held');
-	one_believer([ $a, $b ], 'remote', '/n/held');
-	cmp_ok(token('remote', '/n/held'), '>', $token, 'its token is higher than that of the loser');
-	lost($a, 'holder', '/n/held');
-	my @nodes = $zk->wait_children('/n/held', 2);
-	$a->wait_waiting($s{local}, '/n/held');
-	ok($s{local}->busy, 'who waited behind the holder waits on');
-	wait_until { node_of($a, 'local') eq $nodes[1] } 'the new node to be known';
-	pass('with a new node in the last place');
+	$a->wait_lock($s{holder}, 'lost', $path);
+	one_believer([ $a, $b ], 'remote', $path);
+	cmp_ok(token('remote', $path), '>', $token, 'its token is higher than that of the loser');
+	lost($a, 'holder', $path);
 	$a->assert_log($mark,
-		qr{WARNING:  node "/n/held/$node" of lock "/n/held" was deleted by someone else.*}s
+		qr{WARNING:  node "$path/$node" of lock "$path" was deleted by someone else.*}s
 		  . qr{Its holder has lost the lock; waiting sessions queue again},
 		'the log tells of it, and what it means');
-	unlock('remote', '/n/held');
-	is($s{local}->finish, 't', 'and gets the lock in its turn');
-	clean($zk, [ $a, $b ], '/n/held');
+	$node = ($zk->wait_children($path, 2))[1];
+	wait_until { node_of($a, 'first') eq $node } 'who waited behind the holder to have a new node in the last place';
+
+	# Now that of sessions that wait, in the middle
+	queue($a, 'second', $path);
+	wait_until { node_of($a, 'second') eq $node } 'the next one to share it';
+	queue($b, 'overtaker', $path);
+	$zk->wait_children($path, 3);
+	$mark = $a->log_mark;
+	$shell->delete("$path/$node");
+	$a->wait_log(qr{LOG:  node "$path/$node" of lock "$path" was deleted by someone else.*Waiting sessions queue again}s, $mark);
+	pass('the log tells of a waiter\'s node');
+	$node = ($zk->wait_children($path, 3))[2];
+	wait_until { node_of($a, 'first') eq $node && node_of($a, 'second') eq $node } 'both to stand at the end';
+	hand_on($path, qw(remote overtaker first second));
+	clean($zk, [ $a, $b ], $path);
 };
 
 subtest 'a session that gives up all its locks is told of the lost ones, and of no others' => sub {
@@ -107,34 +114,6 @@ sub runs($path)
 		'three nodes of a, with others between them');
 	return @foreign;
 }
-
-subtest 'a session whose node is deleted queues again, at the end' => sub {
-	hold($b, 'holder', '/n/waiter');
-	queue($a, 'first', '/n/waiter');
-	queue($a, 'second', '/n/waiter');
-	my $node = ($zk->wait_children('/n/waiter', 2))[1];
-	queue($b, 'overtaker', '/n/waiter');
-	my @nodes = $zk->wait_children('/n/waiter', 3);
-	wait_until { node_of($a, 'first') eq $node && node_of($a, 'second') eq $node } 'the node to be known';
-	is($nodes[1], $node, 'the waiting sessions of a stand in the middle');
-	my $mark = $a->log_mark;
-	$shell->delete("/n/waiter/$node");
-	$a->wait_log(qr{LOG:  node "/n/waiter/$node" of lock "/n/waiter" was deleted by someone else.*Waiting sessions queue again}s,
-		$mark);
-	pass('the log tells of a waiter\'s node');
-	@nodes = $zk->wait_children('/n/waiter', 3);
-	wait_until { node_of($a, 'first') eq $nodes[2] } 'the new node to be known';
-	pass('they stand at the end now');
-	ok($s{$_}->busy, "$_ waits") foreach qw(first second overtaker);
-	unlock('holder', '/n/waiter');
-	is($s{overtaker}->finish, 't', 'who came later is first');
-	ok($s{$_}->busy, "$_ waits") foreach qw(first second);
-	unlock('overtaker', '/n/waiter');
-	is($s{first}->finish, 't', 'they follow');
-	unlock('first', '/n/waiter');
-	is($s{second}->finish, 't', 'in their order');
-	clean($zk, [ $a, $b ], '/n/waiter');
-};
 
 subtest 'a deleted node costs its own place alone, in the middle and at the head' => sub {
 	my @foreign = runs('/n/middle');
