@@ -5,7 +5,6 @@
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
-use Zklock::Util qw(secret);
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s');
 my $shell = $zk->shell;
@@ -90,19 +89,16 @@ subtest 'a predecessor that cannot be read is waited for all the same' => sub {
 	$a->assert_clean($zk, '/r/unreadable');
 };
 
-my $mark;
-
 subtest 'children that are no contenders are ignored, and logged once' => sub {
 	$shell->create('/r/odd');
-	$mark = $a->log_mark;
+	my $mark = $a->log_mark;
 	foreach my $name ('readme', 'lock', 'lock-1', 'something-0000000001', "caf\x{e9}",
 		'_c_00000000-0000-0000-0000-000000000000-lock-')
 	{
 		$shell->create("/r/odd/$name");
 		is($s->query("SELECT zk_lock('/r/odd')"), 't', 'a child that is no contender is ignored');
 		$other->start_waiting("SELECT zk_lock('/r/odd')");
-		is($s->query("SELECT zk_unlock('/r/odd')"), 't', 'unlocked');
-		is($other->finish, 't', 'by the next session as well');
+		$s->hands_over('/r/odd', $other, 'by the next session as well');
 		$other->query("SELECT zk_unlock('/r/odd')");
 	}
 	is($remote->query("SELECT zk_try_lock('/r/odd')"), 't', 'and by who does not wait');
@@ -114,10 +110,8 @@ subtest 'children that are no contenders are ignored, and logged once' => sub {
 	Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/odd');
 };
 
-my $id;
-
 subtest 'the ACL of a creator who has shown no credentials cannot be made' => sub {
-	$id = $a->session_id;
+	my $id = $a->session_id;
 	is($other->query("SELECT zk_lock('/r/kept')"), 't', 'a lock is held');
 	$a->set_conf('zklock.acl' => 'creator');
 	wait_until { $s->try("SELECT zk_lock('/r/creator')")->{sqlstate} eq '42501' || $s->query('SELECT zk_unlock_all()') x 0 }
@@ -129,40 +123,7 @@ subtest 'the ACL of a creator who has shown no credentials cannot be made' => su
 	$a->wait_session;
 	is($a->session_id, $id, 'all in one session');
 	is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'whose locks are undisturbed');
-};
-
-subtest 'credentials that ZooKeeper refuses are reported, and tried again' => sub {
-	my $file = secret($a->data_dir . '/nosuch', "nosuchscheme:topsecret\n");
-	$remote->query("SELECT zk_lock('/r/auth')");
-	$s->start_waiting("SELECT zk_lock('/r/auth')");
-	$mark = $a->log_mark;
-	$a->set_conf('zklock.auth_file' => $file);
-	$a->assert_log($mark, qr/WARNING:  changed settings of zklock wait until no lock is held: ZooKeeper may refuse credentials of another scheme/,
-		'credentials of an unknown scheme are not taken up while a lock is held');
-	unlike($a->log_since(0), qr/topsecret/, 'nor shown in the log');
-	is($a->zk_session->{state}, 'connected', 'which goes on');
-
-	# One that begins with them is refused.
-	my $c = Zklock::Server->new('c', zookeeper => $zk, connect => 0, conf => ["zklock.auth_file = '$file'"]);
-	$c->wait_session('authentication failed');
-	pass('credentials of an unknown scheme: zk_session says that authentication failed');
-	my $refused = $c->session;
-	fails($refused->try("SELECT zk_lock('/r/auth')"), '42501', 'a lock is refused',
-		detail => qr/ZAUTHFAILED/, hint => qr/zklock\.auth_file/);
-	like($c->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
-	$c->assert_log(0, qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
-	unlike($c->log_since(0), qr/topsecret/, 'without the credentials');
-	$refused->disconnect;
-	$c->stop;
-	$a->set_conf('zklock.auth_file' => '');
-	$a->wait_session;
-	is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'a lock held before is still held');
-	is($a->session_id, $id, 'in the same session');
-	ok($s->busy, 'who waits goes on waiting');
-	$remote->hands_over('/r/auth', $s, 'and new ones are granted');
-	$s->query("SELECT zk_unlock('/r/auth')");
 	$other->query("SELECT zk_unlock('/r/kept')");
-	Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/auth', '/r/kept', '/r/creator');
 };
 
 subtest 'a node that cannot be deleted is deleted as soon as it can' => sub {
@@ -171,7 +132,7 @@ subtest 'a node that cannot be deleted is deleted as soon as it can' => sub {
 	$shell->create('/r/nodelete', acl => [ @admin, [ 'world', 'anyone', 'cr' ] ]);
 	is($s->query("SELECT zk_lock('/r/nodelete')"), 't', 'locked without the right to delete');
 	$remote->start_waiting("SELECT zk_lock('/r/nodelete')");
-	$mark = $a->log_mark;
+	my $mark = $a->log_mark;
 	$s->query_start("SELECT zk_unlock('/r/nodelete')");
 	$a->wait_log(qr{LOG:  could not delete ZooKeeper node "/r/nodelete/_c_\S+": ZNOAUTH}, $mark);
 	pass('the log tells that the node cannot be deleted');
@@ -202,7 +163,7 @@ subtest 'a downgrade that is refused leaves the lock as it was' => sub {
 	$remote->query_start("SELECT zk_lock_shared('/r/nodowngrade')");
 	$zk->wait_watched('/r/nodowngrade/' . $a->wait_holder($s, '/r/nodowngrade')->{node});
 	$shell->set_acl('/r/nodowngrade', [@admin]);
-	$mark = $a->log_mark;
+	my $mark = $a->log_mark;
 	$s->query_start("SELECT zk_unlock('/r/nodowngrade')");
 	$a->wait_log(qr{LOG:  could not replace ZooKeeper node "/r/nodowngrade/_c_\S+" by a shared one: ZNOAUTH}, $mark);
 	pass('the log tells that the node cannot be replaced');

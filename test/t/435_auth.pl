@@ -48,7 +48,8 @@ subtest 'credentials that are refused for a while cost nobody a lock' => sub {
 	my $reconnects = $a->zk_session->{reconnects};
 	rules(@no_digest);
 	$a->wait_session('authentication failed');
-	$a->wait_log(qr/LOG:  ZooKeeper refused the credentials/, $mark);
+	$a->wait_log(qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, $mark);
+	like($a->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
 	refused($s{$_}->result, "$_, who waited,") foreach qw(local behind);
 	refused(on($a, 'trier')->try("SELECT zk_lock('/a/free')"), 'who asks now, zk_lock,');
 	refused_or_not_asked($s{trier}->try("SELECT zk_try_lock('/a/free')"), 'who asks now, zk_try_lock,');

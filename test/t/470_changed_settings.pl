@@ -55,7 +55,7 @@ sub moved($what)
 
 sub auth_file($name, @content) { return secret($a->data_dir . "/$name", @content); }
 
-subtest 'a file with credentials that cannot be used waits' => sub {
+subtest 'a file with credentials that cannot be used, or may be refused, waits' => sub {
 	hold($a, 'holder', '/s/held');
 	queue($a, 'local', '/s/held');
 	remember();
@@ -75,6 +75,9 @@ subtest 'a file with credentials that cannot be used waits' => sub {
 	}
 	system('mkfifo', '-m', '600', $a->data_dir . '/pipe');
 	put_off(qr/not a regular file/, 'a pipe', 'zklock.auth_file' => $a->data_dir . '/pipe');
+	my $mark = put_off(qr/ZooKeeper may refuse credentials of another scheme/, 'an unknown scheme',
+		'zklock.auth_file' => auth_file('scheme', "nosuchscheme:topsecret\n"));
+	unlike($a->log_since($mark), qr/topsecret/, 'the log does not show them');
 	is(on($a, 'trier')->query("SELECT zk_try_lock('/s/free') AND zk_unlock('/s/free')"), 't', 'locks are granted as before');
 	ok($s{local}->busy, 'who waits goes on waiting');
 };
