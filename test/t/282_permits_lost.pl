@@ -1,9 +1,9 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Nodes of a semaphore are deleted by somebody else, their ZooKeeper session ends, ZooKeeper is out of reach, or there is
-# no room in shared memory. A session that has lost a permit is told so, those that wait go on waiting, and no permit
-# is had twice, nor does one leak. What becomes of a single permit at each call is in the table of faults,
-# 294_faults_of_semaphores.pl; that all outlive a worker, in 438_failures.pl; how waits end, in 130_cancel.pl.
+# Nodes of a semaphore are deleted by somebody else, their ZooKeeper session ends, or there is no room in shared memory.
+# A session that has lost a permit is told so, those that wait go on waiting, and no permit is had twice, nor does one
+# leak. What becomes of a single permit at each call is in the table of faults, 294_faults_of_semaphores.pl; that all
+# outlive a worker, in 438_failures.pl; how waits end, also without ZooKeeper, in 130_cancel.pl and 200_away.pl.
 #
 # Server a talks to ZooKeeper through a proxy, b directly; c has little room.
 
@@ -34,36 +34,21 @@ sub on_semaphore($name, $code)
 	};
 }
 
-on_semaphore 'a session without a permit is told when ZooKeeper is out of reach, or waits' => sub {
-	acquire($s[0], 1);
-	$a->cut_off($proxy);
-	is($s[1]->try(sql(1, '0'))->{sqlstate}, '58030', 'who does not wait learns that nobody can be asked');
-	is($s[1]->try(sql(1, '200ms'))->{sqlstate}, '58030', 'so does who waited');
-	acquire_start($s[1], 1);
-	wait_row($s[1], "state = 'waiting'");
-	is(release($s[0]), 't', 'a release does not wait for it');
-	$proxy->heal;
-	is($s[1]->finish, 't', 'a wait may outlive it');
-	release($s[1]);
-};
-
 on_semaphore 'a session that finds no room in shared memory is told which setting is to blame' => sub {
 	my @c = map { $c->session(name => "c$_") } 1, 2;
-	is(acquire($c[0], 9), 't', 'a permit of three entries');
-	$c->wait_value('SELECT count(*) FROM zk_locks', 1);
-	is(acquire($c[0], 9), 't', 'another: to ask for it takes two');
-	$c->wait_value('SELECT count(*) FROM zk_locks', 2);
-	foreach my $zero (0, 1)
-	{
-		if ($zero)
-		{
-			# Once what the refused call had taken is given back.
-			wait_until { ($c[0]->try(sql(9, '0'))->{text} || '') eq 't' } 'an entry to be free';
-			pass('without waiting it takes one, the last');
-		}
+	my $no_room = sub ($held) {
 		fails($c[1]->try(sql(9)), '53200', 'then there is no room', hint => qr/zklock\.max_locks/);
-		$c->wait_value('SELECT count(*) FROM zk_locks', $zero ? 3 : 2);
+		$c->wait_value('SELECT count(*) FROM zk_locks', $held);
+	};
+	foreach my $held (1, 2)
+	{
+		is(acquire($c[0], 9), 't', "permit $held of three entries: to ask for it takes two");
+		$c->wait_value('SELECT count(*) FROM zk_locks', $held);
 	}
+	$no_room->(2);
+	# Once what the refused call had taken is given back.
+	wait_until { ($c[0]->try(sql(9, '0'))->{text} || '') eq 't' } 'the last entry, which is enough without waiting';
+	$no_room->(3);
 	$c[0]->query('SELECT zk_unlock_all()');
 	is(acquire($c[1], 1, '30s'), 't', 'after that there is again');
 	$c[1]->query('SELECT zk_unlock_all()');
@@ -76,26 +61,21 @@ on_semaphore 'a crowd that is cancelled, ends and loses connections never has mo
 	my @crowd = map { ($a->session(name => "a crowd $_"), $b->session(name => "b crowd $_")) } 1 .. 5;
 	$_->value('CREATE TABLE inside (began bigint, ended bigint)') foreach $a, $b;
 	my ($wanted, $cancelled) = (150, 0);
-	for (my $round = 0; $round < $wanted; $round++)
+	foreach my $round (0 .. $wanted - 1)
 	{
 		my $session = $crowd[ $round % @crowd ];
 		if ($session->{statement})
 		{
 			# It is given some time, not for ever.
-			if ($round % 3 == 0 && $session->busy)
-			{
-				$session->cancel;
-				$cancelled++;
-			}
+			$cancelled += $session->cancel if $round % 3 == 0 && $session->busy;
 			my $r = $session->result;
 			fail("round $round: $r->{error}") unless $r->{ok} || $r->{sqlstate} eq '57014';
 		}
 		if ($round % 17 == 16)
 		{
-			my $name = $session->name;
 			$session->terminate if $round % 2;
 			$session->disconnect;
-			$session = $crowd[ $round % @crowd ] = $session->server->session(name => $name);
+			$session = $crowd[ $round % @crowd ] = $session->server->session(name => $session->name);
 		}
 		$proxy->drop if $round % 11 == 10;
 		# The permit of a call that is cancelled is had until the next.
