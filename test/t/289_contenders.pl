@@ -131,8 +131,8 @@ subtest "a semaphore shows its leases, and who waits for the turn to get one" =>
 subtest 'what clients write into names and data does no harm' => sub {
 	my $path = '/c/garbage';
 	my $name = sub { return sprintf '%s/_c_00000000-0000-0000-0000-%012d-lock-%010d', $path, $_[0], $_[0]; };
-	my $other = '"host":"h","port":5432';
-	my $valid = qq("zklock":"1.0",$other);
+	my $valid = '"zklock":"1.0","host":"h","port":5432';
+	# What is no contender's data at all, and how it is damaged, is in the unit tests.
 	my @data = (
 		# hex, and what is shown: owner, server, pid, usename
 		[ unpack('H*', 'a service'), 'a service' ],
@@ -142,14 +142,11 @@ subtest 'what clients write into names and data does no harm' => sub {
 		[ unpack('H*', "\xc3\xa9" x 4000), "\x{e9}" x 128 ],
 		[ unpack('H*', 'x' x 9000), undef ],         # too long to be read
 		[ unpack('H*', '[' x 8000), '[' x 256 ],
-		[ unpack('H*', '{"pid":'), '{"pid":' ],
-		[ unpack('H*', "{$other,\"pid\":1}"), "{$other,\"pid\":1}" ],
 		[ unpack('H*', "{$valid,\"pid\":99999999999}"), "{$valid,\"pid\":99999999999}" ],
 		[ unpack('H*', "{$valid,\"pid\":2,\"user\":\"a\\n\"}"), undef, 'h:5432', 2, undef ],
 		[ unpack('H*', "{$valid,\"pid\":3,\"user\":\"\xc3\xa9\\\\\\\"\"}"), undef, 'h:5432', 3, "\x{e9}\\\"" ],
 		[ unpack('H*', "{$valid,\"pid\":4,\"user\":\"") . 'ff' . unpack('H*', '"}'), undef, 'h:5432', 4, undef ],
-		[ unpack('H*', 'zklock-7:1:EXPLICIT:database d user u application psql:box'), undef, 'box', 7, 'u' ],
-		[ unpack('H*', 'zklock-:::::'), 'zklock-:::::' ]);
+		[ unpack('H*', 'zklock-7:1:EXPLICIT:database d user u application psql:box'), undef, 'box', 7, 'u' ]);
 	$shell->create($path, makepath => 1);
 	$shell->create($name->($_), ephemeral => 1, hex => $data[$_][0]) foreach 0 .. $#data;
 	$shell->create("$path/$_") foreach 'lock-', 'x', '__lock__', 'lock-99999999999', "\x{ad}\x{3042}", '_c_-lock-00000000aa', 'leases', 'locks';
