@@ -3,11 +3,10 @@
 # The node of a session vanishes without our doing: an administrator deletes it, or the whole path, or the
 # ZooKeeper session is ended from outside.
 #
-# A holder whose node is gone has lost the lock, because the next contender gets it. It is told so, and
-# its commit fails. A session that waits has lost its place, and queues again by itself; nobody is
-# granted the lock before its turn, and none believes that it holds a lock that it has lost. A holder or a waiter alone
-# is in the table of faults; what a transaction that relied on the lock is told at its commit, in 211_session_lost.pl
-# and 410_lease.pl.
+# A holder whose node is gone has lost the lock, because the next contender gets it. It is told so, and its commit
+# fails. A session that waits has lost its place, and queues again by itself; nobody is granted the lock before its
+# turn, and none believes that it holds a lock that it has lost. A holder or a waiter alone is in the table of faults;
+# what a transaction that relied on the lock is told at its commit, in 211_session_lost.pl and 410_lease.pl.
 #
 # Server a talks to ZooKeeper through a proxy.
 
@@ -81,33 +80,20 @@ subtest 'a session that gives up all its locks is told of the lost ones, and of 
 	clean($zk, [ $a, $b ], '/n/all', '/n/kept');
 };
 
-# ---- one of several runs of the same server
-#
-# a1, foreigner, a2, foreigner, a3: three nodes of a.
-
-sub runs($path)
-{
+subtest 'a deleted node costs its own place alone, in the middle and at the head' => sub {
+	# Three nodes of a, with others between them
 	my @foreign;
-	hold($a, 'a1', $path);
+	hold($a, 'a1', '/n/middle');
 	foreach my $i (2, 3)
 	{
-		push @foreign, $zk->foreigner($path);
+		push @foreign, $zk->foreigner('/n/middle');
 		# Who asks before a has heard of the foreigner may go before it. When it has, the
 		# node before gets a watch of its own.
 		$a->settle;
-		$zk->wait_watched("$path/" . node_of($a, 'a' . ($i - 1)));
-		queue($a, "a$i", $path);
-		$zk->wait_children($path, 2 * $i - 1);
-		wait_until { node_of($a, "a$i") =~ /\d{10}$/ } 'a to know its node';
+		$zk->wait_watched('/n/middle/' . node_of($a, 'a' . ($i - 1)));
+		on($a, "a$i")->start_queued("SELECT zk_lock('/n/middle')");
 	}
-	my @nodes = $zk->wait_children($path, 5);
-	is_deeply([ map { node_of($a, "a$_") } 1 .. 3 ], [ @nodes[ 0, 2, 4 ] ],
-		'three nodes of a, with others between them');
-	return @foreign;
-}
-
-subtest 'a deleted node costs its own place alone, in the middle and at the head' => sub {
-	my @foreign = runs('/n/middle');
+	is_deeply([ map { node_of($a, "a$_") } 1 .. 3 ], [ ($zk->children('/n/middle'))[ 0, 2, 4 ] ], 'a1, foreigner, a2, foreigner, a3');
 	my $token = token('a1', '/n/middle');
 	my $third = node_of($a, 'a3');
 	my $node = node_of($a, 'a2');
@@ -135,8 +121,7 @@ subtest 'a deleted node costs its own place alone, in the middle and at the head
 };
 
 subtest "a session whose node and then whose predecessor's node is deleted is granted the lock with a new node" => sub {
-	# Who learns of both at once must not take the lock on the strength of a node that it
-	# should know to be gone.
+	# Who learns of both at once must not take the lock on the strength of a node that it should know to be gone.
 	$shell->create('/n/both', makepath => 1);
 	my $predecessor = $zk->foreigner('/n/both');
 	queue($a, 'waiter', '/n/both');
@@ -189,49 +174,53 @@ subtest 'all nodes of a path are deleted at once: everybody is served in the end
 	clean($zk, [ $a, $b ], $path);
 };
 
-subtest 'a node that is deleted before it has been listed is replaced' => sub {
-	$shell->create('/n/new', makepath => 1);
-	my $fault = $proxy->hold_request(op => 'getChildren', path => '^/n/new$');
-	queue($a, 'asker', '/n/new');
+# A session asks, and its node is deleted before its server knows of it: that node, and what the session is told
+sub deleted_at_birth($path, $hold, @what)
+{
+	$shell->create($path, makepath => 1);
+	wait_until { $zk->watch_count == 0 } 'earlier watches to go';
+	my $fault = $proxy->$hold(@what);
+	queue($a, 'asker', $path);
 	$proxy->fired($fault);
-	my ($born) = $zk->wait_children('/n/new', 1);
-	$shell->delete("/n/new/$born");
+	my ($born) = $zk->wait_children($path, 1);
+	# The listing follows the create: when its watch stands it has been made. (wchp would
+	# show no watches on children.)
+	wait_until { $hold eq 'hold_request' || $zk->four_letter('mntr') =~ /^zk_watch_count\t1$/m } 'the watch of the listing';
+	$shell->delete("$path/$born");
 	$proxy->heal;
-	is($s{asker}->finish, 't', 'a node deleted before it was listed: the lock is granted');
-	my ($alive) = $zk->wait_children('/n/new', 1);
-	isnt($alive, $born, 'with another node');
-	is(($a->locks("path = '/n/new' AND state = 'held'"))[0]{node}, $alive, 'which is there');
-	$s{asker}->query("SELECT zk_unlock('/n/new')");
+	return ($born, $s{asker}->result);
+}
+
+# It has another node, which is there, and gives that back.
+sub has_another($path, $born)
+{
+	my ($row) = $a->locks("path = '$path' AND state = 'held'");
+	isnt($row->{node}, $born, 'the lock is granted with another node');
+	is_deeply([ $zk->children($path) ], [ $row->{node} ], 'which is there');
+	return unlock('asker', $path);
+}
+
+subtest 'a node that is deleted before it has been listed is replaced' => sub {
+	my ($born, $asked) = deleted_at_birth('/n/new', hold_request => op => 'getChildren', path => '^/n/new$');
+	is($asked->{text}, 't', 'a node deleted before it was listed: the lock is granted');
+	has_another('/n/new', $born);
 };
 
 subtest 'a node that is deleted before its server knows of it is replaced, or the loss is told' => sub {
 	# ZooKeeper has granted the lock, and taken it away.
-	$shell->create('/n/newer', makepath => 1);
-	wait_until { $zk->watch_count == 0 } 'earlier watches to go';
-	my $fault = $proxy->hold_reply(op => 'create2', path => '^/n/newer/');
-	queue($a, 'asker', '/n/newer');
-	$proxy->fired($fault);
-	my ($born) = $zk->wait_children('/n/newer', 1);
-	# The listing follows the create: when its watch stands it has been made. (wchp would
-	# show no watches on children.)
-	wait_until { $zk->four_letter('mntr') =~ /^zk_watch_count\t1$/m } 'the watch of the listing';
-	$shell->delete("/n/newer/$born");
-	$proxy->heal;
-	my $asked = $s{asker}->result;
-	my ($row) = $a->locks("path = '/n/newer'");
+	my ($born, $asked) = deleted_at_birth('/n/newer', hold_reply => op => 'create2', path => '^/n/newer/');
 	if (!$asked->{ok})
 	{
-		is($asked->{sqlstate}, '40001', 'a node deleted before we know that it exists: the lock was lost again');
+		is($asked->{sqlstate}, '40001', 'the lock was lost again');
 		is($a->lock_count("state = 'lost'"), 0, 'and nothing is left to release');
 	}
-	elsif ($row->{node} eq $born)
+	elsif (($a->locks("path = '/n/newer'"))[0]{node} eq $born)
 	{
 		lost($a, 'asker', '/n/newer');
 	}
 	else
 	{
-		is_deeply([ $zk->children('/n/newer') ], [ $row->{node} ], 'the lock is granted under another node, which is there');
-		unlock('asker', '/n/newer');
+		has_another('/n/newer', $born);
 	}
 };
 
