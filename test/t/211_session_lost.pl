@@ -11,7 +11,7 @@ use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT token lost clean);
 
 my ($zk, $proxy, $a, $b, $c) = cast('a b c', zk => { tickTime => 1000 },
-	proxied => 'c', a => { timeout => '4s' }, b => { timeout => '12s' }, c => { timeout => '2s' });
+	proxied => 'c', a => { timeout => '8s' }, b => { timeout => '12s' }, c => { timeout => '2s' });
 $c->value('CREATE TABLE t (i int)');
 
 subtest 'a session that ends takes the locks of its holders, and lets waiters queue again' => sub {
@@ -20,6 +20,10 @@ subtest 'a session that ends takes the locks of its holders, and lets waiters qu
 	queue($b, 'heir', '/u/lost');
 	hold($b, 'foreigner', '/u/foreign');
 	queue($c, 'waiter', '/u/foreign');
+	hold($c, 'giver', '/u/dying');
+	hold($b, 'obstacle', '/u/dying2');
+	queue($c, 'canceller', '/u/dying2');
+	on($c, 'newcomer');
 	hold($c, $_, "/u/$_") foreach qw(writer aborter);
 	on($c, 'savepoint')->query('BEGIN; SAVEPOINT s');
 	is($s{savepoint}->query("SELECT zk_xact_lock('/u/savepoint')"), 't', 'savepoint holds /u/savepoint');
@@ -27,7 +31,10 @@ subtest 'a session that ends takes the locks of its holders, and lets waiters qu
 	$s{$_}->query('BEGIN; INSERT INTO t VALUES (1)') foreach qw(writer aborter);
 	my $old = $c->session_id;
 	my ($token, $mark) = (token('holder', '/u/lost'), $c->log_mark);
-	$proxy->cut;
+	$c->cut_off($proxy);
+	is($s{giver}->query("SELECT zk_unlock('/u/dying')"), 't', 'a lock is given back in an outage');
+	queue($c, 'newcomer', '/u/dying');
+	is($s{canceller}->cancelled, '57014', 'and a wait cancelled');
 	is($s{heir}->finish, 't', 'when the session has timed out another server gets the lock');
 	cmp_ok(token('heir', '/u/lost'), '>', $token, 'with a higher token');
 	is(scalar(grep { /$old/ } @{ $zk->places('/u/foreign') }), 0, 'and the places of its waiters are gone');
@@ -38,7 +45,7 @@ subtest 'a session that ends takes the locks of its holders, and lets waiters qu
 	$c->wait_session;
 	is($c->zk_session->{expirations}, 1, 'zk_session counts the expiration');
 	$c->assert_log($mark, qr/ZooKeeper session ended: session expired/, 'the log tells of it');
-	$c->assert_log($mark, qr/Locks lost: 0\. Waiting requests that queue again: 2\./,
+	$c->assert_log($mark, qr/Locks lost: 0\. Waiting requests that queue again: 3\./,
 		'and what it meant');
 
 	is($c->lock_count("state = 'lost'"), 5, 'all locks that were held are lost in zk_locks');
@@ -60,6 +67,8 @@ subtest 'a session that ends takes the locks of its holders, and lets waiters qu
 	is($s{aborter}->query("SELECT zk_unlock('/u/aborter')"), 'f', 'and who rolled back has lost its lock, too');
 	wait_until { $c->lock_count("state = 'lost'") == 0 } 'no lost lock to be left';
 
+	is($s{newcomer}->finish, 't', 'who came meanwhile is served by the next session');
+	is(scalar($zk->children('/u/dying2')), 1, 'who gave up has no node in it');
 	ok($s{waiter}->busy && $s{next}->busy, 'who waited still waits');
 	$c->wait_waiting($s{waiter}, '/u/foreign');
 	wait_until { @{ $zk->places('/u/foreign') } == 2 } 'the waiter to have a new node';
@@ -67,23 +76,6 @@ subtest 'a session that ends takes the locks of its holders, and lets waiters qu
 	ok($s{next}->busy, 'also who waited in the queue of the lost lock');
 	$s{heir}->hands_over('/u/lost', $s{next}, 'is served after those who hold it now');
 	clean($zk, [ $b, $c ]);
-};
-
-subtest 'what is asked for and given up while the session ends leaves nothing behind' => sub {
-	hold($c, 'holder', '/u/dying');
-	hold($b, 'foreigner', '/u/dying2');
-	queue($c, 'canceller', '/u/dying2');
-	my $old = $c->session_id;
-	$c->cut_off($proxy);
-	is($s{holder}->query("SELECT zk_unlock('/u/dying')"), 't', 'a lock is given back in an outage');
-	queue($c, 'newcomer', '/u/dying');
-	is($s{canceller}->cancelled, '57014', 'and a wait cancelled');
-	wait_until { !$zk->children('/u/dying') } 'the session to expire';
-	$proxy->heal;
-	is($s{newcomer}->finish, 't', 'who came meanwhile is served by the next session');
-	isnt($c->session_id, $old, 'which is another one');
-	is(scalar($zk->children('/u/dying2')), 1, 'who gave up has no node in it');
-	clean($zk, [ $b, $c ], '/u/dying', '/u/dying2');
 };
 
 subtest 'a lock that was lost stays lost, although the session lives' => sub {
