@@ -1,9 +1,10 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Nodes of a semaphore are deleted by somebody else, or there is no room in shared memory.
-# A session that has lost a permit is told so, those that wait go on waiting, and no permit is had twice, nor does one
-# leak. What becomes of a single permit at each call is in the table of faults, 294_faults_of_semaphores.pl; that all
-# outlive a worker, in 438_failures.pl; how waits end, also without ZooKeeper, in 130_cancel.pl and 200_away.pl.
+# Nodes of a semaphore are deleted by somebody else, or there is no room in shared memory. Those that wait go on
+# waiting, and no permit is had twice, nor does one leak. What a session and a transaction are told that have lost one
+# is in the SQL contract; what becomes of a single permit at each call, in the table of faults,
+# 294_faults_of_semaphores.pl; that all outlive a worker, in 438_failures.pl; how waits end, also without ZooKeeper, in
+# 130_cancel.pl and 200_away.pl.
 #
 # Server a talks to ZooKeeper through a proxy, b directly; c has little room.
 
@@ -120,44 +121,12 @@ foreach my $fate (qw(lose_reply lose_request))
 
 is($a->zk_session->{expirations}, '0', 'all in one session');
 
-on_semaphore 'of several permits the lost one is released first' => sub {
-	acquire($s, 3) foreach 1 .. 3;
-	settled(3, 'three');
-	my @nodes = map { $_->{node} } $a->locks('pid = ' . $s->pid . ' ORDER BY node COLLATE "C"');
-	$shell->delete("$path/leases/$nodes[1]");
-	wait_row($s, "state = 'lost'");
-	is(release($s), 'f', 'the lost one is released first');
-	like($s->notices, qr/WARNING:.*permit of semaphore "$path" was lost/, 'with a warning');
-	is($a->lock_count('pid = ' . $s->pid . " AND state = 'held'"), 2, 'two good ones are left');
-	is(release($s), 't', 'which can be released') foreach 1, 2;
-};
-
-on_semaphore 'a transaction that has written while a permit was lost does not commit' => sub {
-	acquire($s, 1);
-	settled(1, 'a permit');
-	$s->query($_) foreach 'BEGIN', 'INSERT INTO t VALUES (1)';
-	$a->lose($zk, $s, $path, 'leases');
-	fails($s->try('COMMIT'), '40001', 'COMMIT fails after a permit is lost',
-		hint => 'Others may have held the lock meanwhile. Release it and retry the work.');
-	is($a->value('SELECT count(*) FROM t'), '0', 'and nothing is there');
-	is($s->query('BEGIN; SELECT 1; COMMIT; SELECT 2'), '2', 'one that only reads commits');
-	$s->query('SELECT zk_unlock_all()');
-	like($s->notices, qr/WARNING:.*permit of semaphore "$path" was lost/, 'zk_unlock_all warns');
-	is($s->try('INSERT INTO t VALUES (2); DELETE FROM t')->{sqlstate}, '00000', 'released, it is no obstacle');
-	$s->query($_) foreach 'BEGIN', "SELECT zk_xact_semaphore_acquire('$path', 1)", 'INSERT INTO t VALUES (1)';
-	$a->lose($zk, $s, $path, 'leases');
-	fails($s->try('COMMIT'), '40001', 'nor does a transaction commit that has lost one of its own',
-		hint => 'Others may have held the lock meanwhile. Retry the transaction.');
-	is(acquire($next_b, 1, '30s'), 't', 'which need not release it: others have it');
-	release($next_b);
-};
-
 on_semaphore 'with zklock.commit_guard = quorum the nodes of permits are looked at' => sub {
 	$s->query("SET zklock.commit_guard = 'quorum'");
 	acquire($s, 2);
 	$proxy->reset_counts;
 	is($s->try('INSERT INTO t VALUES (1); DELETE FROM t')->{sqlstate}, '00000', 'a quorum confirms a permit');
-	ok((grep { $_->[0] eq 'multi' && ($_->[1] // '') =~ m{^$path/leases/} } @{ $proxy->requests }), 'which has been asked for');
+	ok((grep { $_->[0] eq 'multi' && ($_->[1] // '') =~ m{^$path/leases/} } @{ $proxy->requests }), 'which was asked');
 	release($s);
 	$s->query('RESET zklock.commit_guard');
 };

@@ -1,8 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Answers to calls that are long: they come through room in shared memory, of which nothing is
-# left behind whoever gives up or dies, and hold nobody up. The function that asks for them here
-# is zk_contenders().
+# Answers to calls that are long: they come through room in shared memory, of which nothing is left behind whoever
+# gives up or dies, and hold nobody up. The function that asks for them here is zk_contenders().
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -31,14 +30,9 @@ sub ask_until($session, $op)
 	return $proxy->hold_reply_of($session, $ask, op => $op, path => "^$path", any => 1);
 }
 
-sub is_usable($name)
-{
-	is($s->query($ask), CONTENDERS, "$name: the next call gets its answer");
-	return;
-}
+sub is_usable($name) { return is($s->query($ask), CONTENDERS, "$name: the next call gets its answer"); }
 
-# How many questions does the worker have in its memory? It says so between two rounds of its main
-# loop.
+# How many questions does the worker have in its memory? It says so between two rounds of its main loop.
 sub readings
 {
 	my $mark = $a->log_mark;
@@ -47,11 +41,7 @@ sub readings
 	return scalar(() = $a->log_since($mark) =~ /; zklock call:/g);
 }
 
-sub assert_forgotten($name)
-{
-	is(readings(), 0, "$name: nor memory in the worker");
-	return;
-}
+sub assert_forgotten($name) { return is(readings(), 0, "$name: nor memory in the worker"); }
 
 # What is asked by all these is known to the worker when the first node is looked at. Returns when as many questions are
 # on their way as may be.
@@ -66,7 +56,7 @@ sub all_listed($at, $wait_until_asked)
 	$proxy->fired($held_behind);
 	# Then a round of the worker sends none.
 	my $sent = 0;
-	wait_until { my $before = $sent; $sent = asked('exists'); readings(); $sent == $before } 'the worker to have sent what it may';
+	wait_until { my $before = $sent; $sent = asked('exists'); readings(); $sent == $before } 'all that may be sent';
 	return;
 }
 
@@ -175,7 +165,7 @@ subtest "a role's long questions leave room for their answers" => sub {
 
 	all_listed('/long/few', sub {
 		$_->[0]->query_start("SELECT count(*) FROM zk_contenders('$_->[1]')") foreach @askers;
-		$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE usename = 'asker' AND wait_event IN ('Extension', 'ZkCall')", scalar @askers);
+		$a->wait_event($_->[0], 'call') foreach @askers;
 	});
 	is(asked('getChildren'), @askers, 'all have asked for a listing before a node is looked at');
 	$proxy->heal;
@@ -185,18 +175,14 @@ subtest "a role's long questions leave room for their answers" => sub {
 };
 
 subtest 'an answer beyond the limit is an error that names it' => sub {
-	my $long  = '/long/names';
-	my $fails = sub ($name) {
-		fails($s->try("SELECT count(*) FROM zk_contenders('$long')"), '54000', $name,
-			detail => qr/@{[ LIMIT ]} bytes/);
-	};
+	my $long   = '/long/names';
 	my $prefix = '_c_' . 'x' x 186 . '-lock-';    # 205 bytes with the number
 	$shell->create($long, makepath => 1);
 	$shell->create_many("$long/$prefix", 6300, client => 'crowd');
 	is($s->query("SELECT count(*) FROM zk_contenders('$long')"), 6300, 'an answer of nearly as much');
 	$shell->create_many("$long/$prefix", 100, client => 'crowd');
 	$proxy->reset_counts;
-	$fails->('too long');
+	fails($s->try("SELECT * FROM zk_contenders('$long')"), '54000', 'too long', detail => qr/@{[ LIMIT ]} bytes/);
 	is(asked('exists'), 0, 'then no node is looked at');
 	is_usable('too long');
 	assert_forgotten('too long');

@@ -1,7 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_contenders(): who holds and who waits on a path, of all servers and clients, as
-# ZooKeeper has it.
+# zk_contenders(): who holds and who waits on a path, of all servers and clients, as ZooKeeper has it.
 
 use Zklock::Test;
 use utf8;
@@ -12,15 +11,12 @@ my ($zk, $a, $b) = cast('a b');
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 my $java_session = $java->connect($zk->connect_string, 10000);
-my ($s1, $s2, $s3, $admin) = map { $a->session(name => $_) } qw(s1 s2 s3 admin);
+my ($s1, $s2, $admin) = map { $a->session(name => $_) } qw(s1 s2 admin);
 my $t    = $b->session(name => 't');
 my $user = $s1->query('SELECT session_user');
 
 # Rows as lists of the columns named
-sub rows($path, $columns, $session = undef)
-{
-	return ($session || $admin)->try("SELECT $columns FROM zk_contenders('$path')")->{rows};
-}
+sub rows($path, $columns) { return $admin->try("SELECT $columns FROM zk_contenders('$path')")->{rows}; }
 
 # One column of a row
 sub cell($path, $column, $where) { return $admin->query("SELECT $column FROM zk_contenders('$path') WHERE $where"); }
@@ -74,18 +70,6 @@ subtest 'clients of all kinds stand in the order of their queue' => sub {
 	is(cell($path, 'mode', 'granted'), 'shared', 'a shared one');
 	$t->query("SELECT zk_unlock_shared('$path')");
 	is_deeply(rows($path, 'node'), [], 'nobody is left');
-};
-
-subtest 'readers are granted together, and not behind a writer' => sub {
-	my $path = '/c/shared';
-	is($s1->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
-	is($t->query("SELECT zk_lock_shared('$path')"), 't', 'another');
-	$s2->start_queued("SELECT zk_lock('$path')");
-	is(join('', map { $_->[0] } @{ rows($path, 'granted') }), 'ttf', 'who is granted');
-	$s1->query("SELECT zk_unlock_shared('$path')");
-	$t->query("SELECT zk_unlock_shared('$path')");
-	is($s2->finish, 't', 'the writer');
-	$s2->query("SELECT zk_unlock('$path')");
 };
 
 subtest 'a node of this server shows the session that holds it' => sub {
@@ -170,19 +154,6 @@ subtest 'what ZooKeeper does not let us read is not shown' => sub {
 	$shell->delete($_) foreach @nodes;
 	$shell->create('/c/closed', @secret);
 	fails($admin->try("SELECT * FROM zk_contenders('/c/closed')"), '42501', 'a path that we may not list is an error', detail => qr/NOAUTH/);
-};
-
-subtest 'arguments and privileges' => sub {
-	is_deeply(rows('/c/not/there', 'node'), [], 'a missing path has no rows');
-	is($admin->try('SELECT * FROM zk_contenders(NULL)')->{sqlstate}, '22004', 'no path');
-	is($admin->try("SELECT * FROM zk_contenders('relative')")->{sqlstate}, '22023', 'a bad path');
-	$a->value('CREATE ROLE plain LOGIN');
-	$a->value('CREATE ROLE monitor LOGIN IN ROLE pg_monitor');
-	$a->value("ALTER ROLE monitor SET zklock.allowed_paths = '/nothing'");
-	my ($plain, $monitor) = map { $a->session(user => $_) } qw(plain monitor);
-	my $ask = "SELECT count(*) FROM zk_contenders('/c/all')";
-	is($plain->try($ask)->{sqlstate}, '42501', 'not for everyone');
-	is($monitor->query($ask), 0, 'for pg_monitor, whatever paths it may lock');
 };
 
 $java->stop;
