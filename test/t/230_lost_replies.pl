@@ -46,7 +46,6 @@ subtest 'the place is that of the node whose reply was lost' => sub {
 	$a->cut_off($proxy);
 	$a->reconnect($proxy);
 	$a->wait_value("SELECT DISTINCT node FROM zk_locks WHERE path = '$path'", $nodes[1]);
-	pass('the node is found again');
 	hand_on($path, qw(b1 a1 a2 a3 b2));
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 };
@@ -160,7 +159,7 @@ foreach my $fate (sort keys %fate)
 			}
 			$a->wait_session;
 			my @nodes = $zk->children($path);
-			is($a->wait_queued($as[$_], $path)->{node}, $nodes[ 2 * $_ + 1 ], $as[$_]->name . ' has its node') foreach 0 .. 2;
+			is($a->wait_queued($as[$_], $path)->{node}, $nodes[ 2 * $_ + 1 ], "session $_ has its node") foreach 0 .. 2;
 			is(scalar @nodes, 6, 'there is no other');
 			like($nodes[5], qr/0000000005$/, 'and was none');
 			foreach my $i (0 .. 2)

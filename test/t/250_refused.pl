@@ -85,7 +85,6 @@ subtest 'a downgrade that is refused leaves the lock as it was' => sub {
 	my $mark = $a->log_mark;
 	$s->query_start("SELECT zk_unlock('/r/nodowngrade')");
 	$a->wait_log(qr{LOG:  could not replace ZooKeeper node "/r/nodowngrade/_c_\S+" by a shared one: ZNOAUTH}, $mark);
-	pass('the log tells that the node cannot be replaced');
 	my $asked = $zk->mark;
 	$a->restart_worker;
 	$a->wait_session;

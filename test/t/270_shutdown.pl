@@ -1,8 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A server is stopped. No other session gets a lock while the holder's transaction may still
-# be finishing; as soon as it has finished, the next one does. Session timeouts here are so
-# long that no session ends by itself.
+# A server is stopped. No other session gets a lock while the holder's transaction may still be finishing; as soon as
+# it has finished, the next one does. Session timeouts here are so long that no session ends by itself.
 
 use Zklock::Test;
 use POSIX qw(SIGHUP SIGTERM);
@@ -14,10 +13,7 @@ my ($zk, $proxy, $a, $b, $c) = cast('a b c',
 $a->value('CREATE TABLE work (done int)');
 
 # The session has ended, not only its locks.
-sub session_is_over($id)
-{
-	return unlike($zk->four_letter('dump'), qr/\b$id\b/, 'the ZooKeeper session has been ended');
-}
+sub session_is_over($id) { return unlike($zk->four_letter('dump'), qr/\b$id\b/, 'the ZooKeeper session has ended'); }
 
 # A subtest: the code, which gets the id of the server's session and a mark in its log, stops the server, and may
 # start it again; in the end that session is over.

@@ -179,8 +179,9 @@ foreach my $recipe (values %recipes)
 {
 	my %of_all = (answer => 't', done => 'f', later => qr/^delete/);
 	my %of_kind = $recipe->{give}
-	  ? ( given => 't', nodes => { '' => 1 }, expect => {}, token => q{SELECT zk_fencing_token('PATH')},
-		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')})
+	  ? ( given => 't', nodes => { '' => 1 }, expect => {},
+		try => q{SELECT zk_try_lock('PATH')}, token => q{SELECT zk_fencing_token('PATH')},
+		want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')})
 	  : (nodes => {}, expect => { 'the ZooKeeper session ends' => 'either' });
 	%$recipe = (%of_all, %of_kind, %$recipe);
 }
