@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Nodes of a semaphore are deleted by somebody else, or there is no room in shared memory. Those that wait go on
-# waiting, and no permit is had twice, nor does one leak. What a session and a transaction are told that have lost one
-# is in the SQL contract; what becomes of a single permit at each call, in the table of faults,
+# Nodes of a semaphore are deleted by somebody else, their ZooKeeper session ends, or there is no room in shared memory.
+# Those that wait go on waiting, and no permit is had twice, nor does one leak. What a session and a transaction are told
+# that have lost one is in the SQL contract; what becomes of a single permit at each call, in the table of faults,
 # 294_faults_of_semaphores.pl; that all outlive a worker, in 438_failures.pl; how waits end, also without ZooKeeper, in
 # 130_cancel.pl and 200_away.pl.
 #
@@ -170,6 +170,24 @@ on_semaphore 'a turn that is lost before its session knows of it costs nobody a 
 	release($holder);
 	is($s->finish, 't', 'the next, which loses its turn at once, gets the permit');
 	release($s);
+};
+
+on_semaphore 'the end of the ZooKeeper session takes the permits, and those who wait queue again' => sub {
+	my ($head, $behind, $next) = map { $a->session(name => "a $_") } 1 .. 3;
+	acquire($_, 3) foreach $s, $holder, $s;
+	settled(3, 'three permits');
+	acquire_until($head, 3, $has_lease);
+	acquire_until($behind, 3, $has_turn);
+	$a->expire_session($zk);
+	wait_until { $a->lock_count('pid = ' . $s->pid . " AND state = 'lost'") == 2 } 'both permits to be lost';
+	is($head->finish, 't', 'who waited at the head gets a permit');
+	is($behind->finish, 't', 'who waited behind, another');
+	is($b->lock_count("path = '$path' AND state = 'held'"), 1, 'the other server keeps its own');
+	is(acquire($next, 3, '0'), 'f', 'and there are no more');
+	is(release($s), 'f', 'a lost one is released');
+	$s->disconnect;
+	is(acquire($next, 3, '0'), 'f', 'which gives nobody a permit');
+	release($_) foreach $head, $behind, $holder;
 };
 
 done_clean($zk, $a, $b, $c);
