@@ -40,6 +40,27 @@ SELECT zk_unlock_all();
 COMMIT;
 SELECT * FROM left_over;
 
+-- a session does not write, or have the lock again, as long as it has not given back what it lost, though it rolled back
+SELECT zk_lock('/regress/lost');
+BEGIN;
+INSERT INTO work VALUES (0);
+SELECT lose('/regress/lost');
+ROLLBACK;
+INSERT INTO work VALUES (0);
+SELECT zk_try_lock('/regress/lost');
+SELECT zk_unlock('/regress/lost');
+INSERT INTO work VALUES (1);
+-- the loss goes with the savepoint that the lock was acquired after
+BEGIN;
+SAVEPOINT s;
+SELECT zk_xact_lock('/regress/lost');
+SELECT lose('/regress/lost');
+ROLLBACK TO s;
+INSERT INTO work VALUES (1);
+COMMIT;
+SELECT i FROM work;
+TRUNCATE work;
+
 -- of several permits the lost one is released first
 SELECT zk_semaphore_acquire('/regress/slots', 3) FROM generate_series(1, 3);
 SELECT lose('/regress/slots', 2);

@@ -130,7 +130,7 @@ foreach my $what (sort keys %away)
 
 		my $come_back = $go->();
 		is($s{holder}->query("SELECT zk_fencing_token('$path/queue') > 0"), 't', 'a holder has its token');
-		is($s{holder}->query("SELECT zk_lock('$path/queue'), zk_unlock('$path/queue')"), 't|t', 'can lock and unlock it');
+		is($s{holder}->query("SELECT zk_lock('$path/queue'), zk_unlock('$path/queue')"), 't|t', 'can lock and unlock');
 		is($s{releaser}->query("SELECT zk_unlock('$aside/releaser'), zk_semaphore_release('$aside/permit')"),
 			't|t', 'a lock and a permit are given back meanwhile');
 		is($s{hander}->query("SELECT zk_unlock('$aside/hander')"), 't', 'so is a lock that others here wait for');

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Nodes of a semaphore are deleted by somebody else, their ZooKeeper session ends, or there is no room in shared memory.
-# Those that wait go on waiting, and no permit is had twice, nor does one leak. What a session and a transaction are told
-# that have lost one is in the SQL contract; what becomes of a single permit at each call, in the table of faults,
+# Those that wait go on waiting, and no permit is had twice, nor does one leak. What a session and a transaction are
+# told that have lost one is in the SQL contract; what becomes of a single permit at each call, in the table of faults,
 # 294_faults_of_semaphores.pl; that all outlive a worker, in 438_failures.pl; how waits end, also without ZooKeeper, in
 # 130_cancel.pl and 200_away.pl.
 #
