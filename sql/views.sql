@@ -35,6 +35,45 @@ SELECT state, server ~ '^127\.0\.0\.1:\d+$' AS server, session_id ~ '^0x[0-9a-f]
 FROM zk_session;
 \t on
 
+-- its worker is a process like others, that can be seen to wait, and has no query to be cancelled
+SELECT worker_pid AS worker FROM zk_session \gset
+SELECT backend_type, pid = :worker AS worker FROM pg_stat_activity WHERE backend_type LIKE '%zklock%';
+DO $$
+BEGIN
+  WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'zklock worker' AND wait_event_type = 'Extension') LOOP
+    PERFORM pg_stat_clear_snapshot();
+  END LOOP;
+END
+$$;
+SELECT zk_lock('/regress/views_a');
+SELECT pg_cancel_backend(:worker);
+SELECT zk_lock('/regress/views_b');
+SELECT zk_unlock('/regress/views_a'), zk_unlock('/regress/views_b');
+SELECT worker_pid = :worker AS same_worker FROM zk_session;
+
+-- what has been locked leaves no trace in the session's memory, once the session has looked what is released
+CREATE PROCEDURE come_and_go() LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1 .. 100 LOOP PERFORM zk_xact_lock('/regress/views_' || i); COMMIT; END LOOP;
+  WHILE EXISTS (SELECT FROM zk_locks WHERE state = 'releasing') LOOP PERFORM pg_sleep(0.01); END LOOP;
+  PERFORM zk_lock('/regress/views_a') AND zk_unlock('/regress/views_a');
+END
+$$;
+CREATE VIEW memory AS SELECT sum(used_bytes) AS used FROM pg_backend_memory_contexts WHERE name = 'zklock locks';
+CALL come_and_go();
+SELECT used FROM memory \gset
+CALL come_and_go();
+SELECT used - :used AS more FROM memory;
+DROP PROCEDURE come_and_go();
+DROP VIEW memory;
+
+-- zk_contenders() looks at any path, also at one that may not be locked
+SET zklock.allowed_paths = '/nothing';
+SELECT count(*) FROM zk_contenders('/regress/not/there');
+RESET zklock.allowed_paths;
+SELECT outcome($$ SELECT zk_contenders(NULL) $$);
+SELECT outcome($$ SELECT zk_contenders('relative') $$);
+
 -- a comment on everything the extension has, and on all columns of its views; the row
 -- types of tables and views are members as well in newer releases of PostgreSQL
 SELECT count(*) > 10 AS members,

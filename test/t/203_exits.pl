@@ -2,11 +2,10 @@
 #
 # However the worker ends, it does not crash the database server.
 #
-# Threads of the client library run until the process is gone. exit() would run the
-# destructors and atexit functions of every library meanwhile, which free what a thread may
-# be using; a crash of the worker makes the postmaster end all sessions. So the worker leaves
-# without exit(). Here a library is loaded (test/slow_exit.c) whose destructor and atexit
-# function take long and free what the threads use all the time.
+# Threads of the client library run until the process is gone. exit() would run the destructors and atexit functions
+# of every library meanwhile, which free what a thread may be using; a crash of the worker makes the postmaster end
+# all sessions. So the worker leaves without exit(). Here a library is loaded (test/slow_exit.c) whose destructor and
+# atexit function take long and free what the threads use all the time.
 
 use Zklock::Test;
 use POSIX ();
@@ -14,8 +13,7 @@ use PostgreSQL::Test::Utils;
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
-# A process without a parent becomes a child of the nearest process that asks for that, which
-# learns how it ends.
+# A process without a parent becomes a child of the nearest process that asks for that, which learns how it ends.
 sub adopt_orphans
 {
 	my %prctl = (x86_64 => 157, aarch64 => 167);
@@ -31,16 +29,11 @@ system_or_bail('gcc', '-shared', '-fPIC', '-o', $library, 'test/slow_exit.c', '-
 local $ENV{SLOW_EXIT_LOG}  = "$dir/exits";
 local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, $library);
 
-my $zk = Zklock::ZooKeeper->standalone;
-my (@servers, %proxy);
-foreach my $name (qw(a b c d))
-{
-	my $proxy  = Zklock::Proxy->start($zk);
-	my $server = Zklock::Server->new($name, zookeeper => $proxy, conf => ["zklock.session_timeout = '30s'"], faults => '');
-	$server->value('CREATE TABLE stop (done int)');
-	$proxy{$name} = $proxy;
-	push @servers, $server;
-}
+my ($zk, @started) = cast('a b c d', proxied => 'a b c d', timeout => '30s', faults => '');
+my @servers = splice(@started, 4);
+my %proxy;
+@proxy{ map { $_->name } @servers } = @started;
+$_->value('CREATE TABLE stop (done int)') foreach @servers;
 
 my $traffic = q{
 	DO $$
@@ -58,17 +51,14 @@ my $traffic = q{
 		END LOOP;
 	END $$};
 
-my %timeout;    # by server: which of two is set
+my $timeout = 30;
 
 # Each makes the worker of a server end.
 my %way = (
 	'SIGTERM' => sub { $_[0]->value('SELECT pg_terminate_backend(' . $_[0]->worker_pid . ')'); },
 	'an ERROR' => sub { $_[0]->set_faults('fail-requests'); },
 	'FATAL' => sub { $_[0]->set_faults('fail-fatally'); },
-	'a reload' => sub ($server) {
-		$timeout{ $server->name } ^= 1;
-		$server->set_conf('zklock.session_timeout' => 30 + $timeout{ $server->name } . 's');
-	},
+	'a reload' => sub { $_[0]->set_conf('zklock.session_timeout' => ++$timeout . 's'); },
 	'a malformed answer' => sub {
 		$proxy{ $_[0]->name }->forge(op => 'create2', path => '^/e/', body => pack('l>', 0));
 	});
@@ -77,12 +67,8 @@ my @ids = map { $_->session_id } @servers;
 my @sessions;
 foreach my $server (@servers)
 {
-	foreach my $i (1 .. 2)
-	{
-		my $s = $server->session;
-		$s->query_start(sprintf $traffic, $server->name . $i, $server->name);
-		push @sessions, $s;
-	}
+	my $name = $server->name;
+	push @sessions, map { $server->session->query_start(sprintf $traffic, $name . $_, $name) } 1, 2;
 }
 
 foreach my $name (sort keys %way)
@@ -90,21 +76,20 @@ foreach my $name (sort keys %way)
 	subtest "ended by $name, $rounds times on each server" => sub {
 		foreach my $round (1 .. $rounds)
 		{
-			my %old = map { $_->name => $_->worker_pid } @servers;
-			my %mark = map { $_->name => $_->log_mark } @servers;
+			my @old = map { [ $_, $_->worker_pid, $_->log_mark ] } @servers;
 			foreach my $server (@servers) { $way{$name}->($server); }
-			foreach my $server (@servers)
+			foreach my $old (@old)
 			{
-				my $pid = $old{ $server->name };
-				$server->wait_log(qr/zklock worker" \(PID $pid\) (?:exited|was terminated).*/, $mark{ $server->name });
+				my ($server, $pid, $mark) = @$old;
+				$server->wait_log(qr/zklock worker" \(PID $pid\) (?:exited|was terminated).*/, $mark);
 				$server->set_faults('') if $name =~ /ERROR|FATAL/;
 			}
-			foreach my $server (@servers)
+			foreach my $old (@old)
 			{
-				$server->wait_new_worker($old{ $server->name });
+				my ($server, $pid, $mark) = @$old;
+				$server->wait_new_worker($pid);
 				$server->wait_session;
-				like($server->log_since($mark{ $server->name }),
-					qr/zklock worker" \(PID $old{$server->name}\) exited with exit code 1\n/,
+				like($server->log_since($mark), qr/zklock worker" \(PID $pid\) exited with exit code 1\n/,
 					$server->name . ": the worker has left with exit code 1");
 			}
 		}

@@ -1,45 +1,28 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Settings that change while locks are held and waited for: other servers, another
-# chroot, another session timeout. Credentials are in 221_credentials.pl.
+# Settings that change while locks are held and waited for: other servers, another session timeout, and credentials.
 #
-# While locks are held, a list of servers is taken up at once if it has the one in use and
-# resolves, and a session timeout if a lease is possible with it. Both keep the session, and
-# with it all locks. What waits until no lock is held is in 470_changed_settings.pl.
+# While locks are held, a list of servers is taken up at once if it has the one in use and resolves, and a session
+# timeout if a lease is possible with it. Both keep the session, and with it all locks. What waits until no lock is
+# held, such as another chroot, is in 470_changed_settings.pl.
+#
+# Credentials are shown to ZooKeeper alone: not to the log, whatever its level, nor to any view.
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Zklock::Cast qw(:DEFAULT clean);
+use Zklock::Cast qw(:DEFAULT clean scene undisturbed scene_ends);
+use Zklock::Shell;
+use Zklock::Util qw(secret);
 
 my $zk = Zklock::ZooKeeper->ensemble(3);
-my $a  = Zklock::Server->new(
-	'a',
-	zookeeper => $zk->server(1)->connect_string,
-	conf      => ["zklock.session_timeout = '15s'"]);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '15s'"]);
-
-my ($id, $before);
-
-sub undisturbed($what)
-{
-	is($a->session_id, $id, "$what: the session is the same");
-	# Workers that follow each other fast may let the lease lapse for a moment.
-	wait_until { !$a->lock_count("state = 'suspended'") } 'a proof that the session lives';
-	is_deeply(holdings($a), $before, 'so are all locks');
-	ok($s{$_}->busy, "$_ still waits") foreach qw(local remote behind);
-	is($a->zk_session->{expirations}, 0, 'nothing has expired');
-	return;
-}
+my @conf = ("zklock.session_timeout = '15s'");
+my $b    = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+push @conf, 'log_min_messages = debug5';
+my $a = Zklock::Server->new('a', zookeeper => $zk->server(1)->connect_string, conf => \@conf);
 
 subtest 'other addresses of the same ensemble change nothing' => sub {
-	hold($a, 'holder', '/c/held');
-	queue($a, 'local', '/c/held');
-	queue($b, 'remote', '/c/held');
-	hold($b, 'foreigner', '/c/foreign');
-	queue($a, 'behind', '/c/foreign');
 	in_transaction($a, 'xact', '/c/xact');
-	$id = $a->session_id;
-	$before = holdings($a);
+	scene($a, $b, '/c');
 
 	is($a->zk_session->{server}, $zk->server(1)->connect_string, 'connected to the first server');
 	$a->reconfigure('zklock.servers' => join(', ', map { $zk->server($_)->connect_string } 1, 2));
@@ -51,9 +34,8 @@ subtest 'other addresses of the same ensemble change nothing' => sub {
 	is($a->zk_session->{server}, $zk->server(2)->connect_string, 'the second server alone, when it is in use');
 	undisturbed('another server of the ensemble');
 
-	# Two servers, and each time the one in use fails: the other must be tried, and the first
-	# again when that fails. (An even number of addresses is where the client library skips
-	# half of them.)
+	# Two servers, and each time the one in use fails: the other must be tried, and the first again when that fails.
+	# (An even number of addresses is where the client library skips half of them.)
 	$a->reconfigure('zklock.servers' => join(', ', map { $zk->server($_)->connect_string } 1, 2));
 	undisturbed('a list of two');
 	foreach my $i (1 .. 4)
@@ -73,8 +55,6 @@ subtest 'other addresses of the same ensemble change nothing' => sub {
 	undisturbed('servers that fail');
 };
 
-my $mark;
-
 subtest 'host names do as well as addresses, and one that does not resolve does no harm among others' => sub {
 	$a->reconfigure('zklock.servers' => 'no-such-host.invalid:1,' . $zk->connect_string);
 	undisturbed('a name that does not resolve among others');
@@ -91,11 +71,10 @@ subtest 'an invalid value in the configuration file is logged, and changes nothi
 	is(on($a, 'setter')->try("SET zklock.servers = 'localhost:1'")->{sqlstate}, '55P02', 'a session cannot set it');
 	my $conf = $a->data_dir . '/postgresql.auto.conf';
 	my $good = slurp_file($conf);
-	$mark = $a->log_mark;
+	my $mark = $a->log_mark;
 	append_to_file($conf, "zklock.servers = 'localhost:99999'\n");
 	$a->reload;
 	$a->wait_log(qr/invalid value for parameter "zklock.servers": "localhost:99999".*DETAIL:  A port must be a number from 1 to 65535/s, $mark);
-	pass('in the configuration file it is logged');
 	is($a->value('SHOW zklock.servers'), $zk->connect_string, 'and the old value stays');
 	truncate($conf, length $good);
 	$a->reload;
@@ -105,66 +84,127 @@ subtest 'an invalid value in the configuration file is logged, and changes nothi
 
 subtest 'the session timeout changes, and the session with its locks stays' => sub {
 	is($a->zk_session->{negotiated_timeout}, '00:00:15', 'the session timeout, negotiated');
-	$a->reconfigure('zklock.session_timeout' => '25s');
-	is($a->zk_session->{negotiated_timeout}, '00:00:25', 'changed to a longer one');
-	undisturbed('a longer session timeout');
-	$a->reconfigure('zklock.session_timeout' => '8s');
-	is($a->zk_session->{negotiated_timeout}, '00:00:08', 'and a shorter one');
-	undisturbed('a shorter session timeout');
-	$a->reconfigure('zklock.session_timeout' => '1h');
-	is($a->zk_session->{negotiated_timeout}, '00:01:00', 'one too long is limited by ZooKeeper');
-	undisturbed('a session timeout too long');
-	$a->reconfigure('zklock.session_timeout' => '15s');
-	undisturbed('back again');
-
-	$s{holder}->hands_over('/c/held', $s{local}, 'after all that queues go on: here');
-	$s{local}->hands_over('/c/held', $s{remote}, 'and elsewhere');
-	$s{foreigner}->hands_over('/c/foreign', $s{behind}, 'and behind others');
+	foreach my $case ([ '25s', '00:00:25', 'a longer one' ], [ '8s', '00:00:08', 'a shorter one' ],
+		[ '1h', '00:01:00', 'one too long, which ZooKeeper limits' ], [ '15s', '00:00:15', 'and back again' ])
+	{
+		my ($timeout, $negotiated, $what) = @$case;
+		$a->reconfigure('zklock.session_timeout' => $timeout);
+		is($a->zk_session->{negotiated_timeout}, $negotiated, $what);
+		undisturbed($what);
+	}
+	scene_ends();
+	is($a->zk_session->{expirations}, 0, 'nothing has expired');
 	ok($s{xact}->try('COMMIT')->{ok}, 'a transaction that has lived through it commits');
 	clean($zk, [ $a, $b ]);
 };
 
-# Without a lock held the session moves (see 470_changed_settings.pl): the next worker begins another one.
-sub move($server, %settings)
-{
-	my $before = $server->session_id;
-	$server->set_conf(%settings);
-	wait_until { ($server->session_id || $before) ne $before } 'another session';
-	$server->wait_session;
-	return;
-}
+# ---- credentials
 
-subtest 'another chroot is another world' => sub {
-	$zk->shell->create('/missing/root', makepath => 1);
-	move($a, 'zklock.servers' => $zk->connect_string('/missing/root'));
-	isnt($a->session_id, $id, 'another chroot takes another session');
-	$zk->shell->delete('/missing', recursive => 1);
-	on($a, 'holder');
-	foreach my $call ("zk_lock('/c/root')", "zk_try_lock('/c/root')", "zk_lock('/deep/er/lock')")
-	{
-		fails($s{holder}->try("SELECT $call"), '58000', "missing chroot: $call fails",
-			detail => qr/chroot/, hint => qr/Create the chroot/);
-	}
-	ok(!$zk->shell->exists('/missing'), 'it is not created silently');
-	$zk->shell->create('/missing/root', makepath => 1);
-	is($s{holder}->query("SELECT zk_lock('/c/root')"), 't', 'with the chroot there the lock is granted');
-	my ($lock) = $a->locks;
-	is($lock->{path}, '/c/root', 'its path is shown without the chroot');
-	is_deeply([ $zk->children('/missing/root/c/root') ], [ $lock->{node} ], 'its node is below the chroot');
-	# Only who has the same chroot competes; the whole path from outside is the same lock.
-	is(on($b, 'outsider')->query("SELECT zk_try_lock('/missing/root/c/root')"), 'f', 'the whole path is the same lock');
-	wait_until { !$zk->children('/c/root') } 'the nodes of the session before to go';
-	is($s{outsider}->query("SELECT zk_try_lock('/c/root')"), 't', 'the same path outside is another one');
-	$s{outsider}->query("SELECT zk_unlock('/c/root')");
-	queue($b, 'outsider', '/missing/root/c/root');
-	is($s{holder}->query("SELECT zk_unlock('/c/root')"), 't', 'unlocked inside');
-	is($s{outsider}->finish, 't', 'granted outside');
-	queue($a, 'insider', '/c/root');
-	$s{outsider}->hands_over('/missing/root/c/root', $s{insider}, 'and the other way round');
-	$s{insider}->query("SELECT zk_unlock('/c/root')");
+my $secret = 'S3cretOfTheTest';
+my ($id, $client);
+
+# A test: who has shown no credentials lacks the right to call this.
+sub denied($name, $call, $path) { return ok(!eval { $zk->shell->$call($path); 1 } && $@ =~ /NoAuth/, $name); }
+
+subtest 'credentials are taken up in the session, and protect the nodes' => sub {
+	hold($a, 'kept', '/c/kept');
+	$id = $a->session_id;
+	$a->reconfigure(
+		'zklock.auth_file' => secret($a->data_dir . '/auth', "digest:zklock:$secret\n"),
+		'zklock.acl'       => 'creator');
+	is($a->session_id, $id, 'with credentials the session goes on');
+	is($s{kept}->query("SELECT zk_fencing_token('/c/kept') > 0"), 't', 'and its locks');
+	hold($a, 'holder', '/c/creator/lock');
+	denied('who is without credentials cannot even see the nodes', ls => '/c/creator/lock');
+
+	$client = Zklock::Shell->new;
+	$client->connect($zk->connect_string);
+	$client->add_auth('digest', "zklock:$secret");
+	my ($node) = @{ $client->ls('/c/creator/lock') };
+	is($node, ($a->locks("path = '/c/creator/lock'"))[0]{node}, 'one with the credentials sees it');
+	denied('one without cannot delete it', delete => "/c/creator/lock/$node");
+	denied('nor read it', get => "/c/creator/lock/$node");
+	is(on($b, 'stranger')->try("SELECT zk_lock('/c/creator/lock')")->{sqlstate},
+		'42501', 'a server without credentials is refused');
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ]);
-move($a, 'zklock.servers' => $zk->connect_string);
+subtest 'a node in an open path is protected, too, and respected by those who cannot read it' => sub {
+	# In a path that is open the nodes have that ACL all the same; others respect them.
+	$zk->shell->create('/c/open');
+	hold($a, 'open', '/c/open');
+	denied('a node in an open path cannot be read', get => '/c/open/' . ($zk->children('/c/open'))[0]);
+	queue($b, 'stranger', '/c/open');
+	ok($s{stranger}->busy, 'who cannot read it waits');
+	is($s{open}->query("SELECT zk_unlock('/c/open')"), 't', 'unlocked');
+	is($s{stranger}->finish, 't', 'and gets the lock afterwards');
+	$s{stranger}->query("SELECT zk_unlock('/c/open')");
+};
 
+subtest 'credentials are shown again on every connection' => sub {
+	my $before = $a->zk_session;
+	my ($server) = grep { $_->connect_string eq $before->{server} } $zk->servers;
+	$server->restart;
+	$a->wait_value("SELECT state = 'connected' AND reconnects > $before->{reconnects} FROM zk_session", 't');
+	$a->wait_session;
+	is($s{holder}->query("SELECT zk_unlock('/c/creator/lock')"), 't', 'on a new connection the node can be deleted');
+	wait_until { !@{ $client->ls('/c/creator/lock') } } 'the node to be gone';
+	hold($a, 'holder', '/c/creator/lock');
+	is($s{holder}->query("SELECT zk_unlock('/c/creator/lock')"), 't', 'and another one made');
+};
+
+subtest 'two servers with the same credentials share a lock' => sub {
+	my $file_b = secret($b->data_dir . '/auth', "digest:zklock:$secret");    # without a newline at the end
+	hold($b, 'kept_b', '/c/kept_b');
+	$b->reconfigure('zklock.auth_file' => $file_b, 'zklock.acl' => 'creator');
+	$s{kept_b}->query("SELECT zk_unlock('/c/kept_b')");
+	hold($a, 'holder', '/c/creator/lock');
+	queue($b, 'stranger', '/c/creator/lock');
+	$s{holder}->hands_over('/c/creator/lock', $s{stranger}, 'two servers with the same credentials share a lock');
+	$s{stranger}->query("SELECT zk_unlock('/c/creator/lock')");
+
+	is($a->session_id, $id, 'all in one session');
+	is($s{kept}->query("SELECT zk_unlock('/c/kept')"), 't', 'and the lock is still held at last');
+};
+
+subtest 'a file that cannot be used at the start is read when it has been set right' => sub {
+	my $file = $a->data_dir . '/missing';
+	my $c    = Zklock::Server->new('c', zookeeper => $zk, connect => 0, conf => ["zklock.auth_file = '$file'"]);
+	$c->wait_session('down');
+	$c->wait_log(qr/LOG:  could not use "zklock.auth_file": No such file.*\n.*DETAIL:  The file is "\Q$file\E"/, 0);
+	like($c->zk_session->{last_error}, qr/"zklock\.auth_file": No such file/, 'zk_session says what is wrong');
+	my $result = on($c, 'asker')->try("SELECT zk_try_lock('/c/free')");
+	like($result->{detail} || '', qr/No such file/, 'so does an error');
+	unlike("$result->{error} $result->{detail}", qr/\Q$file\E/, 'which does not tell the file, as anybody may get it');
+	my @at;
+	wait_until {
+		@at = map { /(\d+):(\d+):(\S+)/; $1 * 3600 + $2 * 60 + $3 }
+		  $c->log_since(0) =~ /^\S+ (\S+) .* LOG:  could not use "zklock.auth_file"/mg;
+		@at >= 4;
+	} 'four attempts';
+	# Half a second, one, two.
+	cmp_ok(($at[3] - $at[0]) % 86400, '>=', 3, 'it is tried again later and later');
+	secret($file, "digest:zklock:$secret\n");
+	$c->wait_session;
+	(delete $s{asker})->disconnect;
+	$c->stop;
+};
+
+subtest 'no view and no log has the credentials' => sub {
+	foreach my $server ($a, $b)
+	{
+		unlike(slurp_file($server->logfile), qr/\Q$secret\E/, 'the log of ' . $server->name . ' does not have them');
+		foreach my $sql ('SELECT * FROM zk_session', 'SELECT * FROM zk_locks', 'SELECT * FROM pg_stat_activity',
+			'SELECT * FROM pg_settings')
+		{
+			# The harness's own statements do not mention them.
+			unlike($server->value($sql), qr/\Q$secret\E/, $server->name . ": nor has $sql");
+		}
+	}
+	like(slurp_file($a->logfile), qr/DEBUG:  .*ZooKeeper client/, 'though the log tells all else');
+};
+
+all_disconnect();
+is_deeply($client->ls('/c/creator/lock'), [], 'no node is left in the protected path');
+$client->delete('/c/creator', recursive => 1);
+$client->stop;
 done_clean($zk, $a, $b);

@@ -2,9 +2,8 @@
 #
 # The names of ZooKeeper servers get other addresses, as they do when servers move.
 #
-# The client library is given addresses, not names. So when an outage lasts, the names are
-# looked up again, and if that makes a difference a new worker connects, to the same
-# session. libnss_wrapper makes the names.
+# The client library is given addresses, not names. So when an outage lasts, the names are looked up again, and if
+# that makes a difference a new worker connects, to the same session. libnss_wrapper makes the names.
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;

@@ -16,14 +16,15 @@
 # kind, and its connection with it; b talks to ZooKeeper directly.
 
 use Zklock::Test;
+use Zklock::Cast;
 
 # The timeout is long enough to expire never, which is checked at the end; the pause between attempts to
 # connect is a sixtieth of it.
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
 my $id   = $a->session_id;
 
-my @as = map { $a->session(name => "a$_") } 1 .. 3;
-my @bs = map { $b->session(name => "b$_") } 1 .. 2;
+my @as = map { on($a, "a$_") } 1 .. 3;
+my @bs = map { on($b, "b$_") } 1 .. 2;
 
 # Until a watches the first node of a path: has heard that it must wait for it.
 sub wait_watching($path)
@@ -31,8 +32,6 @@ sub wait_watching($path)
 	my ($node) = $zk->children($path);
 	return $zk->wait_watched("$path/$node", $id);
 }
-
-my @fates = ([ lose_reply => 'reply' ], [ lose_request => 'request' ]);
 
 subtest 'the place is that of the node whose reply was lost' => sub {
 	my $path = '/l/place';
@@ -47,22 +46,15 @@ subtest 'the place is that of the node whose reply was lost' => sub {
 	$a->cut_off($proxy);
 	$a->reconnect($proxy);
 	$a->wait_value("SELECT DISTINCT node FROM zk_locks WHERE path = '$path'", $nodes[1]);
-	pass('the node is found again');
-	my @order = ($bs[0], @as, $bs[1]);
-	while (my $holder = shift @order)
-	{
-		$holder->hands_over($path, $order[0], $order[0]->name . ' is next') if @order;
-		ok($_->busy, $_->name . ' waits') foreach @order[ 1 .. $#order ];
-		$holder->query("SELECT zk_unlock('$path')") if !@order;
-	}
+	hand_on($path, qw(b1 a1 a2 a3 b2));
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 };
 
 foreach my $op (qw(setWatches sync))
 {
-	foreach my $fate (@fates)
+	foreach my $lose (qw(lose_reply lose_request))
 	{
-		my ($lose, $thing) = @$fate;
+		my $thing = $lose =~ s/lose_//r;
 		subtest "a session hears of the end of its predecessor when the $thing of a $op is lost on a new connection" => sub {
 			foreach my $k (1 .. 3)
 			{
@@ -122,14 +114,6 @@ my @dialects = qw(curator curator_rw kazoo zookeeper hive);
 
 sub write_as($dialect) { $a->write_dialect($dialect, @as); return; }
 
-# Which of a path's nodes the session that waits has, by place.
-sub place_of($session, $path)
-{
-	my $node  = $a->wait_waiting($session, $path)->{node};
-	my @nodes = $zk->children($path);
-	return (grep { $nodes[$_] eq $node } 0 .. $#nodes)[0];
-}
-
 # A foreign contender with a name of the same form is before us, and one behind us; another
 # run of our own, of the same name, is there as well.
 my %foreign = (
@@ -144,72 +128,63 @@ sub foreign($path, $dialect)
 	return $shell->create("$path/$foreign{$dialect}", ephemeral => 1, sequence => 1, makepath => 1);
 }
 
-subtest 'a node is told from those of others, with names of the same form' => sub {
-	foreach my $dialect (@dialects)
-	{
-		my $path = "/l/company-$dialect";
-		write_as($dialect);
-		my @theirs;
-		foreach my $i (0 .. 2)
-		{
-			push @theirs, foreign($path, $dialect);
-			# The server has heard of it, so that the session does not join the one before.
-			$a->settle;
-			my $fault = $i == 2 && $proxy->lose_reply(op => 'create2', path => "^$path/");
-			$as[$i]->query_start("SELECT zk_lock('$path')");
-			$fault ? $proxy->fired($fault) : $a->wait_queued($as[$i], $path);
-		}
-		pass("$dialect: the reply to a create is lost in company");
-		$a->wait_session;
-		$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[2]->pid, 't');
-		is(place_of($as[$_], $path), 2 * $_ + 1, $as[$_]->name . ' has its node') foreach 0 .. 2;
-		is(scalar($zk->children($path)), 6, 'there is no other');
-		like(($zk->children($path))[5], qr/0000000005$/, 'and was none');
-		foreach my $i (0 .. 2)
-		{
-			ok($as[$i]->busy, $as[$i]->name . ' waits');
-			$shell->delete($theirs[$i]);
-			is($as[$i]->finish, 't', 'and is served after the foreigner before it');
-			is($as[$i]->query("SELECT zk_unlock('$path')"), 't', 'unlocked') if $i < 2;
-		}
-
-		# Now its delete, with a foreigner behind it who must not be taken for ours.
-		my $behind = foreign($path, $dialect);
-		my $fault = $proxy->lose_reply(op => 'delete', path => "^$path/");
-		is($as[2]->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
-		ok($proxy->fired($fault), 'the reply to the delete is lost');
-		$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
-		is_deeply([ map { "$path/$_" } $zk->children($path) ], [$behind], 'who came behind is there');
-		$shell->delete($behind);
-		$a->assert_clean($zk, $path);
-	}
-};
-
-subtest 'a worker that ends leaves it to the next one to find its node' => sub {
-	foreach my $dialect (@dialects)
-	{
-		my $path = "/l/worker-$dialect";
-		write_as($dialect);
-		my $theirs = foreign($path, $dialect);
-		$proxy->hold_reply_of($as[0], "SELECT zk_lock('$path')", op => 'create2', path => "^$path/");
-		wait_until { $zk->children($path) == 2 } 'the node';
+# What befalls a session that creates its node, which is there when this returns
+my %fate = (
+	'the reply is lost' => sub ($session, $path) {
+		my $fault = $proxy->lose_reply(op => 'create2', path => "^$path/");
+		$session->query_start("SELECT zk_lock('$path')");
+		$proxy->fired($fault);
+	},
+	'the worker ends before the reply' => sub ($session, $path) {
+		$proxy->hold_reply_of($session, "SELECT zk_lock('$path')", op => 'create2', path => "^$path/");
+		wait_until { $zk->children($path) == 6 } 'the node';
 		$a->restart_worker;
 		$a->reconnect($proxy);
-		is($a->session_id, $id, 'the session goes on');
-		$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[0]->pid, 't');
-		is(place_of($as[0], $path), 1, 'the next worker finds the node');
-		is(scalar($zk->children($path)), 2, 'and creates no other');
-		$shell->delete($theirs);
-		is($as[0]->finish, 't', 'granted');
-		$as[0]->query("SELECT zk_unlock('$path')");
-		$a->assert_clean($zk, $path);
-	}
-};
+	});
 
-# A delete that is repeated, as its reply was lost, meets a node with the same name: the
-# path's node was deleted meanwhile, as Hive does, and sequences begin anew.
+foreach my $fate (sort keys %fate)
+{
+	foreach my $dialect (@dialects)
+	{
+		subtest "a node is told from those of others, with names of the same form: $dialect, $fate" => sub {
+			my $path = "/l/$dialect/" . ($fate =~ s/ /-/gr);
+			write_as($dialect);
+			my @theirs;
+			foreach my $i (0 .. 2)
+			{
+				push @theirs, foreign($path, $dialect);
+				# The server has heard of it, so that the session does not join the one before.
+				$a->settle;
+				$i < 2 ? $as[$i]->start_queued("SELECT zk_lock('$path')", $path) : $fate{$fate}->($as[$i], $path);
+			}
+			$a->wait_session;
+			my @nodes = $zk->children($path);
+			is($a->wait_queued($as[$_], $path)->{node}, $nodes[ 2 * $_ + 1 ], "session $_ has its node") foreach 0 .. 2;
+			is(scalar @nodes, 6, 'there is no other');
+			like($nodes[5], qr/0000000005$/, 'and was none');
+			foreach my $i (0 .. 2)
+			{
+				ok($as[$i]->busy, $as[$i]->name . ' waits');
+				$shell->delete($theirs[$i]);
+				is($as[$i]->finish, 't', 'and is served after the foreigner before it');
+				is($as[$i]->query("SELECT zk_unlock('$path')"), 't', 'unlocked') if $i < 2;
+			}
+
+			# Now its delete, with a foreigner behind it who must not be taken for ours.
+			my $behind = foreign($path, $dialect);
+			my $fault = $proxy->lose_reply(op => 'delete', path => "^$path/");
+			is($as[2]->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+			ok($proxy->fired($fault), 'the reply to the delete is lost');
+			$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
+			is_deeply([ map { "$path/$_" } $zk->children($path) ], [$behind], 'who came behind is there');
+			$shell->delete($behind);
+			$a->assert_clean($zk, $path);
+		};
+	}
+}
 
 subtest "a delete that is repeated leaves a node of the same name that is another's alone" => sub {
+	# The path's node was deleted meanwhile, as Hive does, and sequences begin anew.
 	my $path = '/l/again';
 	write_as('hive');
 	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
@@ -233,10 +208,8 @@ subtest "a delete that is repeated leaves a node of the same name that is anothe
 	$a->assert_clean($zk, $path);
 };
 
-# A node that is held is deleted, with the path's, and created again under its name by
-# another run of this server: that is not the same lock.
-
 subtest 'a node that is created again under its name is not the same lock' => sub {
+	# It was held, is deleted with the path's, and created again by another run of this server.
 	my $path = '/l/twin';
 	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
 	my ($name) = $zk->children($path);

@@ -13,6 +13,7 @@
 use Zklock::Test;
 use Errno qw(EAGAIN);
 use Fcntl qw(O_NONBLOCK O_WRONLY);
+use PostgreSQL::Test::Utils;
 use Zklock::Util qw(children_of);
 
 # Nor does a search for deadlocks, which asks ZooKeeper for a sync, run here.
@@ -22,13 +23,7 @@ my $shell = $zk->shell;
 my $s = $a->session(options => '-clog_statement=none');
 $s->query('SET log_min_messages = panic');
 
-sub title($pid)
-{
-	open(my $fh, '<', "/proc/$pid/cmdline") or return '';
-	return <$fh> // '';
-}
-
-my ($logger) = grep { title($_) =~ /\blogger\b/ } children_of($a->postmaster_pid);
+my ($logger) = grep { (eval { slurp_file("/proc/$_/cmdline") } // '') =~ /\blogger\b/ } children_of($a->postmaster_pid);
 
 sub begin_to_log    { thaw($logger) if $logger; return; }
 sub cease_to_log
@@ -47,14 +42,9 @@ sub cease_to_log
 END { begin_to_log(); }
 
 # What the worker has something to log about when it sees it first
-sub make_strange($path)
-{
-	$shell->create("$path/strange-0000000001", makepath => 1);
-	return;
-}
+sub make_strange($path) { return $shell->create("$path/strange-0000000001", makepath => 1); }
 
-# Has the worker stand still at the answer to its next listing of a path, until a new
-# connection stands.
+# Has the worker stand still at the answer to its next listing of a path, until a new connection stands.
 sub stall($path, $sql)
 {
 	$proxy->reset_counts;
@@ -63,8 +53,8 @@ sub stall($path, $sql)
 	$s->query_start($sql);
 	$proxy->fired($listing);
 	$proxy->heal;
-	# When the library sends a ping, it has read what came.
-	$proxy->lose_request(op => 'ping');
+	# When the library sends a ping that was not on its way by then, it has read what came.
+	$proxy->lose_request(op => 'ping', nth => 2);
 	wait_until { $proxy->counts->{connect} } 'a new connection';
 	return;
 }

@@ -1,13 +1,12 @@
 # Copyright (c) 2026, zklock contributors
 #
-# The node of a session vanishes without our doing: an administrator deletes it, or the whole path, or the
-# ZooKeeper session is ended from outside.
+# The node of a session vanishes without our doing: an administrator deletes it, or the whole path.
 #
-# A holder whose node is gone has lost the lock, because the next contender gets it. It is told so, and
-# its commit fails. A session that waits has lost its place, and queues again by itself; nobody is
-# granted the lock before its turn, and none believes that it holds a lock that it has lost. A holder or a waiter alone
-# is in the table of faults; what a transaction that relied on the lock is told at its commit, in 211_session_lost.pl
-# and 410_lease.pl.
+# A holder whose node is gone has lost the lock, because the next contender gets it. It is told so, and its commit
+# fails. A session that waits has lost its place, and queues again by itself; nobody is granted the lock before its
+# turn, and none believes that it holds a lock that it has lost. A holder or a waiter alone is in the table of faults;
+# what a transaction that relied on the lock is told at its commit, in 211_session_lost.pl and 410_lease.pl; who gives
+# up all locks, in the SQL contract.
 #
 # Server a talks to ZooKeeper through a proxy.
 
@@ -17,127 +16,63 @@ use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer clean);
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s');
 my $shell = $zk->shell;
 
-subtest 'a deletion is noticed after other changes of the node, too' => sub {
-	hold($a, 'holder', '/n/changed');
+subtest 'a node that is deleted costs its holder the lock, and those who wait their place' => sub {
+	my $path = '/n/held';
+	hold($a, 'holder', $path);
+	my ($token, $node, $mark) = (token('holder', $path), node_of($a, 'holder'), $a->log_mark);
 	foreach my $i (1 .. 3)
 	{
-		$shell->set('/n/changed/' . node_of($a, 'holder'), "changed $i");
-		is($s{holder}->query("SELECT zk_fencing_token('/n/changed') > 0"), 't', 'changed data is no loss');
+		$shell->set("$path/$node", "changed $i");
+		is(token('holder', $path), $token, 'changed data is no loss');
 	}
-	# A newcomer ends the watch on the path; the node gets its own.
-	queue($b, 'waiter', '/n/changed');
-	$zk->wait_watched('/n/changed/' . node_of($a, 'holder'), $a->session_id, $b->session_id);
-	$shell->set('/n/changed/' . node_of($a, 'holder'), 'changed again');
-	$shell->delete('/n/changed/' . node_of($a, 'holder'));
-	is($s{waiter}->finish, 't', 'after a change, too, the deletion is noticed by the next');
-	lost($a, 'holder', '/n/changed');
-	clean($zk, [ $a, $b ], '/n/changed');
-};
-
-subtest 'the lock of a deleted node goes to the next, on another server' => sub {
-	hold($a, 'holder', '/n/held');
-	queue($a, 'local', '/n/held');
-	queue($b, 'remote', '/n/held');
-	my $token = token('holder', '/n/held');
-	my $node = node_of($a, 'holder');
-	my $mark = $a->log_mark;
-	$shell->delete("/n/held/$node");
+	# A newcomer ends the watch on the path; the node gets its own, which is used up by another change.
+	queue($a, 'first', $path);
+	queue($b, 'remote', $path);
+	$zk->wait_watched("$path/$node", $a->session_id, $b->session_id);
+	$shell->set("$path/$node", 'changed again');
+	$shell->delete("$path/$node");
 	is($s{remote}->finish, 't', 'who waits elsewhere gets the lock of the deleted node');
-	$a->wait_lock($s{holder}, 'lost', '/n/held');
-	one_believer([ $a, $b ], 'remote', '/n/held');
-	cmp_ok(token('remote', '/n/held'), '>', $token, 'its token is higher than that of the loser');
-	lost($a, 'holder', '/n/held');
-	my @nodes = $zk->wait_children('/n/held', 2);
-	$a->wait_waiting($s{local}, '/n/held');
-	ok($s{local}->busy, 'who waited behind the holder waits on');
-	wait_until { node_of($a, 'local') eq $nodes[1] } 'the new node to be known';
-	pass('with a new node in the last place');
+	$a->wait_lock($s{holder}, 'lost', $path);
+	one_believer([ $a, $b ], 'remote', $path);
+	cmp_ok(token('remote', $path), '>', $token, 'its token is higher than that of the loser');
+	lost($a, 'holder', $path);
 	$a->assert_log($mark,
-		qr{WARNING:  node "/n/held/$node" of lock "/n/held" was deleted by someone else.*}s
+		qr{WARNING:  node "$path/$node" of lock "$path" was deleted by someone else.*}s
 		  . qr{Its holder has lost the lock; waiting sessions queue again},
 		'the log tells of it, and what it means');
-	unlock('remote', '/n/held');
-	is($s{local}->finish, 't', 'and gets the lock in its turn');
-	clean($zk, [ $a, $b ], '/n/held');
-};
+	$node = ($zk->wait_children($path, 2))[1];
+	wait_until { node_of($a, 'first') eq $node } 'who waited behind the holder to have a new node in the last place';
 
-subtest 'a session that gives up all its locks is told of the lost ones, and of no others' => sub {
-	foreach my $all ('SELECT zk_unlock_all()', 'DISCARD ALL')
-	{
-		hold($a, 'holder', '/n/all');
-		$s{holder}->query("SELECT zk_lock('/n/kept'), zk_lock_shared('/n/all')");
-		$shell->delete("/n/all/$_") foreach $zk->children('/n/all');
-		$a->wait_lock($s{holder}, 'lost', '/n/all');
-		my $result = $s{holder}->try($all);
-		ok($result->{ok}, "$all: lost locks are given up");
-		is_deeply([ map { m{lock on ZooKeeper path "(.*)" was lost} } @{ $result->{notices} } ], ['/n/all'],
-			"$all: with a warning");
-		is($a->lock_count("state <> 'releasing'"), 0, "$all: nothing is held");
-	}
-	$s{holder}->query('BEGIN');
-	is($s{holder}->query("SELECT zk_xact_lock('/n/all')"), 't', 'a lock that it does not give up');
-	$shell->delete("/n/all/$_") foreach $zk->children('/n/all');
-	$a->wait_lock($s{holder}, 'lost', '/n/all');
-	is_deeply($s{holder}->try('SELECT zk_unlock_all()')->{notices} || [], [], 'it has nothing to say about');
-	is($s{holder}->try('COMMIT')->{sqlstate}, '40001', 'but the commit has');
-	clean($zk, [ $a, $b ], '/n/all', '/n/kept');
-};
-
-# ---- one of several runs of the same server
-#
-# a1, foreigner, a2, foreigner, a3: three nodes of a.
-
-sub runs($path)
-{
-	my @foreign;
-	hold($a, 'a1', $path);
-	foreach my $i (2, 3)
-	{
-		push @foreign, $zk->foreigner($path);
-		# Who asks before a has heard of the foreigner may go before it. When it has, the
-		# node before gets a watch of its own.
-		$a->settle;
-		$zk->wait_watched("$path/" . node_of($a, 'a' . ($i - 1)));
-		queue($a, "a$i", $path);
-		$zk->wait_children($path, 2 * $i - 1);
-		wait_until { node_of($a, "a$i") =~ /\d{10}$/ } 'a to know its node';
-	}
-	my @nodes = $zk->wait_children($path, 5);
-	is_deeply([ map { node_of($a, "a$_") } 1 .. 3 ], [ @nodes[ 0, 2, 4 ] ],
-		'three nodes of a, with others between them');
-	return @foreign;
-}
-
-subtest 'a session whose node is deleted queues again, at the end' => sub {
-	hold($b, 'holder', '/n/waiter');
-	queue($a, 'first', '/n/waiter');
-	queue($a, 'second', '/n/waiter');
-	my $node = ($zk->wait_children('/n/waiter', 2))[1];
-	queue($b, 'overtaker', '/n/waiter');
-	my @nodes = $zk->wait_children('/n/waiter', 3);
-	wait_until { node_of($a, 'first') eq $node && node_of($a, 'second') eq $node } 'the node to be known';
-	is($nodes[1], $node, 'the waiting sessions of a stand in the middle');
-	my $mark = $a->log_mark;
-	$shell->delete("/n/waiter/$node");
-	$a->wait_log(qr{LOG:  node "/n/waiter/$node" of lock "/n/waiter" was deleted by someone else.*Waiting sessions queue again}s,
-		$mark);
-	pass('the log tells of a waiter\'s node');
-	@nodes = $zk->wait_children('/n/waiter', 3);
-	wait_until { node_of($a, 'first') eq $nodes[2] } 'the new node to be known';
-	pass('they stand at the end now');
-	ok($s{$_}->busy, "$_ waits") foreach qw(first second overtaker);
-	unlock('holder', '/n/waiter');
-	is($s{overtaker}->finish, 't', 'who came later is first');
-	ok($s{$_}->busy, "$_ waits") foreach qw(first second);
-	unlock('overtaker', '/n/waiter');
-	is($s{first}->finish, 't', 'they follow');
-	unlock('first', '/n/waiter');
-	is($s{second}->finish, 't', 'in their order');
-	clean($zk, [ $a, $b ], '/n/waiter');
+	# Now that of sessions that wait, in the middle
+	queue($a, 'second', $path);
+	wait_until { node_of($a, 'second') eq $node } 'the next one to share it';
+	queue($b, 'overtaker', $path);
+	$zk->wait_children($path, 3);
+	$mark = $a->log_mark;
+	$shell->delete("$path/$node");
+	$a->wait_log(
+		qr{LOG:  node "$path/$node" of lock "$path" was deleted by someone else.*Waiting sessions queue again}s, $mark);
+	$node = ($zk->wait_children($path, 3))[2];
+	wait_until { node_of($a, 'first') eq $node && node_of($a, 'second') eq $node } 'both to stand at the end';
+	hand_on($path, qw(remote overtaker first second));
+	clean($zk, [ $a, $b ], $path);
 };
 
 subtest 'a deleted node costs its own place alone, in the middle and at the head' => sub {
-	my @foreign = runs('/n/middle');
+	# Three nodes of a, with others between them
+	my @foreign;
+	hold($a, 'a1', '/n/middle');
+	foreach my $i (2, 3)
+	{
+		push @foreign, $zk->foreigner('/n/middle');
+		# Who asks before a has heard of the foreigner may go before it. When it has, the
+		# node before gets a watch of its own.
+		$a->settle;
+		$zk->wait_watched('/n/middle/' . node_of($a, 'a' . ($i - 1)));
+		on($a, "a$i")->start_queued("SELECT zk_lock('/n/middle')");
+	}
+	my @nodes = $zk->children('/n/middle');
+	is_deeply([ map { node_of($a, "a$_") } 1 .. 3 ], [ @nodes[ 0, 2, 4 ] ], 'a1, foreigner, a2, foreigner, a3');
 	my $token = token('a1', '/n/middle');
 	my $third = node_of($a, 'a3');
 	my $node = node_of($a, 'a2');
@@ -165,8 +100,7 @@ subtest 'a deleted node costs its own place alone, in the middle and at the head
 };
 
 subtest "a session whose node and then whose predecessor's node is deleted is granted the lock with a new node" => sub {
-	# Who learns of both at once must not take the lock on the strength of a node that it
-	# should know to be gone.
+	# Who learns of both at once must not take the lock on the strength of a node that it should know to be gone.
 	$shell->create('/n/both', makepath => 1);
 	my $predecessor = $zk->foreigner('/n/both');
 	queue($a, 'waiter', '/n/both');
@@ -219,51 +153,53 @@ subtest 'all nodes of a path are deleted at once: everybody is served in the end
 	clean($zk, [ $a, $b ], $path);
 };
 
-subtest 'a node that is deleted before it has been listed is replaced' => sub {
-	$shell->create('/n/new', makepath => 1);
-	my $fault = $proxy->hold_request(op => 'getChildren', path => '^/n/new$');
-	queue($a, 'asker', '/n/new');
+# A session asks, and its node is deleted before its server knows of it: that node, and what the session is told
+sub deleted_at_birth($path, $hold, @what)
+{
+	$shell->create($path, makepath => 1);
+	wait_until { $zk->watch_count == 0 } 'earlier watches to go';
+	my $fault = $proxy->$hold(@what);
+	queue($a, 'asker', $path);
 	$proxy->fired($fault);
-	my ($born) = $zk->wait_children('/n/new', 1);
-	$shell->delete("/n/new/$born");
+	my ($born) = $zk->wait_children($path, 1);
+	# The listing follows the create: when its watch stands it has been made. (wchp would
+	# show no watches on children.)
+	wait_until { $hold =~ /request/ || $zk->four_letter('mntr') =~ /^zk_watch_count\t1$/m } 'the watch of the listing';
+	$shell->delete("$path/$born");
 	$proxy->heal;
-	is($s{asker}->finish, 't', 'a node deleted before it was listed: the lock is granted');
-	my ($alive) = $zk->wait_children('/n/new', 1);
-	isnt($alive, $born, 'with another node');
-	is(($a->locks("path = '/n/new' AND state = 'held'"))[0]{node}, $alive, 'which is there');
-	$s{asker}->query("SELECT zk_unlock('/n/new')");
+	return ($born, $s{asker}->result);
+}
+
+# It has another node, which is there, and gives that back.
+sub has_another($path, $born)
+{
+	my ($row) = $a->locks("path = '$path' AND state = 'held'");
+	isnt($row->{node}, $born, 'the lock is granted with another node');
+	is_deeply([ $zk->children($path) ], [ $row->{node} ], 'which is there');
+	return unlock('asker', $path);
+}
+
+subtest 'a node that is deleted before it has been listed is replaced' => sub {
+	my ($born, $asked) = deleted_at_birth('/n/new', hold_request => op => 'getChildren', path => '^/n/new$');
+	is($asked->{text}, 't', 'a node deleted before it was listed: the lock is granted');
+	has_another('/n/new', $born);
 };
 
 subtest 'a node that is deleted before its server knows of it is replaced, or the loss is told' => sub {
 	# ZooKeeper has granted the lock, and taken it away.
-	$shell->create('/n/newer', makepath => 1);
-	wait_until { $zk->watch_count == 0 } 'earlier watches to go';
-	my $fault = $proxy->hold_reply(op => 'create2', path => '^/n/newer/');
-	queue($a, 'asker', '/n/newer');
-	$proxy->fired($fault);
-	my ($born) = $zk->wait_children('/n/newer', 1);
-	# The listing follows the create: when its watch stands it has been made. (wchp would
-	# show no watches on children.)
-	wait_until { $zk->four_letter('mntr') =~ /^zk_watch_count\t1$/m } 'the watch of the listing';
-	$shell->delete("/n/newer/$born");
-	$proxy->heal;
-	my $asked = $s{asker}->result;
-	if ($asked->{ok} && ($a->locks("path = '/n/newer'"))[0]{node} ne $born)
+	my ($born, $asked) = deleted_at_birth('/n/newer', hold_reply => op => 'create2', path => '^/n/newer/');
+	if (!$asked->{ok})
 	{
-		is($asked->{text}, 't', 'a node deleted before we know that it exists: the lock is granted');
-		is_deeply([ $zk->children('/n/newer') ], [ ($a->locks("path = '/n/newer'"))[0]{node} ], 'under another node, which is there');
-		is($s{asker}->query("SELECT zk_unlock('/n/newer')"), 't', 'and was not lost');
+		is($asked->{sqlstate}, '40001', 'the lock was lost again');
+		is($a->lock_count("state = 'lost'"), 0, 'and nothing is left to release');
 	}
-	elsif ($asked->{ok})
+	elsif (($a->locks("path = '/n/newer'"))[0]{node} eq $born)
 	{
-		is($asked->{text}, 't', 'a node deleted before we know that it exists: the lock was granted');
-		$a->wait_lock($s{asker}, 'lost', '/n/newer');
-		is($s{asker}->try("SELECT zk_unlock('/n/newer')")->{text}, 'f', 'and is lost, which nobody keeps secret');
+		lost($a, 'asker', '/n/newer');
 	}
 	else
 	{
-		is($asked->{sqlstate}, '40001', 'a node deleted before we know that it exists: the lock was lost again');
-		is($a->lock_count("state = 'lost'"), 0, 'and nothing is left to release');
+		has_another('/n/newer', $born);
 	}
 };
 

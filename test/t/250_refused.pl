@@ -1,11 +1,11 @@
 # Copyright (c) 2026, zklock contributors
 #
-# ZooKeeper is there, and says no: each refusal is an error of its own that names
-# ZooKeeper's, and leaves nothing behind.
+# ZooKeeper is there, and says no: each refusal is an error of its own that names ZooKeeper's, and leaves nothing
+# behind. What it says to each request is in 432_errors.pl; rights that are taken away, in 435_auth.pl; nodes that
+# cannot be read, in 220_reload.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
-use Zklock::Util qw(secret);
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s');
 my $shell = $zk->shell;
@@ -23,10 +23,7 @@ sub refused($path, $sqlstate, $detail, $what)
 	foreach my $call ("zk_lock('$path')", "zk_lock('$path', '1min')", "zk_try_lock('$path')",
 		"zk_xact_lock('$path')", "zk_try_xact_lock('$path')", "zk_lock(ARRAY['$path', '/r/free'])")
 	{
-		my $result = $s->try("SELECT $call");
-		is($result->{sqlstate}, $sqlstate, "$what: $call fails")
-		  or diag $result->{error} || $result->{text};
-		like($result->{detail} || '', $detail, 'and says what ZooKeeper said');
+		fails($s->try("SELECT $call"), $sqlstate, "$what: $call fails", detail => $detail);
 	}
 	return;
 }
@@ -39,70 +36,16 @@ subtest 'an ephemeral node cannot be locked' => sub {
 	$shell->delete('/r/ephemeral');
 };
 
-subtest 'who lacks a right is told which' => sub {
-	my %right = (
-		'/r/nothing'  => '',
-		'/r/nocreate' => 'rwda',
-		'/r/nolist'   => 'cwda');
-	$shell->create($_, acl => [ @admin, $right{$_} ? [ 'world', 'anyone', $right{$_} ] : () ])
-	  foreach sort keys %right;
-	foreach my $path (sort keys %right)
-	{
-		refused($path, '42501', qr/ZNOAUTH/, "$path may not be " . ($path =~ /nolist/ ? 'read' : 'written'));
-		like($s->try("SELECT zk_lock('$path')")->{hint} || '', qr/ACL/, 'the hint leads to the ACL');
-	}
-	refused('/r/nothing/below', '42501', qr/ZNOAUTH/, 'a path that cannot be created');
-	# On a server that waited for the path, the queue is refused as a whole.
-	$a->assert_clean($zk, sort keys %right);
-
-	# What lies below a forbidden node may be allowed.
-	$shell->create('/r/nothing/open');
-	is($s->query("SELECT zk_lock('/r/nothing/open')"), 't', 'a path below one that is forbidden');
-	is($s->query("SELECT zk_unlock('/r/nothing/open')"), 't', 'is locked and unlocked');
-};
-
-# A node that cannot be read cannot be watched, so the path is.
-
-sub unreadable($path)
-{
-	return $shell->create("$path/_c_00000000-0000-0000-0000-000000000000-lock-",
-		ephemeral => 1, sequence => 1, acl => [@admin]);
-}
-
-subtest 'a predecessor that cannot be read is waited for all the same' => sub {
-	$shell->create('/r/unreadable');
-	my @before = (unreadable('/r/unreadable'), $zk->foreigner('/r/unreadable'));
-	$s->start_waiting("SELECT zk_lock('/r/unreadable')");
-	$other->start_waiting("SELECT zk_lock('/r/unreadable')");
-	wait_until { $zk->children('/r/unreadable') == 3 } 'the waiting node';
-	is($a->session->try("SELECT zk_try_lock('/r/unreadable')")->{text}, 'f', 'the path is taken for who does not wait');
-	$shell->delete($before[1]);
-	$a->wait_value('SELECT blocked_by_node FROM zk_locks WHERE pid = ' . $s->pid, $before[0] =~ s{.*/}{}r);
-	ok($s->busy, 'after the readable one the unreadable one is waited for');
-	$shell->delete($before[0]);
-	is($s->finish, 't', 'until it goes');
-	ok($other->busy, 'the next session waits');
-	my $after = unreadable('/r/unreadable');
-	is($s->query("SELECT zk_unlock('/r/unreadable')"), 't', 'unlocked');
-	is($other->finish, 't', 'and gets it in its turn');
-	$other->query("SELECT zk_unlock('/r/unreadable')");
-	$shell->delete($after);
-	$a->assert_clean($zk, '/r/unreadable');
-};
-
-my $mark;
-
 subtest 'children that are no contenders are ignored, and logged once' => sub {
 	$shell->create('/r/odd');
-	$mark = $a->log_mark;
+	my $mark = $a->log_mark;
 	foreach my $name ('readme', 'lock', 'lock-1', 'something-0000000001', "caf\x{e9}",
 		'_c_00000000-0000-0000-0000-000000000000-lock-')
 	{
 		$shell->create("/r/odd/$name");
 		is($s->query("SELECT zk_lock('/r/odd')"), 't', 'a child that is no contender is ignored');
 		$other->start_waiting("SELECT zk_lock('/r/odd')");
-		is($s->query("SELECT zk_unlock('/r/odd')"), 't', 'unlocked');
-		is($other->finish, 't', 'by the next session as well');
+		$s->hands_over('/r/odd', $other, 'by the next session as well');
 		$other->query("SELECT zk_unlock('/r/odd')");
 	}
 	is($remote->query("SELECT zk_try_lock('/r/odd')"), 't', 'and by who does not wait');
@@ -114,98 +57,34 @@ subtest 'children that are no contenders are ignored, and logged once' => sub {
 	Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/odd');
 };
 
-my $id;
-
 subtest 'the ACL of a creator who has shown no credentials cannot be made' => sub {
-	$id = $a->session_id;
+	my $id = $a->session_id;
 	is($other->query("SELECT zk_lock('/r/kept')"), 't', 'a lock is held');
 	$a->set_conf('zklock.acl' => 'creator');
 	wait_until { $s->try("SELECT zk_lock('/r/creator')")->{sqlstate} eq '42501' || $s->query('SELECT zk_unlock_all()') x 0 }
 	  'zklock.acl to be in force';
 	refused('/r/creator', '42501', qr/ZINVALIDACL/, 'zklock.acl = creator without credentials');
+	like($s->try("SELECT zk_lock('/r/creator')")->{hint}, qr/ACL/, 'and the hint leads to the ACL');
 	$a->set_conf('zklock.acl' => 'open');
 	wait_until { $s->try("SELECT zk_lock('/r/creator')")->{ok} } 'zklock.acl to be in force';
 	$s->query("SELECT zk_unlock('/r/creator')");
 	$a->wait_session;
 	is($a->session_id, $id, 'all in one session');
 	is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'whose locks are undisturbed');
-};
-
-subtest 'credentials that ZooKeeper refuses are reported, and tried again' => sub {
-	my $file = secret($a->data_dir . '/nosuch', "nosuchscheme:topsecret\n");
-	$remote->query("SELECT zk_lock('/r/auth')");
-	$s->start_waiting("SELECT zk_lock('/r/auth')");
-	$mark = $a->log_mark;
-	$a->set_conf('zklock.auth_file' => $file);
-	$a->assert_log($mark, qr/WARNING:  changed settings of zklock wait until no lock is held: ZooKeeper may refuse credentials of another scheme/,
-		'credentials of an unknown scheme are not taken up while a lock is held');
-	unlike($a->log_since(0), qr/topsecret/, 'nor shown in the log');
-	is($a->zk_session->{state}, 'connected', 'which goes on');
-
-	# One that begins with them is refused.
-	my $c = Zklock::Server->new('c', zookeeper => $zk, connect => 0, conf => ["zklock.auth_file = '$file'"]);
-	$c->wait_session('authentication failed');
-	pass('credentials of an unknown scheme: zk_session says that authentication failed');
-	my $refused = $c->session;
-	fails($refused->try("SELECT zk_lock('/r/auth')"), '42501', 'a lock is refused',
-		detail => qr/ZAUTHFAILED/, hint => qr/zklock\.auth_file/);
-	like($c->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
-	$c->assert_log(0, qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
-	unlike($c->log_since(0), qr/topsecret/, 'without the credentials');
-	$refused->disconnect;
-	$c->stop;
-	$a->set_conf('zklock.auth_file' => '');
-	$a->wait_session;
-	is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'a lock held before is still held');
-	is($a->session_id, $id, 'in the same session');
-	ok($s->busy, 'who waits goes on waiting');
-	$remote->hands_over('/r/auth', $s, 'and new ones are granted');
-	$s->query("SELECT zk_unlock('/r/auth')");
 	$other->query("SELECT zk_unlock('/r/kept')");
-	Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/auth', '/r/kept', '/r/creator');
-};
-
-subtest 'a node that cannot be deleted is deleted as soon as it can' => sub {
-	# Nothing but the node itself stands in the way, and the administrator can delete that.
-
-	$shell->create('/r/nodelete', acl => [ @admin, [ 'world', 'anyone', 'cr' ] ]);
-	is($s->query("SELECT zk_lock('/r/nodelete')"), 't', 'locked without the right to delete');
-	$remote->start_waiting("SELECT zk_lock('/r/nodelete')");
-	$mark = $a->log_mark;
-	$s->query_start("SELECT zk_unlock('/r/nodelete')");
-	$a->wait_log(qr{LOG:  could not delete ZooKeeper node "/r/nodelete/_c_\S+": ZNOAUTH}, $mark);
-	pass('the log tells that the node cannot be deleted');
-	ok($remote->busy, 'nobody elsewhere gets the lock');
-	is($s->cancelled, '57014', 'zk_unlock waits, and can be cancelled');
-	is($s->query("SELECT zk_try_lock('/r/free') AND zk_unlock('/r/free')"), 't', 'the session goes on, and waits no more for that node');
-	my ($node) = $zk->children('/r/nodelete');
-	$shell->delete("/r/nodelete/$node");
-	is($remote->finish, 't', 'the administrator deletes it: the next one gets the lock');
-	# b cannot delete its node either. Without that right ZooKeeper does not even say that a
-	# node is gone.
-	$remote->query_start("SELECT zk_unlock('/r/nodelete')");
-	$b->wait_log(qr{could not delete ZooKeeper node "/r/nodelete/}, 0);
-	$shell->delete("/r/nodelete/$_") foreach $zk->children('/r/nodelete');
-	is(eval { $remote->finish(15) }, 't', 'zk_unlock returns when the node is gone')
-	  or $remote->cancel && $remote->result;
-	my $lines = () = $a->log_since($mark) =~ /could not delete ZooKeeper node/g;
-	cmp_ok($lines, '<=', 5, 'without flooding the log');
-	Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/nodelete');
 };
 
 subtest 'a downgrade that is refused leaves the lock as it was' => sub {
-	# The holder keeps what it has. It is tried again now and then, by a new worker as well,
-	# which may not even look.
+	# The holder keeps what it has. It is tried again now and then, by a new worker as well, which may not even look.
 
 	$shell->create('/r/nodowngrade');
 	is($s->query("SELECT zk_lock('/r/nodowngrade') AND zk_lock_shared('/r/nodowngrade')"), 't', 'held in both modes');
 	$remote->query_start("SELECT zk_lock_shared('/r/nodowngrade')");
 	$zk->wait_watched('/r/nodowngrade/' . $a->wait_holder($s, '/r/nodowngrade')->{node});
 	$shell->set_acl('/r/nodowngrade', [@admin]);
-	$mark = $a->log_mark;
+	my $mark = $a->log_mark;
 	$s->query_start("SELECT zk_unlock('/r/nodowngrade')");
 	$a->wait_log(qr{LOG:  could not replace ZooKeeper node "/r/nodowngrade/_c_\S+" by a shared one: ZNOAUTH}, $mark);
-	pass('the log tells that the node cannot be replaced');
 	my $asked = $zk->mark;
 	$a->restart_worker;
 	$a->wait_session;

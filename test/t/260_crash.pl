@@ -3,9 +3,8 @@
 # A database server crashes, and when it starts again it ends the ZooKeeper session that it
 # left behind, so that others get the locks at once.
 #
-# The session file is trusted only if it is the server's own: a copy of the data directory,
-# however made, leaves the ZooKeeper session of its original alone, and a file that is damaged
-# or may be somebody else's is ignored.
+# The session file is trusted only if it is the server's own: a copy of the data directory, however made, leaves the
+# ZooKeeper session of its original alone, and a file that is damaged or may be somebody else's is ignored.
 #
 # Session timeouts here are so long that no session ends by itself.
 
@@ -45,11 +44,7 @@ sub left_behind($name, $code)
 }
 
 # The lock is still taken, by the session left behind.
-sub is_taken($id, $name)
-{
-	ok((grep { $_ eq $id } $zk->owners($path)) && $s{heir}->busy, $name);
-	return;
-}
+sub is_taken($id, $name) { return ok((grep { $_ eq $id } $zk->owners($path)) && $s{heir}->busy, $name); }
 
 sub no_worker_failed($mark, $name)
 {
@@ -79,7 +74,16 @@ my %crash = (
 	'kill -9 of a backend' => sub { kill 'KILL', on($a, 'victim')->pid; },
 	'kill -9 of the worker' => sub { kill 'KILL', $a->worker_pid; },
 	'immediate shutdown' => sub { $a->stop('immediate'); $a->start; },
-	'kill -9 of the postmaster' => sub { $a->kill9; $a->start_again; });
+	'kill -9 of the postmaster' => sub { $a->kill9; $a->start_again; },
+	map {
+		my $lose = $_;
+		("immediate shutdown, then $lose of the request that ends it" => sub {
+				$a->stop('immediate');
+				my $lost = $proxy->$lose(op => 'closeSession', any => 1);
+				$a->start;
+				$proxy->fired($lost);
+			})
+	} qw(lose_request lose_reply));
 
 foreach my $name (sort keys %crash)
 {
@@ -89,8 +93,7 @@ foreach my $name (sort keys %crash)
 		is($s{heir}->finish, 't', "$name: another server gets the lock");
 		$a->wait_session;
 		isnt($a->session_id, $id, 'the server is back with a session of its own');
-		$a->assert_log($mark, qr/LOG:  ended ZooKeeper session $id, which had been left behind/,
-			'and tells what it did');
+		$a->wait_log(qr/LOG:  ended ZooKeeper session $id, which had been left behind/, $mark);
 		is($a->lock_count, 0, 'it holds nothing');
 		queue($a, 'again', $path);
 		$s{heir}->hands_over($path, $s{again}, 'and takes part again');
@@ -116,9 +119,8 @@ left_behind 'the session left behind is ended when ZooKeeper can be reached agai
 	on($a, 'waiter')->query_start("SELECT zk_lock('$path')");
 	$a->wait_lock($s{waiter}, 'waiting');
 	$a->restart_worker;
-	pass('without ZooKeeper, the worker can be restarted');
 	$a->stop('fast');
-	ok(-e $file, 'and the server be stopped: the session is still known');
+	ok(-e $file, 'without ZooKeeper the server can be stopped: the session is still known');
 	$a->start;
 	on($a, 'waiter2')->query_start("SELECT zk_lock('$path')");
 	$a->wait_lock($s{waiter2}, 'waiting');
@@ -127,20 +129,6 @@ left_behind 'the session left behind is ended when ZooKeeper can be reached agai
 	$s{heir}->hands_over($path, $s{waiter2}, 'and who waits here is served in the new one');
 	isnt($a->session_id, $id, 'which is another');
 };
-
-foreach my $fault (qw(lose_request lose_reply))
-{
-	left_behind "the session left behind is ended although there is a fault: $fault" => sub ($id) {
-		$a->stop('immediate');
-		my $mark = $a->log_mark;
-		my $lost = $proxy->$fault(op => 'closeSession', any => 1);
-		$a->start;
-		$proxy->fired($lost);
-		is($s{heir}->finish, 't', "$fault: the session left behind is ended all the same");
-		$a->wait_log(qr/LOG:  ended ZooKeeper session $id, which had been left behind/, $mark);
-		$a->wait_session;
-	};
-}
 
 my $servers   = $a->value('SHOW zklock.servers');
 my $auth_file = $a->data_dir . '/auth';
@@ -196,43 +184,38 @@ subtest 'a standby leaves the session alone, before and after its promotion' => 
 	$id = set_up();
 	my $standby = Zklock::Server->standby('standby', primary => $a, zookeeper => $zk, conf => \@conf);
 	ok(!-e $a->backup_dir . '/backup1/pg_stat_tmp/zklock.session', 'a base backup has no session file');
-	original_untouched($standby, 'a standby');
-	$standby->stop('immediate');
-	$standby->start_connected;
-	original_untouched($standby, 'a standby after a crash');
-	$standby->promote;
-	is($standby->value('SELECT pg_is_in_recovery()'), 'f', 'the standby is promoted');
-	original_untouched($standby, 'a promoted standby');
-	$standby->stop('immediate');
-	$standby->start_connected;
-	original_untouched($standby, 'a promoted standby after a crash');
+	foreach my $what ('a standby', 'a promoted standby')
+	{
+		$standby->promote if $what =~ /promoted/;
+		is($standby->value('SELECT pg_is_in_recovery()'), $what =~ /promoted/ ? 'f' : 't', $what);
+		original_untouched($standby, $what);
+		$standby->stop('immediate');
+		$standby->start_connected;
+		original_untouched($standby, "$what after a crash");
+	}
 	$standby->stop;
 };
 
-subtest 'a copy of the files of a running server leaves the session alone' => sub {
-	my $copy = Zklock::Server->copy('copy', of => $a, zookeeper => $zk, conf => \@conf);
-	original_untouched($copy, 'a copy of the files of a running server');
-	$copy->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
-	$copy->stop;
-};
+my $copy;
 
-my $copy2;
-
-subtest 'a copy of the files of a server that crashed leaves the session alone' => sub {
-	$a->stop('immediate');
-	$copy2 = Zklock::Server->copy('copy2', of => $a, zookeeper => $zk, conf => \@conf);
-	original_untouched($copy2, 'a copy of the files of a server that crashed');
-	$copy2->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
-};
+foreach my $of ('a running server', 'a server that crashed')
+{
+	subtest "a copy of the files of $of leaves the session alone" => sub {
+		$a->stop('immediate') if $of =~ /crashed/;
+		$copy = Zklock::Server->copy('copy' . ($of =~ s/\W//gr), of => $a, zookeeper => $zk, conf => \@conf);
+		original_untouched($copy, "a copy of the files of $of");
+		$copy->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
+		$copy->stop('immediate');
+	};
+}
 
 subtest 'a copy that shares files with the original leaves the session alone' => sub {
 	# A hard link is the same file, in two servers.
-	$copy2->stop('immediate');
-	unlink $copy2->session_file;
-	link $file, $copy2->session_file or die "link: $!";
-	$copy2->start_connected;
-	original_untouched($copy2, 'a copy that shares files with the original');
-	$copy2->stop;
+	unlink $copy->session_file;
+	link $file, $copy->session_file or die "link: $!";
+	$copy->start_connected;
+	original_untouched($copy, 'a copy that shares files with the original');
+	$copy->stop;
 	is((stat $file)[3], 1, 'the original has its file for itself again');
 	$a->start;
 	is($s{heir}->finish, 't', 'the original itself ends its session');

@@ -1,8 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A server is stopped. No other session gets a lock while the holder's transaction may still
-# be finishing; as soon as it has finished, the next one does. Session timeouts here are so
-# long that no session ends by itself.
+# A server is stopped. No other session gets a lock while the holder's transaction may still be finishing; as soon as
+# it has finished, the next one does. Session timeouts here are so long that no session ends by itself.
 
 use Zklock::Test;
 use POSIX qw(SIGHUP SIGTERM);
@@ -14,10 +13,7 @@ my ($zk, $proxy, $a, $b, $c) = cast('a b c',
 $a->value('CREATE TABLE work (done int)');
 
 # The session has ended, not only its locks.
-sub session_is_over($id)
-{
-	return unlike($zk->four_letter('dump'), qr/\b$id\b/, 'the ZooKeeper session has been ended');
-}
+sub session_is_over($id) { return unlike($zk->four_letter('dump'), qr/\b$id\b/, 'the ZooKeeper session has ended'); }
 
 # A subtest: the code, which gets the id of the server's session and a mark in its log, stops the server, and may
 # start it again; in the end that session is over.
@@ -130,28 +126,23 @@ stopping 'a slow ZooKeeper hears of all deletions before the session ends' => su
 	ok(!-e $a->session_file, 'the session is closed when the deletions have been answered');
 };
 
-stopping 'a ZooKeeper that does not answer does not keep the server from stopping' => sub ($id, $mark) {
-	hold($a, 'holder', '/s/hung');
-	$proxy->blackhole;
-	$a->stop('fast');
-	ok(-e $a->session_file, 'the session is known, in case it lives on');
-	$proxy->heal;
-	# The next start ends it.
-	$a->start_connected;
-};
+my %away = ('does not answer' => sub { $proxy->blackhole; }, 'cannot be reached' => sub { $a->cut_off($proxy); });
 
-stopping 'a ZooKeeper that cannot be reached does not keep the server from stopping either' => sub ($id, $mark) {
-	hold($a, 'holder', '/s/away');
-	queue($b, 'heir', '/s/away');
-	$a->cut_off($proxy);
-	$a->stop('fast');
-	ok($s{heir}->busy, 'the session lives on');
-	ok(-e $a->session_file, 'and is known');
-	$proxy->heal;
-	$a->start;
-	is($s{heir}->finish, 't', 'the next start ends it');
-	$a->wait_session;
-};
+foreach my $how (sort keys %away)
+{
+	stopping "a ZooKeeper that $how does not keep the server from stopping" => sub ($id, $mark) {
+		hold($a, 'holder', '/s/away');
+		queue($b, 'heir', '/s/away');
+		$away{$how}->();
+		$a->stop('fast');
+		ok($s{heir}->busy, 'the session lives on');
+		ok(-e $a->session_file, 'and is known');
+		$proxy->heal;
+		$a->start;
+		is($s{heir}->finish, 't', 'the next start ends it');
+		$a->wait_session;
+	};
+}
 
 subtest 'a session that does not end in time keeps its lock until the next start' => sub {
 	$c->wait_log(qr/zklock worker exits with locks still held/, $c_mark);

@@ -1,9 +1,10 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Nodes of a semaphore are deleted by somebody else, their ZooKeeper session ends, ZooKeeper is out of reach, or there is
-# no room in shared memory. A session that has lost a permit is told so, those that wait go on waiting, and no permit
-# is had twice, nor does one leak. What becomes of a single permit at each call is in the table of faults,
-# 294_faults_of_semaphores.pl; that all outlive a worker, in 438_failures.pl; how waits end, in 130_cancel.pl.
+# Nodes of a semaphore are deleted by somebody else, their ZooKeeper session ends, or there is no room in shared memory.
+# Those that wait go on waiting, and no permit is had twice, nor does one leak. What a session and a transaction are
+# told that have lost one is in the SQL contract; what becomes of a single permit at each call, in the table of faults,
+# 294_faults_of_semaphores.pl; that all outlive a worker, in 438_failures.pl; how waits end, also without ZooKeeper, in
+# 130_cancel.pl and 200_away.pl.
 #
 # Server a talks to ZooKeeper through a proxy, b directly; c has little room.
 
@@ -17,11 +18,8 @@ my $shell = $zk->shell;
 Zklock::Semaphore::cast($zk, $a, $b);
 
 my $holder = $b->session(name => 'b holder');
-my $next_a = $a->session(name => 'a next');
 my $next_b = $b->session(name => 'b next');
-
-my @s = map { $a->session(name => "a$_") } 1 .. 3;
-
+my $s      = $a->session(name => 'a s');
 $a->value('CREATE TABLE t (i int)');
 
 # A subtest about another semaphore, of which no permit is held in the end.
@@ -34,36 +32,21 @@ sub on_semaphore($name, $code)
 	};
 }
 
-on_semaphore 'a session without a permit is told when ZooKeeper is out of reach, or waits' => sub {
-	acquire($s[0], 1);
-	$a->cut_off($proxy);
-	is($s[1]->try(sql(1, '0'))->{sqlstate}, '58030', 'who does not wait learns that nobody can be asked');
-	is($s[1]->try(sql(1, '200ms'))->{sqlstate}, '58030', 'so does who waited');
-	acquire_start($s[1], 1);
-	wait_row($s[1], "state = 'waiting'");
-	is(release($s[0]), 't', 'a release does not wait for it');
-	$proxy->heal;
-	is($s[1]->finish, 't', 'a wait may outlive it');
-	release($s[1]);
-};
-
 on_semaphore 'a session that finds no room in shared memory is told which setting is to blame' => sub {
 	my @c = map { $c->session(name => "c$_") } 1, 2;
-	is(acquire($c[0], 9), 't', 'a permit of three entries');
-	$c->wait_value('SELECT count(*) FROM zk_locks', 1);
-	is(acquire($c[0], 9), 't', 'another: to ask for it takes two');
-	$c->wait_value('SELECT count(*) FROM zk_locks', 2);
-	foreach my $zero (0, 1)
-	{
-		if ($zero)
-		{
-			# Once what the refused call had taken is given back.
-			wait_until { ($c[0]->try(sql(9, '0'))->{text} || '') eq 't' } 'an entry to be free';
-			pass('without waiting it takes one, the last');
-		}
+	my $no_room = sub ($held) {
 		fails($c[1]->try(sql(9)), '53200', 'then there is no room', hint => qr/zklock\.max_locks/);
-		$c->wait_value('SELECT count(*) FROM zk_locks', $zero ? 3 : 2);
+		$c->wait_value('SELECT count(*) FROM zk_locks', $held);
+	};
+	foreach my $held (1, 2)
+	{
+		is(acquire($c[0], 9), 't', "permit $held of three entries: to ask for it takes two");
+		$c->wait_value('SELECT count(*) FROM zk_locks', $held);
 	}
+	$no_room->(2);
+	# Once what the refused call had taken is given back.
+	wait_until { ($c[0]->try(sql(9, '0'))->{text} || '') eq 't' } 'the last entry, which is enough without waiting';
+	$no_room->(3);
 	$c[0]->query('SELECT zk_unlock_all()');
 	is(acquire($c[1], 1, '30s'), 't', 'after that there is again');
 	$c[1]->query('SELECT zk_unlock_all()');
@@ -76,26 +59,21 @@ on_semaphore 'a crowd that is cancelled, ends and loses connections never has mo
 	my @crowd = map { ($a->session(name => "a crowd $_"), $b->session(name => "b crowd $_")) } 1 .. 5;
 	$_->value('CREATE TABLE inside (began bigint, ended bigint)') foreach $a, $b;
 	my ($wanted, $cancelled) = (150, 0);
-	for (my $round = 0; $round < $wanted; $round++)
+	foreach my $round (0 .. $wanted - 1)
 	{
 		my $session = $crowd[ $round % @crowd ];
 		if ($session->{statement})
 		{
 			# It is given some time, not for ever.
-			if ($round % 3 == 0 && $session->busy)
-			{
-				$session->cancel;
-				$cancelled++;
-			}
+			$cancelled += $session->cancel if $round % 3 == 0 && $session->busy;
 			my $r = $session->result;
 			fail("round $round: $r->{error}") unless $r->{ok} || $r->{sqlstate} eq '57014';
 		}
 		if ($round % 17 == 16)
 		{
-			my $name = $session->name;
 			$session->terminate if $round % 2;
 			$session->disconnect;
-			$session = $crowd[ $round % @crowd ] = $session->server->session(name => $name);
+			$session = $crowd[ $round % @crowd ] = $session->server->session(name => $session->name);
 		}
 		$proxy->drop if $round % 11 == 10;
 		# The permit of a call that is cancelled is had until the next.
@@ -127,7 +105,6 @@ on_semaphore 'a crowd that is cancelled, ends and loses connections never has mo
 foreach my $fate (qw(lose_reply lose_request))
 {
 	on_semaphore "the deletion of a lease is noticed without the watch that was to tell: $fate of getData" => sub {
-		my $s = $a->session(name => 'a s');
 		acquire($s, 2);
 		settled(1, 'a permit');
 		my $fault = $proxy->$fate(op => 'getData', path => "^$path/leases/");
@@ -144,105 +121,73 @@ foreach my $fate (qw(lose_reply lose_request))
 
 is($a->zk_session->{expirations}, '0', 'all in one session');
 
-on_semaphore 'of several permits the lost one is released first' => sub {
-	acquire($s[0], 3) foreach 1 .. 3;
-	settled(3, 'three');
-	my @nodes = map { $_->{node} } $a->locks('pid = ' . $s[0]->pid . ' ORDER BY node COLLATE "C"');
-	$shell->delete("$path/leases/$nodes[1]");
-	wait_row($s[0], "state = 'lost'");
-	is(release($s[0]), 'f', 'the lost one is released first');
-	like($s[0]->notices, qr/WARNING:.*permit of semaphore "$path" was lost/, 'with a warning');
-	is($a->lock_count('pid = ' . $s[0]->pid . " AND state = 'held'"), 2, 'two good ones are left');
-	is(release($s[0]), 't', 'which can be released') foreach 1, 2;
-};
-
-on_semaphore 'a transaction that has written while a permit was lost does not commit' => sub {
-	acquire($s[0], 1);
-	settled(1, 'a permit');
-	$s[0]->query($_) foreach 'BEGIN', 'INSERT INTO t VALUES (1)';
-	$a->lose($zk, $s[0], $path, 'leases');
-	fails($s[0]->try('COMMIT'), '40001', 'COMMIT fails after a permit is lost',
-		hint => 'Others may have held the lock meanwhile. Release it and retry the work.');
-	is($a->value('SELECT count(*) FROM t'), '0', 'and nothing is there');
-	is($s[0]->query('BEGIN; SELECT 1; COMMIT; SELECT 2'), '2', 'one that only reads commits');
-	$s[0]->query('SELECT zk_unlock_all()');
-	like($s[0]->notices, qr/WARNING:.*permit of semaphore "$path" was lost/, 'zk_unlock_all warns');
-	is($s[0]->try('INSERT INTO t VALUES (2); DELETE FROM t')->{sqlstate}, '00000', 'released, it is no obstacle');
-	$s[0]->query($_) foreach 'BEGIN', "SELECT zk_xact_semaphore_acquire('$path', 1)", 'INSERT INTO t VALUES (1)';
-	$a->lose($zk, $s[0], $path, 'leases');
-	fails($s[0]->try('COMMIT'), '40001', 'nor does a transaction commit that has lost one of its own',
-		hint => 'Others may have held the lock meanwhile. Retry the transaction.');
-	is(acquire($next_b, 1, '30s'), 't', 'which need not release it: others have it');
-	release($next_b);
-};
-
 on_semaphore 'with zklock.commit_guard = quorum the nodes of permits are looked at' => sub {
-	$s[0]->query("SET zklock.commit_guard = 'quorum'");
-	acquire($s[0], 2);
+	$s->query("SET zklock.commit_guard = 'quorum'");
+	acquire($s, 2);
 	$proxy->reset_counts;
-	is($s[0]->try('INSERT INTO t VALUES (1); DELETE FROM t')->{sqlstate}, '00000', 'a quorum confirms a permit');
-	ok((grep { $_->[0] eq 'multi' } @{ $proxy->requests }), 'which has been asked for');
-	release($s[0]);
-	$s[0]->query('RESET zklock.commit_guard');
+	is($s->try('INSERT INTO t VALUES (1); DELETE FROM t')->{sqlstate}, '00000', 'a quorum confirms a permit');
+	ok((grep { $_->[0] eq 'multi' && ($_->[1] // '') =~ m{^$path/leases/} } @{ $proxy->requests }), 'which was asked');
+	release($s);
+	$s->query('RESET zklock.commit_guard');
 };
 
 on_semaphore 'with zklock.on_lock_loss a lost permit interrupts a statement, and a lost turn does not' => sub {
-	$s[0]->query("SET zklock.on_lock_loss = 'cancel'");
-	acquire($s[0], 2);
+	$s->query("SET zklock.on_lock_loss = 'cancel'");
+	acquire($s, 2);
 	settled(1, 'a permit');
 	my $blocker = $a->session;
 	$blocker->query('SELECT pg_advisory_lock(1)');
-	$s[0]->query_start('SELECT pg_advisory_lock(1)');
-	$a->wait_event($s[0], 'advisory');
+	$s->query_start('SELECT pg_advisory_lock(1)');
+	$a->wait_event($s, 'advisory');
 	$shell->delete("$path/leases/$_") foreach leases();
-	fails($s[0]->result, '57014', 'a lost permit cancels a statement');
-	is(release($s[0]), 'f', 'and is released');
+	fails($s->result, '57014', 'a lost permit cancels a statement');
+	is(release($s), 'f', 'and is released');
 	acquire($holder, 1);
-	acquire_until($s[0], 1, $has_lease);
+	acquire_until($s, 1, $has_lease);
 	$shell->delete("$path/locks/$_") foreach turns();
 	acquire_until($next_b, 1, $has_lease);
-	ok($s[0]->busy, 'a lost turn cancels nothing');
+	ok($s->busy, 'a lost turn cancels nothing');
 	release($holder);
-	is($s[0]->finish, 't', 'who lost it gets the permit');
-	release($s[0]);
+	is($s->finish, 't', 'who lost it gets the permit');
+	release($s);
 	is($next_b->finish, 't', 'and then the next');
 	release($next_b);
-	$s[0]->query('RESET zklock.on_lock_loss');
+	$s->query('RESET zklock.on_lock_loss');
 };
 
 on_semaphore 'a turn that is lost before its session knows of it costs nobody a permit' => sub {
 	acquire($holder, 1);
 	acquire_until($next_b, 1, $has_lease);
-	acquire_until($s[0], 1, $has_turn);
-	my $pid = $s[0]->pid;
+	acquire_until($s, 1, $has_turn);
+	my $pid = $s->pid;
 	freeze($pid);
 	is($next_b->cancelled, '57014', 'the head of the queue gives up');
-	wait_row($s[0], 'blocked_by_pid IS NULL AND blocked_by_node IS NULL');
+	wait_row($s, 'blocked_by_pid IS NULL AND blocked_by_node IS NULL');
 	$shell->delete("$path/locks/$_") foreach turns();
 	wait_until { turns() == 0 } 'the turn to be lost';
 	thaw($pid);
-	wait_row($s[0], $has_lease);
+	wait_row($s, $has_lease);
 	release($holder);
-	is($s[0]->finish, 't', 'the next, which loses its turn at once, gets the permit');
-	release($s[0]);
+	is($s->finish, 't', 'the next, which loses its turn at once, gets the permit');
+	release($s);
 };
 
 on_semaphore 'the end of the ZooKeeper session takes the permits, and those who wait queue again' => sub {
-	acquire($_, 3) foreach $s[0], $holder;
-	acquire($s[0], 3);
+	my ($head, $behind, $next) = map { $a->session(name => "a $_") } 1 .. 3;
+	acquire($_, 3) foreach $s, $holder, $s;
 	settled(3, 'three permits');
-	acquire_until($s[1], 3, $has_lease);
-	acquire_until($s[2], 3, $has_turn);
+	acquire_until($head, 3, $has_lease);
+	acquire_until($behind, 3, $has_turn);
 	$a->expire_session($zk);
-	wait_until { $a->lock_count('pid = ' . $s[0]->pid . " AND state = 'lost'") == 2 } 'both permits to be lost';
-	is($s[1]->finish, 't', 'who waited at the head gets a permit');
-	is($s[2]->finish, 't', 'who waited behind, another');
+	wait_until { $a->lock_count('pid = ' . $s->pid . " AND state = 'lost'") == 2 } 'both permits to be lost';
+	is($head->finish, 't', 'who waited at the head gets a permit');
+	is($behind->finish, 't', 'who waited behind, another');
 	is($b->lock_count("path = '$path' AND state = 'held'"), 1, 'the other server keeps its own');
-	is(acquire($next_a, 3, '0'), 'f', 'and there are no more');
-	is(release($s[0]), 'f', 'a lost one is released');
-	$s[0]->disconnect;
-	is(acquire($next_a, 3, '0'), 'f', 'which gives nobody a permit');
-	release($_) foreach @s[ 1, 2 ], $holder;
+	is(acquire($next, 3, '0'), 'f', 'and there are no more');
+	is(release($s), 'f', 'a lost one is released');
+	$s->disconnect;
+	is(acquire($next, 3, '0'), 'f', 'which gives nobody a permit');
+	release($_) foreach $head, $behind, $holder;
 };
 
 done_clean($zk, $a, $b, $c);

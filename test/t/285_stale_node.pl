@@ -34,14 +34,6 @@ subtest 'a stale node is removed, and the lock behind it granted' => sub {
 	$s{waiter}->query('SELECT zk_unlock_all()');
 };
 
-subtest 'a stale node that may not be deleted stays' => sub {
-	$shell->add_auth('digest', 'admin:secret');
-	$shell->create('/st/forbidden', acl => [ [ 'digest', 'admin:secret', 'cdrwa' ], [ 'world', 'anyone', 'cr' ] ]);
-	my $name = stale('/st/forbidden');
-	fails($a->session->try(call('/st/forbidden', $name)), '42501', 'it is refused', detail => qr/ZNOAUTH/);
-	$shell->delete("/st/forbidden/$name");
-};
-
 subtest 'a stale node of a former session of this server is reported once, and can be removed' => sub {
 	my $id = $a->session_id;
 	$a->expire_session($zk);

@@ -1,8 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Answers to calls that are long: they come through room in shared memory, of which nothing is
-# left behind whoever gives up or dies, and hold nobody up. The function that asks for them here
-# is zk_contenders().
+# Answers to calls that are long: they come through room in shared memory, of which nothing is left behind whoever
+# gives up or dies, and hold nobody up. The function that asks for them here is zk_contenders().
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -31,14 +30,9 @@ sub ask_until($session, $op)
 	return $proxy->hold_reply_of($session, $ask, op => $op, path => "^$path", any => 1);
 }
 
-sub is_usable($name)
-{
-	is($s->query($ask), CONTENDERS, "$name: the next call gets its answer");
-	return;
-}
+sub is_usable($name) { return is($s->query($ask), CONTENDERS, "$name: the next call gets its answer"); }
 
-# How many questions does the worker have in its memory? It says so between two rounds of its main
-# loop.
+# How many questions does the worker have in its memory? It says so between two rounds of its main loop.
 sub readings
 {
 	my $mark = $a->log_mark;
@@ -47,9 +41,22 @@ sub readings
 	return scalar(() = $a->log_since($mark) =~ /; zklock call:/g);
 }
 
-sub assert_forgotten($name)
+sub assert_forgotten($name) { return is(readings(), 0, "$name: nor memory in the worker"); }
+
+# What is asked by all these is known to the worker when the first node is looked at. Returns when as many questions are
+# on their way as may be.
+sub all_listed($at, $wait_until_asked)
 {
-	is(readings(), 0, "$name: nor memory in the worker");
+	$proxy->reset_counts;
+	my $held = $proxy->hold_reply(op => 'getChildren', path => "^$at", any => 1);
+	$wait_until_asked->();
+	$proxy->fired($held);
+	my $held_behind = $proxy->hold_reply(op => 'exists', path => "^$at", any => 1);
+	$proxy->heal;
+	$proxy->fired($held_behind);
+	# Then a round of the worker sends none.
+	my $sent = 0;
+	wait_until { my $before = $sent; $sent = asked('exists'); readings(); $sent == $before } 'all that may be sent';
 	return;
 }
 
@@ -81,20 +88,11 @@ subtest "others' locks do not wait until all is read" => sub {
 	my @askers = map { ($a->session, $a->session(user => 'second')) } 1 .. 8;
 	my $t = $a->session(name => 't');
 	is($t->query("SELECT zk_lock('/long/other') AND zk_unlock('/long/other')"), 't', 'the path of the other lock is there');
-	# All have their listings before the first node is looked at.
-	$proxy->reset_counts;
-	my $held = $proxy->hold_reply(op => 'getChildren', path => "^$path", any => 1);
-	$_->query_start($ask) foreach @askers;
-	wait_until { asked('getChildren') == @askers } 'all to ask';
-	$proxy->fired($held);
-	my $held_behind = $proxy->hold_reply(op => 'exists', path => "^$path", any => 1);
-	$proxy->heal;
-	$proxy->fired($held_behind);
-	# The proxy has passed all listings on; as many questions are on their way as may be when a round of
-	# the worker sends none.
-	my $sent = 0;
-	wait_until { my $before = $sent; $sent = asked('exists'); readings() == @askers && $sent == $before }
-		'the worker to know all listings';
+	all_listed($path, sub {
+		$_->query_start($ask) foreach @askers;
+		wait_until { asked('getChildren') == @askers } 'all to ask';
+	});
+	wait_until { readings() == @askers } 'the worker to know all listings';
 	$t->query_start("SELECT zk_lock('/long/other')");
 	$a->wait_lock($t, 'waiting');
 	is(asked('create2'), 0, 'the lock is asked for when many questions wait for their turn');
@@ -127,26 +125,23 @@ subtest 'whoever gives up while the answer is on its way leaves nothing behind' 
 	assert_forgotten('given up');
 };
 
-subtest 'the next worker answers what one has begun' => sub {
-	foreach my $op (qw(getChildren exists getData))
-	{
-		ask_until($s, $op);
-		$a->restart_worker;
-		$proxy->heal;
-		is($s->finish, CONTENDERS, "$op: all rows");
-		$a->wait_session;
-		is_usable($op);
-	}
-};
+my %lost = ('worker' => sub { $a->restart_worker }, 'connection' => sub { $proxy->drop });
 
-subtest 'after a connection that is lost meanwhile it is asked again' => sub {
-	ask_until($s, 'exists');
-	$proxy->drop;
-	$proxy->heal;
-	is($s->finish, CONTENDERS, 'all rows');
-	is_usable('lost connection');
-	assert_forgotten('lost connection');
-};
+foreach my $lost (sort keys %lost)
+{
+	subtest "the next $lost brings the answer to what was begun with one" => sub {
+		foreach my $op (qw(getChildren exists getData))
+		{
+			ask_until($s, $op);
+			$lost{$lost}->();
+			$proxy->heal;
+			is($s->finish, CONTENDERS, "$op: all rows");
+			$a->wait_session;
+			is_usable($op);
+		}
+		assert_forgotten("lost $lost");
+	};
+}
 
 subtest 'the room of an answer is taken back' => sub {
 	is($s->query("SELECT count(*) FROM generate_series(1, @{[MANY]}), LATERAL zk_contenders('$path')"), MANY * CONTENDERS, 'many long answers');
@@ -168,18 +163,11 @@ subtest "a role's long questions leave room for their answers" => sub {
 	my @askers = map { [ $a->session(user => 'asker'), '/long/few' ] } 1 .. 90;
 	push @askers, map { [ $a->session(user => 'asker'), '/long/fewer' ] } 1 .. 10;
 
-	# All have their listings before the first node is looked at.
-	$proxy->reset_counts;
-	my $held = $proxy->hold_reply(op => 'getChildren', path => '^/long/few', any => 1);
-	$_->[0]->query_start("SELECT count(*) FROM zk_contenders('$_->[1]')") foreach @askers;
-	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE usename = 'asker' AND wait_event IN ('Extension', 'ZkCall')", scalar @askers);
-	$proxy->fired($held);
-	my $held_behind = $proxy->hold_reply(op => 'exists', path => '^/long/few', any => 1);
-	$proxy->heal;
-	$proxy->fired($held_behind);
+	all_listed('/long/few', sub {
+		$_->[0]->query_start("SELECT count(*) FROM zk_contenders('$_->[1]')") foreach @askers;
+		$a->wait_event($_->[0], 'call') foreach @askers;
+	});
 	is(asked('getChildren'), @askers, 'all have asked for a listing before a node is looked at');
-	my $sent = 0;
-	wait_until { my $before = $sent; $sent = asked('exists'); readings(); $sent == $before } 'the worker to have sent what it may';
 	$proxy->heal;
 	is(scalar(grep { ($_->[0]->result->{text} // '') eq $listed{ $_->[1] } } @askers), scalar @askers, 'all are answered');
 	$_->[0]->disconnect foreach @askers;
@@ -187,18 +175,14 @@ subtest "a role's long questions leave room for their answers" => sub {
 };
 
 subtest 'an answer beyond the limit is an error that names it' => sub {
-	my $long  = '/long/names';
-	my $fails = sub ($name) {
-		fails($s->try("SELECT count(*) FROM zk_contenders('$long')"), '54000', $name,
-			detail => qr/@{[ LIMIT ]} bytes/);
-	};
+	my $long   = '/long/names';
 	my $prefix = '_c_' . 'x' x 186 . '-lock-';    # 205 bytes with the number
 	$shell->create($long, makepath => 1);
 	$shell->create_many("$long/$prefix", 6300, client => 'crowd');
 	is($s->query("SELECT count(*) FROM zk_contenders('$long')"), 6300, 'an answer of nearly as much');
 	$shell->create_many("$long/$prefix", 100, client => 'crowd');
 	$proxy->reset_counts;
-	$fails->('too long');
+	fails($s->try("SELECT * FROM zk_contenders('$long')"), '54000', 'too long', detail => qr/@{[ LIMIT ]} bytes/);
 	is(asked('exists'), 0, 'then no node is looked at');
 	is_usable('too long');
 	assert_forgotten('too long');

@@ -16,13 +16,6 @@ my @roles = map { "role$_" } 1 .. 4;
 sub claim($path) { return "SELECT zk_claim('/k/$path', '2026-11-22')"; }
 sub asked($path) { return scalar grep { $_->[0] eq 'exists' && $_->[1] =~ m,^/k/$path, } @{ $proxy->requests }; }
 
-sub session($role = undef)
-{
-	my $session = $a->session;
-	$session->query("SET SESSION AUTHORIZATION $role") if $role;
-	return $session;
-}
-
 # The sessions claim, and the first reply is held.
 sub claim_held($path, @sessions)
 {
@@ -32,37 +25,31 @@ sub claim_held($path, @sessions)
 	return $proxy->fired($held);
 }
 
-sub wait_all
-{
-	my $pids = join ',', map { $_->pid } @_;
-	return $a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid IN ($pids) AND wait_event IN ('Extension', 'ZkCall')", scalar @_);
-}
-
 sub wait_asked($path, $n)
 {
 	wait_until { asked($path) == $n } sub { "$n questions about $path, there are " . asked($path) };
 	return;
 }
 
-$a->value("CREATE ROLE $_; GRANT EXECUTE ON FUNCTION zk_claim TO $_") foreach @roles;
+$a->value("CREATE ROLE $_ LOGIN; GRANT EXECUTE ON FUNCTION zk_claim TO $_") foreach @roles;
 $a->value("ALTER ROLE $_ SET zklock.allowed_paths = '/k/*'") foreach @roles;
 $zk->shell->create('/k');
 
 subtest 'roles have shares, and superusers a reserve' => sub {
-	my @many = map { session('role1') } 1 .. OF_ROLE + 9;
+	my @many = map { $a->session(user => 'role1') } 1 .. OF_ROLE + 9;
 	claim_held('one', @many);
-	wait_all(@many);
+	$a->wait_event($_, 'call') foreach @many;
 	wait_asked('one', OF_ROLE);
-	my $other = session('role2');
+	my $other = $a->session(user => 'role2');
 	$other->query_start(claim('other'));
 	wait_asked('other', 1);
 	is(asked('one'), OF_ROLE, 'another role has its turn at once, however many of one wait');
-	my @others = map { my $role = $_; map { session($role) } 1 .. OF_ROLE } 'role3', 'role4';
-	push @others, map { session('role2') } 1 .. OF_ROLE - 1;
+	my @others = map { my $role = $_; map { $a->session(user => $role) } 1 .. OF_ROLE } 'role3', 'role4';
+	push @others, map { $a->session(user => 'role2') } 1 .. OF_ROLE - 1;
 	$_->query_start(claim('others')) foreach @others;
-	wait_all(@others);
+	$a->wait_event($_, 'call') foreach @others;
 	wait_asked('others', OF_ALL - OF_ROLE - 1);
-	my $admin = session();
+	my $admin = $a->session;
 	$admin->query_start(claim('admin'));
 	wait_asked('admin', 1);
 	is(asked('others'), OF_ALL - OF_ROLE - 1, 'a superuser as well, when all roles together have theirs');
@@ -72,7 +59,7 @@ subtest 'roles have shares, and superusers a reserve' => sub {
 };
 
 subtest 'what a session gives up counts until it is answered' => sub {
-	my $s = session('role1');
+	my $s = $a->session(user => 'role1');
 	claim_held('again', $s);
 	is($s->cancelled, '57014', 'it is cancelled');
 	is($s->try("SET statement_timeout = '50ms'; " . claim('again'))->{sqlstate}, '57014', 'the next waits for that') foreach 1 .. 3;
@@ -83,20 +70,20 @@ subtest 'what a session gives up counts until it is answered' => sub {
 };
 
 subtest 'a session that ends leaves nothing to the next with its place' => sub {
-	my @sessions = map { session('role1') } 1 .. 3;
+	my @sessions = map { $a->session(user => 'role1') } 1 .. 3;
 	claim_held('ends', @sessions);
 	wait_asked('ends', 3);
 	$_->terminate foreach @sessions;
-	my @next = map { session('role2') } 1 .. 3;
+	my @next = map { $a->session(user => 'role2') } 1 .. 3;
 	$_->query_start(claim('next')) foreach @next;
-	wait_all(@next);
+	$a->wait_event($_, 'call') foreach @next;
 	is(asked('next'), 0, 'it waits for what is under way there');
 	$proxy->heal;
 	is((grep { $_->finish eq 't' } @next), 1, 'and has an answer of its own, once');
 };
 
 subtest 'the next worker sends what was not sent, and reads again' => sub {
-	my @many = map { session('role1') } 1 .. OF_ROLE + 4;
+	my @many = map { $a->session(user => 'role1') } 1 .. OF_ROLE + 4;
 	claim_held('worker', @many);
 	wait_asked('worker', OF_ROLE);
 	$a->restart_worker;
@@ -104,7 +91,7 @@ subtest 'the next worker sends what was not sent, and reads again' => sub {
 };
 
 subtest 'without ZooKeeper there is an error' => sub {
-	my $s = session('role1');
+	my $s = $a->session(user => 'role1');
 	$proxy->cut;
 	wait_until { $a->zk_session->{state} ne 'connected' } 'the worker to notice';
 	my $result = $s->try(claim('cut'));
@@ -115,7 +102,7 @@ subtest 'without ZooKeeper there is an error' => sub {
 };
 
 subtest 'the session moves to other settings when what was sent is known' => sub {
-	my $s  = session('role1');
+	my $s  = $a->session(user => 'role1');
 	my $id = $a->session_id;
 	$zk->shell->create('/elsewhere');
 	$proxy->hold_reply_of($s, claim('moves'), op => 'create2', path => '^/k/moves');

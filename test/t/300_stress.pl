@@ -2,11 +2,10 @@
 #
 # 200 sessions on two servers, all of pgbench, increment a counter that nothing protects but a lock.
 #
-# A round reads the counter, takes a while, and writes the value plus one. If two sessions
-# did so at the same time, one would overwrite the other's increment, and both would have
-# written the same value. The counter is in files, so that both servers see it. Its even
-# values are in one and its odd values in the other, so that a session that is killed while
-# it writes leaves the value before in the other file.
+# A round reads the counter, takes a while, and writes the value plus one. If two sessions did so at the same time,
+# one would overwrite the other's increment, and both would have written the same value. The counter is in files, so
+# that both servers see it. Its even values are in one and its odd values in the other, so that a session that is
+# killed while it writes leaves the value before in the other file.
 #
 # Half of the rounds use session-level locks, half transaction-level ones. After an
 # undisturbed run, there is one in which sessions are terminated, and waits and holders

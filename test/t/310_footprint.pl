@@ -1,6 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What the worker costs when there is nothing to do, and what it keeps afterwards.
+# What the worker costs when there is nothing to do, and what it keeps afterwards. What a session keeps is in the SQL
+# contract.
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
@@ -80,17 +81,6 @@ cmp_ok($all, '<', 30 * 1024, 'the worker is still smaller than 30 MB');
 idle('after traffic');
 Zklock::Server->assert_clean($zk, [ $a, $b ], map({ "/f/traffic$_" } 0 .. 6),
 	map({ "/f/many/$_" } 1 .. 500), '/f/held', '/f/remote');
-
-# Nor does it in the session's.
-my $used = "SELECT sum(used_bytes) FROM pg_backend_memory_contexts WHERE name = 'zklock locks'";
-my $come_and_go = q{DO $$ BEGIN FOR i IN 1 .. 100 LOOP PERFORM zk_xact_lock('/f/traffic' || i); COMMIT; END LOOP; END $$};
-my ($first, $second) = map {
-	$holder->query($come_and_go);
-	$a->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'releasing'", 0);
-	$holder->query("SELECT zk_lock('/f/last') AND zk_unlock('/f/last')");    # looks what has been released
-	$holder->query($used)
-} 1 .. 2;
-is($second, $first, 'what a session has locked leaves no trace in its memory');
 
 # Without ZooKeeper it tries to connect again and again, but not all the time.
 $zk->stop;

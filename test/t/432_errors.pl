@@ -193,10 +193,14 @@ foreach my $code (-1, -102, -127)
 		$s{holder}->query_start("SELECT zk_unlock('$path')");
 		$a->wait_log(qr{LOG:  could not delete ZooKeeper node "$path/.*": $error_name{$code}}, $mark);
 		ok($s{holder}->busy && $s{remote}->busy, "$error_name{$code}: nobody believes that the lock is free");
-		$proxy->clear;
-		is($s{holder}->finish, 't', 'it is released in the end');
-		is($s{remote}->finish, 't', 'and granted elsewhere');
+		# Who may not delete a node is not even told that it is gone: the administrator deletes it.
+		$code == -102 ? $shell->delete("$path/" . ($zk->children($path))[0]) : $proxy->clear;
+		is($s{remote}->finish, 't', 'it is granted elsewhere in the end');
+		is($s{holder}->finish, 't', 'and zk_unlock returns');
 		moderate('delete');
+		my $lines = () = $a->log_since($mark) =~ /could not delete ZooKeeper node/g;
+		cmp_ok($lines, '<=', 5, 'without flooding the log');
+		$proxy->clear;
 		$s{remote}->query("SELECT zk_unlock('$path')");
 	};
 }

@@ -48,7 +48,8 @@ subtest 'credentials that are refused for a while cost nobody a lock' => sub {
 	my $reconnects = $a->zk_session->{reconnects};
 	rules(@no_digest);
 	$a->wait_session('authentication failed');
-	$a->wait_log(qr/LOG:  ZooKeeper refused the credentials/, $mark);
+	$a->wait_log(qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, $mark);
+	like($a->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
 	refused($s{$_}->result, "$_, who waited,") foreach qw(local behind);
 	refused(on($a, 'trier')->try("SELECT zk_lock('/a/free')"), 'who asks now, zk_lock,');
 	refused_or_not_asked($s{trier}->try("SELECT zk_try_lock('/a/free')"), 'who asks now, zk_try_lock,');
@@ -119,8 +120,10 @@ subtest 'the chroot is deleted, and created again' => sub {
 		my $result = $s{waiter}->result;
 		ok(!$result->{ok} || $d->wait_lock($s{waiter}, 'lost', '/held'), 'who waited has no lock');
 		like($result->{sqlstate}, qr/^(58000|40001|00000)$/, 'and is told') or diag explain $result;
-		fails($s{holder}->try("SELECT zk_lock('/held')"), '58000', 'there is nothing to lock any more',
-			detail => qr/chroot in "zklock.servers" does not exist/);
+		fails($s{holder}->try("SELECT $_"), '58000', "there is nothing to lock any more: $_",
+			detail => qr/chroot in "zklock.servers" does not exist/, hint => qr/Create the chroot/)
+		  foreach "zk_lock('/held')", "zk_try_lock('/held')", "zk_lock('/deep/er/lock')";
+		ok(!$shell->exists('/app'), 'the chroot is not created silently');
 		$d->wait_renewed;
 		is($d->session_id, $id, 'the session lives, and is proved to');
 		$shell->create('/app/locks', makepath => 1);

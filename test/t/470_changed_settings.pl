@@ -4,7 +4,7 @@
 # lock is held, and zk_session and the log say so, and why. Then the session ends, and another
 # one begins. Whoever does not want to wait terminates the worker, and loses the locks.
 #
-# What is taken up at once is in 220_reload.pl and 221_credentials.pl, TLS in 710_tls.pl.
+# What is taken up at once is in 220_reload.pl, TLS in 710_tls.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT clean);
@@ -55,7 +55,7 @@ sub moved($what)
 
 sub auth_file($name, @content) { return secret($a->data_dir . "/$name", @content); }
 
-subtest 'a file with credentials that cannot be used waits' => sub {
+subtest 'a file with credentials that cannot be used, or may be refused, waits' => sub {
 	hold($a, 'holder', '/s/held');
 	queue($a, 'local', '/s/held');
 	remember();
@@ -75,6 +75,9 @@ subtest 'a file with credentials that cannot be used waits' => sub {
 	}
 	system('mkfifo', '-m', '600', $a->data_dir . '/pipe');
 	put_off(qr/not a regular file/, 'a pipe', 'zklock.auth_file' => $a->data_dir . '/pipe');
+	my $mark = put_off(qr/ZooKeeper may refuse credentials of another scheme/, 'an unknown scheme',
+		'zklock.auth_file' => auth_file('scheme', "nosuchscheme:topsecret\n"));
+	unlike($a->log_since($mark), qr/topsecret/, 'the log does not show them');
 	is(on($a, 'trier')->query("SELECT zk_try_lock('/s/free') AND zk_unlock('/s/free')"), 't', 'locks are granted as before');
 	ok($s{local}->busy, 'who waits goes on waiting');
 };
@@ -155,7 +158,10 @@ subtest 'another chroot is taken up when no lock is held any more' => sub {
 	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'the lock is released');
 	moved('in another session');
 	hold($a, 'holder', '/m/held');
-	is(scalar($here->children('/root/m/held')), 1, 'and held again, below the chroot');
+	is(($a->locks)[0]{path}, '/m/held', 'and held again, with a path that is shown without the chroot');
+	is(scalar($here->children('/root/m/held')), 1, 'its node is below the chroot');
+	is(on($b, 'outsider')->query("SELECT zk_try_lock('/root/m/held')"), 'f', 'the whole path is the same lock');
+	is($s{outsider}->query("SELECT zk_try_lock('/m/held') AND zk_unlock('/m/held')"), 't', 'the same path is another');
 };
 
 subtest 'a change of mind counts' => sub {

@@ -28,8 +28,8 @@ Zklock::Cast - the sessions of a test, by name
                                 a test: the session begins a transaction, gets its lock, and runs
                                 the statement
   hand_on($path, @names)        tests: the first of the sessions releases the lock, the next one,
-                                which waits for it, gets it with a higher token, and so on; the last
-                                releases it as well. Returns the last token
+                                which waits for it, gets it with a higher token, while those behind
+                                it wait, and so on; the last releases it as well. Returns the last token
 
 On request:
 
@@ -110,9 +110,10 @@ sub hand_on($path, $name, @next)
 {
 	my $token = token($name, $path);
 	unlock($name, $path);
-	foreach my $next (@next)
+	while (defined(my $next = shift @next))
 	{
 		is($s{$next}->finish, 't', "then $next holds $path");
+		ok($s{$_}->busy, "and $_ waits") foreach @next;
 		my $before = $token;
 		$token = token($next, $path);
 		cmp_ok($token, '>', $before, 'with a higher token');

@@ -75,34 +75,25 @@ use parent 'Zklock::FaultTable::Story';
 use Zklock::Test;
 
 my %recipes = (
-	'lock' => {
-		ask => q{SELECT zk_lock('PATH')}, give => q{SELECT zk_unlock('PATH')},
-		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
-		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')}, workers => 1 },
-	'shared lock' => {
-		ask => q{SELECT zk_lock_shared('PATH')}, give => q{SELECT zk_unlock_shared('PATH')},
-		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
-		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')} },
+	'lock' => { ask => q{SELECT zk_lock('PATH')}, give => q{SELECT zk_unlock('PATH')}, workers => 1 },
+	'shared lock' => { ask => q{SELECT zk_lock_shared('PATH')}, give => q{SELECT zk_unlock_shared('PATH')} },
 	'semaphore' => {
 		ask => q{SELECT zk_semaphore_acquire('PATH', 1)}, give => q{SELECT zk_semaphore_release('PATH')},
 		try => q{SELECT zk_semaphore_acquire('PATH', 1, '0')},
 		want => q{SELECT zk_semaphore_acquire('PATH', 1, '60s')}, put => q{SELECT zk_semaphore_release('PATH')},
-		nodes => { '/leases' => 1, '/locks' => 0 } },
+		nodes => { '/leases' => 1, '/locks' => 0 }, token => undef },
 	'tree' => {
 		ask => q{SELECT zk_lock_tree('PATH/x/y', 'PATH')}, give => q{SELECT zk_unlock_tree('PATH/x/y', 'PATH')},
 		try => q{SELECT zk_try_lock('PATH/x')}, want => q{SELECT zk_lock('PATH/x', '60s')}, put => q{SELECT zk_unlock('PATH/x')},
-		nodes => { '/x' => 1, '/x/y' => 1 },
+		nodes => { '/x' => 1, '/x/y' => 1 }, token => undef,
 		expect => { 'the ZooKeeper session ends' => 'either' } },
 	'array' => {
 		ask => q{SELECT zk_lock(ARRAY['PATH/1', 'PATH/2'])}, give => q{SELECT zk_unlock(ARRAY['PATH/1', 'PATH/2'])},
 		try => q{SELECT zk_try_lock('PATH/2')},
 		want => q{SELECT zk_lock(ARRAY['PATH/2', 'PATH/1'], '60s')}, put => q{SELECT zk_unlock(ARRAY['PATH/1', 'PATH/2'])},
-		nodes => { '/1' => 1, '/2' => 1 },
+		nodes => { '/1' => 1, '/2' => 1 }, token => undef,
 		expect => { 'the ZooKeeper session ends' => 'either' } },
-	'lock of a transaction' => {
-		ask => q{BEGIN; SELECT zk_xact_lock('PATH')}, give => 'COMMIT', given => undef,
-		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
-		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')} },
+	'lock of a transaction' => { ask => q{BEGIN; SELECT zk_xact_lock('PATH')}, give => 'COMMIT', given => undef },
 	# In the end it is a reader, and others read with it.
 	'downgrade' => {
 		ask => q{SELECT zk_lock('PATH') AND zk_lock_shared('PATH') AND zk_unlock('PATH')},
@@ -114,9 +105,7 @@ my %recipes = (
 			$t->{here}->settle;
 			return $got;
 		},
-		done => 't', want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
-		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')},
-		expect => { 'the ZooKeeper session ends' => 'lost' } },
+		done => 't', expect => { 'the ZooKeeper session ends' => 'lost' } },
 	# A server stands again, by itself, whatever has happened.
 	'election' => {
 		ask  => sub ($t) { return $t->stand('here'); },
@@ -126,7 +115,7 @@ my %recipes = (
 		try  => sub ($t) { $t->leads('here'); return $t->{here}->value("SELECT NOT zk_is_leader('$t->{path}')"); },
 		want => sub ($t) { $t->stand('there'); return $t->leads('there'); },
 		put  => sub ($t) { $t->{there}->set_conf('zklock.elections' => ''); return 't'; },
-		nodes => { '' => 1 }, token => sub ($t, $who) { return $t->term($who eq 'rival' ? 'there' : 'here'); },
+		token => sub ($t, $who) { return $t->term($who eq 'rival' ? 'there' : 'here'); },
 		waits => q{SELECT bool_or(state = 'ready') FROM zk_elections},
 		always => 'answered' },
 	# Who leads comes to stand behind the others, in one step, and has a new term if there are none.
@@ -134,33 +123,27 @@ my %recipes = (
 		stand => [qw(here there)],
 		prepare => sub ($t) { return $t->begin_term; },
 		ask => q{SELECT zk_resign('PATH')},
-		try => sub ($t) { return $t->end_term; }, undone => 't', done => 'f', again => 'f', only => qr/^multi/,
-		over => sub ($t) { $_->set_conf('zklock.elections' => '') foreach @{$t}{qw(here there)}; },
-		expect => { 'the ZooKeeper session ends' => 'either' } },
+		try => sub ($t) { return $t->end_term; }, undone => 't', again => 'f', only => qr/^multi/,
+		over => sub ($t) { $_->set_conf('zklock.elections' => '') foreach @{$t}{qw(here there)}; } },
 	'claim' => {
 		prepare => q{SELECT zk_claim('PATH', '2026-01-01')},
 		ask => q{SELECT zk_claim('PATH', '2026-01-02')},
-		try => q{SELECT zk_claim('PATH', '2026-01-02')}, undone => 't', done => 'f', again => 'f',
-		expect => { 'the ZooKeeper session ends' => 'either' } },
+		try => q{SELECT zk_claim('PATH', '2026-01-02')}, undone => 't', again => 'f' },
 	'first claim' => {
 		ask => q{SELECT zk_claim('PATH/job', '2026-01-02')},
-		try => q{SELECT zk_claim('PATH/job', '2026-01-02')}, undone => 't', done => 'f', again => 'f',
-		expect => { 'the ZooKeeper session ends' => 'either' } },
+		try => q{SELECT zk_claim('PATH/job', '2026-01-02')}, undone => 't', again => 'f' },
 	'element offered' => {
 		ask => q{SELECT zk_queue_offer('PATH', 'x') ~ '^qn-'},
-		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => '', done => 'x', again => '',
-		expect => { 'the ZooKeeper session ends' => 'either' } },
+		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => '', done => 'x', again => '' },
 	'element removed' => {
 		prepare => q{SELECT zk_queue_offer('PATH', 'x'); SELECT zk_queue_offer('PATH', 'y')},
 		ask => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, answer => 'x',
-		try => sub ($t) { return $t->drain; }, undone => 'x y', done => 'y', again => '',
-		expect => { 'the ZooKeeper session ends' => 'either' } },
+		try => sub ($t) { return $t->drain; }, undone => 'x y', done => 'y', again => '' },
 	'element taken' => {
 		prepare => q{SELECT zk_queue_offer('PATH', 'x')},
 		ask => q{SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('PATH', '30s')}, answer => 'x',
 		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => 'x', done => '', again => '',
-		later => qr/^(?:removeWatches|getData .*claim|delete)/,
-		expect => { 'the ZooKeeper session ends' => 'either' } });
+		later => qr/^(?:removeWatches|getData .*claim|delete)/ });
 
 # It does not wait until the holder has one node only.
 $recipes{'downgrade of a subtransaction'} = {
@@ -194,28 +177,36 @@ sub dialects(@names) { return map { my $name = $_; map { "$name, $_" } @dialects
 # What is the same for most
 foreach my $recipe (values %recipes)
 {
-	$recipe->{answer} //= 't';
-	$recipe->{done}   //= 'f';
-	$recipe->{given}  //= 't' if $recipe->{give} && !exists $recipe->{given};
-	$recipe->{nodes}  //= {};
-	$recipe->{expect} //= {};
-	$recipe->{later}  //= qr/^delete/;
+	my %of_all = (answer => 't', done => 'f', later => qr/^delete/);
+	my %of_kind = $recipe->{give}
+	  ? ( given => 't', nodes => { '' => 1 }, expect => {},
+		try => q{SELECT zk_try_lock('PATH')}, token => q{SELECT zk_fencing_token('PATH')},
+		want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')})
+	  : (nodes => {}, expect => { 'the ZooKeeper session ends' => 'either' });
+	%$recipe = (%of_all, %of_kind, %$recipe);
 }
 
 # The state in which a call is when the fault comes, and how the proxy brings it there
 my %held = ('before it arrives' => 'hold_request', 'before its answer' => 'hold_reply');
 
-# What happens while a call is under way; each ends with a connection that stands.
-my @at_call = (
+# What may happen at any time, and what it means for one that has what it asked for
+my @at_any_time = (
 	[ 'the connection is cut', sub ($t) { $t->{proxy}->drop; return 'answered'; } ],
 	[ 'the worker is terminated', sub ($t) { $t->{here}->restart_worker; return 'answered'; } ],
 	[ 'the worker is killed', sub ($t) { return $t->crash($t->{here}->worker_pid); } ],
 	[ 'the ZooKeeper session ends', sub ($t) {
 			$t->{here}->expire_session($t->{zk});
 			$t->{proxy}->drop;
-			return 'answered';
+			return 'lost';
 		} ],
-	[ 'the backend is cancelled', sub ($t) { $t->{session}->cancel; return $t->ended('57014'); } ],
+	[ 'the backend is killed', sub ($t) { return $t->crash($t->{session}->pid); } ]);
+
+my $cancelled = [ 'the backend is cancelled', sub ($t) { $t->{session}->cancel; return $t->ended('57014'); } ];
+
+# What happens while a call is under way; each ends with a connection that stands.
+my @at_call = (
+	@at_any_time,
+	$cancelled,
 	[ 'the backend is cancelled, then the connection cut', sub ($t) {
 			$t->{session}->cancel;
 			my $outcome = $t->ended('57014');
@@ -232,8 +223,7 @@ my @at_call = (
 			$t->next_has_it($t->cancelled_without_worker);
 			return 'undone';
 		} ],
-	[ 'the backend is terminated', sub ($t) { $t->{session}->terminate; return $t->ended('57P01'); } ],
-	[ 'the backend is killed', sub ($t) { return $t->crash($t->{session}->pid); } ]);
+	[ 'the backend is terminated', sub ($t) { $t->{session}->terminate; return $t->ended('57P01'); } ]);
 
 sub hang($t)
 {
@@ -242,26 +232,18 @@ sub hang($t)
 	return 'answered';
 }
 
-# What happens while it waits for the rival, or has what it asked for, and what it means in the latter
-# case. One that waits goes on waiting, unless its call has ended.
+# What happens while it waits for the rival, or has what it asked for. One that waits goes on waiting, unless its
+# call has ended.
 my @at_rest = (
-	[ 'the connection is cut', sub ($t) { $t->{proxy}->drop; return 'answered'; } ],
+	@at_any_time,
 	[ 'its server hangs', \&hang ],
-	[ 'the worker is terminated', sub ($t) { $t->{here}->restart_worker; return 'answered'; } ],
-	[ 'the worker is killed', sub ($t) { return $t->crash($t->{here}->worker_pid); } ],
-	[ 'the ZooKeeper session ends', sub ($t) {
-			$t->{here}->expire_session($t->{zk});
-			$t->{proxy}->drop;
-			return 'lost';
-		} ],
 	[ 'its nodes are deleted', sub ($t) { $t->delete_nodes($t->{here}); return 'lost'; } ],
 	[ 'the path is deleted', sub ($t) { $t->delete_path; return 'lost'; } ],
-	[ 'the backend is terminated', sub ($t) { $t->{here}->terminate_backend($t->{session}->pid); return 'undone'; } ],
-	[ 'the backend is killed', sub ($t) { return $t->crash($t->{session}->pid); } ]);
+	[ 'the backend is terminated', sub ($t) { $t->{here}->terminate_backend($t->{session}->pid); return 'undone'; } ]);
 
 # What happens besides while it waits
 my @while_waiting = (
-	[ 'the backend is cancelled', sub ($t) { $t->{session}->cancel; return $t->ended('57014'); } ],
+	$cancelled,
 	(   map {
 			my $when = $_;
 			[ "the backend is cancelled, then there is no worker: the delete, $when", sub ($t) {
@@ -416,7 +398,8 @@ sub story_at_call($self, $phase, $call, $happens, $prepare, $do, $name)
 		fail("$name: the call is made");
 		return;
 	}
-	my $outcome = $self->outcome($happens, $do->($self));
+	# What it does not have yet, it does not lose.
+	my $outcome = $self->outcome($happens, $do->($self) =~ s/lost/answered/r);
 	is($self->part('try'), $self->{recipe}{done}, "$name: the one node is there until ZooKeeper hears of it")
 	  if $phase eq 'giving' && $name =~ /before it arrives the backend is (?:cancelled|terminated)$/
 	  && 1 == grep { $_ } values %{ $self->{recipe}{nodes} };
