@@ -40,8 +40,8 @@ sub chosen($list, @all)
 	return @chosen;
 }
 
-my @measures = Bench::Measure->all;
-my %wanted   = map { $_ => 1 } chosen($ENV{BENCH_ONLY}, map { $_->name } @measures);
+my @measures = Bench::Measure::all();
+my %wanted   = map { $_ => 1 } chosen($ENV{BENCH_ONLY}, map { $_->{name} } @measures);
 my @places   = chosen($ENV{BENCH_PLACES}, qw(memory disk ensemble));
 my (@series, @failed);
 
@@ -68,15 +68,14 @@ sub write_results
 
 sub measure_in($measure, $stage)
 {
-	my $name = $measure->name . ', ' . $stage->place;
-	return 1 unless $measure->available($stage);
+	my $name = "$measure->{name}, " . $stage->place;
 	my $done = eval {
 		push @series, Bench::Rounds::run($measure, $stage, rounds => $rounds, seconds => $seconds,
 			progress => sub { say_progress($name, "round $_[0]") if $_[0] == 1 || $_[0] == $rounds });
 		$stage->close_sessions;
 		1;
 	};
-	push @failed, { measure => $measure->name, place => $stage->place, why => "$@" } unless $done;
+	push @failed, { measure => $measure->{name}, place => $stage->place, why => "$@" } unless $done;
 	ok($done, $name) or diag($@);
 	write_results();
 	return $done;
@@ -84,7 +83,7 @@ sub measure_in($measure, $stage)
 
 foreach my $place (@places)
 {
-	my @here = grep { my $measure = $_; $wanted{ $measure->name } && grep { $_ eq $place } $measure->places } @measures;
+	my @here = grep { my $measure = $_; $wanted{ $measure->{name} } && grep { $_ eq $place } @{ $measure->{places} } } @measures;
 	next unless @here;
 	my $stage = Bench::Stage->new($place);
 	unless ($stage)

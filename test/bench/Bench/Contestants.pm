@@ -100,7 +100,7 @@ sub nothing { return _plain('two statements that do nothing', 'SELECT $1::text',
 
 sub dblink($stage, %job)
 {
-	return () unless $stage->has_dblink;
+	return () unless $stage->server('a')->value(q(SELECT count(*) FROM pg_available_extensions WHERE name = 'dblink'));
 	my $call = sub ($function) {
 		return "SELECT * FROM dblink('central', format('SELECT $function(%s)', hashtext(\$1))) AS answer (text text)";
 	};

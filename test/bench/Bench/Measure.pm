@@ -6,7 +6,7 @@ Bench::Measure - what is measured: an entry of Bench::Measure::Locks or Bench::M
 
 =head1 SYNOPSIS
 
-  my @measures = Bench::Measure->all;
+  my @measures = Bench::Measure::all();
 
 An entry has
 
@@ -19,12 +19,9 @@ and what is not as with most of them:
   compares    the figure of which zklock is compared with the others: 'p50', or 'rate'
   places      where it is measured, of Bench::Stage's; default: in all of them
   columns     figures that its table shows; default: all that lock calls have
-  available   given the stage, can it be measured here? A function it needs may not exist
   finish      given the stage, undoes what cases has changed there
-  rounds_factor
-              how many times more rounds than others it needs
-  seconds_factor
-              how many times longer its rounds take
+  rounds_factor, seconds_factor
+              how many times more rounds than others it needs; how many times longer they take
   charts      list of { file, title, x, y, place, figure, match }: pictures; Bench::Chart
 
 =cut
@@ -40,27 +37,11 @@ my %usual = (
 	compares       => 'rate',
 	places         => [qw(memory disk ensemble)],
 	columns        => [qw(p50 p99 rate ratio requests bytes watches cpu)],
-	available      => sub { return 1; },
 	finish         => sub { return; },
 	rounds_factor  => 1,
 	seconds_factor => 1,
 	charts         => []);
 
-sub all($class)
-{
-	return map { bless { %usual, %$_ }, $class } @Bench::Measure::Locks::all, @Bench::Measure::Others::all;
-}
-
-foreach my $field (qw(name title text compares places columns rounds_factor seconds_factor charts))
-{
-	no strict 'refs';
-	*$field = sub ($self) { return ref $self->{$field} ? @{ $self->{$field} } : $self->{$field}; };
-}
-
-foreach my $action (qw(cases available finish))
-{
-	no strict 'refs';
-	*$action = sub ($self, $stage) { return $self->{$action}->($stage); };
-}
+sub all { return map { { %usual, %$_ } } @Bench::Measure::Locks::all, @Bench::Measure::Others::all; }
 
 1;

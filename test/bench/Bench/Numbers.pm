@@ -6,14 +6,14 @@ Bench::Numbers - what is made of what was measured
 
 =head1 SYNOPSIS
 
-  median(3, 1, 2)                   # 2; of an even number, the mean of the middle two
-  percentile(99, @values)           # the smallest that 99 % of the values do not exceed
-  ratios(\@ours, \@theirs)          # of each round; undef where a round has not both
-  differences(\@ours, \@theirs)    # likewise
-  figures(\@durations, $seconds)    # { p50, p99, rate, count }; microseconds, per second
-  rounded($value, $digits)          # with so many digits that count: 12345 is 12,300
+  median(3, 1, 2)                       # 2; of an even number, the mean of the middle two
+  percentile(99, @values)               # the smallest that 99 % of the values do not exceed
+  compared(ratio => \@ours, \@theirs)   # of each round that has both; or 'difference'
+  figures(\@durations, $seconds)        # { p50, p99, rate, count }; microseconds, per second
+  rounded($value, $digits)              # with so many digits that count: 12345 is 12,300
+  with_range($digits, $sign, @values)   # '2.5 × (2.0 to 3.0)': the median, and from where to where
 
-All return undef where there is nothing to tell from.
+All return undef, or nothing, where there is nothing to tell from.
 
 =cut
 
@@ -22,10 +22,10 @@ package Bench::Numbers;
 use v5.36;
 
 use Exporter 'import';
-use List::Util qw(max);
+use List::Util qw(max min);
 use POSIX qw(ceil floor);
 
-our @EXPORT_OK = qw(median percentile ratios differences figures rounded);
+our @EXPORT_OK = qw(median percentile compared figures rounded with_range);
 
 sub median
 {
@@ -42,14 +42,12 @@ sub percentile($percent, @values)
 	return $sorted[ max(0, ceil(@sorted * $percent / 100) - 1) ];
 }
 
-sub _by_round($of, $ours, $theirs)
+sub compared($how, $ours, $theirs)
 {
-	my $last = max(scalar @$ours, scalar @$theirs) - 1;
-	return map { defined $ours->[$_] && defined $theirs->[$_] ? $of->($ours->[$_], $theirs->[$_]) : undef } 0 .. $last;
+	my @both = grep { defined $ours->[$_] && defined $theirs->[$_] } 0 .. $#$ours;
+	return map { $ours->[$_] - $theirs->[$_] } @both if $how eq 'difference';
+	return map { $ours->[$_] / $theirs->[$_] } grep { $theirs->[$_] } @both;
 }
-
-sub ratios      { return _by_round(sub { $_[1] ? $_[0] / $_[1] : undef }, @_); }
-sub differences { return _by_round(sub { $_[0] - $_[1] }, @_); }
 
 sub figures($durations, $seconds)
 {
@@ -69,6 +67,13 @@ sub rounded($value, $digits)
 	my $text   = sprintf('%.*f', max($places, 0), $unit * sprintf('%.*f', max($places, 0), $value / $unit));
 	1 while $text =~ s/^(-?\d+)(\d{3})/$1,$2/;
 	return $text;
+}
+
+sub with_range($digits, $sign, @values)
+{
+	return '' unless @values;
+	my ($middle, $from, $to) = map { rounded($_, $digits) } median(@values), min(@values), max(@values);
+	return "$middle$sign ($from to $to)";
 }
 
 1;

@@ -51,16 +51,16 @@ sub order($round, @contestants)
 
 sub run($measure, $stage, %opt)
 {
-	my @cases  = $measure->cases($stage);
-	my $rounds  = $opt{rounds} * $measure->rounds_factor;
-	my $seconds = $opt{seconds} * $measure->seconds_factor;
+	my @cases  = $measure->{cases}->($stage);
+	my $rounds  = $opt{rounds} * $measure->{rounds_factor};
+	my $seconds = $opt{seconds} * $measure->{seconds_factor};
 	my %series;
 	foreach my $case (@cases)
 	{
 		foreach my $contestant (@{ $case->{contestants} })
 		{
 			$contestant->{series} = {
-				measure    => $measure->name,
+				measure    => $measure->{name},
 				case       => $case->{name},
 				place      => $stage->place,
 				contestant => $contestant->{name},
@@ -80,7 +80,7 @@ sub run($measure, $stage, %opt)
 		}
 		$stage->tidy;
 	}
-	$measure->finish($stage);
+	$measure->{finish}->($stage);
 	return map { $_->{series} } map { @{ $_->{contestants} } } @cases;
 }
 

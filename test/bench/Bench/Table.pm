@@ -6,11 +6,15 @@ Bench::Table - the rounds of a measure as rows of a table
 
 =head1 SYNOPSIS
 
-  my $table = Bench::Table->new($measure, $place, @series);
-  print $table->markdown;
+  print Bench::Table::markdown($measure, @rows);
+  print Bench::Table::lines(1, [ 'what', 'how much' ], [ 'seconds', 7 ], ...);    # one column of words
 
-Each row is a contestant in a case. A figure is the median of the rounds. The columns C<ratio> and
-C<difference> compare zklock with the row within each round, and show the median of that, with its
+  my $series = Bench::Table::find($measure, $place, $case, $contestant, @series);
+  my @values = Bench::Table::values_of($series, 'p50');
+  my @ratios = Bench::Table::against(ratio => 'p50', $ours, $theirs);    # or 'difference'
+
+Each row is a series, that is a contestant in a case. A figure is the median of the rounds. The columns
+C<ratio> and C<difference> compare zklock with the row within each round, and show the median of that, with its
 range: what zklock's figure is, divided by the row's, or the row's less that of the first of its case.
 
 =cut
@@ -20,8 +24,8 @@ package Bench::Table;
 use v5.36;
 use utf8;
 
-use Bench::Numbers qw(median ratios differences rounded);
-use List::Util qw(first max min);
+use Bench::Numbers qw(compared median rounded with_range);
+use List::Util qw(first);
 
 my %columns = (
 	p50        => 'p50 µs',
@@ -34,15 +38,6 @@ my %columns = (
 	cpu        => 'client CPU µs',
 	server_cpu => 'ZooKeeper CPU µs');
 
-sub new($class, $measure, $place, @series)
-{
-	my @rows = grep { $_->{measure} eq $measure->name && $_->{place} eq $place } @series;
-	return bless { measure => $measure, rows => \@rows }, $class;
-}
-
-sub rows { return @{ $_[0]{rows} }; }
-
-# A contestant's series
 sub find($measure, $place, $case, $contestant, @series)
 {
 	my $wanted = join("\n", $measure, $place, $case, $contestant);
@@ -52,58 +47,46 @@ sub find($measure, $place, $case, $contestant, @series)
 # A figure, of all rounds of a series
 sub values_of($series, $figure) { return map { $_->{$figure} } @{ $series->{rounds} }; }
 
-sub _range($digits, $sign, @values)
-{
-	@values = grep { defined } @values;
-	return '' unless @values;
-	my ($middle, $from, $to) = map { rounded($_, $digits) } median(@values), min(@values), max(@values);
-	return "$middle$sign ($from to $to)";
-}
+sub against($how, $figure, @series) { return compared($how, map { [ values_of($_, $figure) ] } @series); }
 
-sub _cell($self, $row, $column)
+sub _cell($measure, $row, $column, @case)
 {
-	my $figure = $self->{measure}->compares;
-	my @case   = grep { $_->{case} eq $row->{case} } $self->rows;
+	my $figure = $measure->{compares};
 	if ($column eq 'ratio')
 	{
 		my $zklock = first { $_->{contestant} eq 'zklock' } @case;
-		return '' if !$zklock || $zklock == $row;
-		return _range(3, ' ×', ratios([ values_of($zklock, $figure) ], [ values_of($row, $figure) ]));
+		return !$zklock || $zklock == $row ? '' : with_range(3, ' ×', against(ratio => $figure, $zklock, $row));
 	}
-	if ($column eq 'difference')
-	{
-		return '' if $row == $case[0];
-		return _range(2, '', differences([ values_of($row, $figure) ], [ values_of($case[0], $figure) ]));
-	}
-	my $value = median(values_of($row, $column));
+	return $row == $case[0] ? '' : with_range(2, '', against(difference => $figure, $row, $case[0])) if $column eq 'difference';
+	my $value   = median(values_of($row, $column));
+	my $is_rare = $column =~ /^(?:requests|watches)$/;
 	# What heartbeats add to nothing
-	return '0' if defined $value && $column =~ /^(requests|watches)$/ && $value < 0.05;
-	return rounded($value, $column =~ /^(requests|watches)$/ ? 2 : 3) // '';
-}
-
-sub heading($self)
-{
-	my $compared = { p50 => "zklock's p50 is", rate => "zklock's rate is" }->{ $self->{measure}->compares };
-	return ('case', 'contestant', map { $_ eq 'ratio' ? $compared : $columns{$_} } $self->{measure}->columns);
+	return '0' if defined $value && $is_rare && $value < 0.05;
+	return rounded($value, $is_rare ? 2 : 3) // '';
 }
 
 # Lists of cells
-sub cells($self)
+sub cells($measure, @rows)
 {
 	my $last = '';
 	return map {
 		my $row  = $_;
-		my $case = $row->{case} eq $last ? '' : $row->{case};
-		$last = $row->{case};
-		[ $case, $row->{contestant}, map { $self->_cell($row, $_) } $self->{measure}->columns ]
-	} $self->rows;
+		my @case = grep { $_->{case} eq $row->{case} } @rows;
+		[ $row == $case[0] ? $row->{case} : '', $row->{contestant}, map { _cell($measure, $row, $_, @case) } @{ $measure->{columns} } ]
+	} @rows;
 }
 
-sub markdown($self)
+sub markdown($measure, @rows)
 {
-	my @heading = $self->heading;
-	return join('', map { "| " . join(' | ', @$_) . " |\n" } \@heading,
-		[ map { $_ < 2 ? '---' : '--:' } 0 .. $#heading ], $self->cells);
+	my @figures = map { $_ eq 'ratio' ? "zklock's $measure->{compares} is" : $columns{$_} } @{ $measure->{columns} };
+	return lines(2, [ 'case', 'contestant', @figures ], cells($measure, @rows));
+}
+
+# The first columns are words, the others numbers.
+sub lines($words, $heading, @rows)
+{
+	my @rule = map { $_ < $words ? '---' : '--:' } 0 .. $#$heading;
+	return join('', map { '| ' . join(' | ', @$_) . " |\n" } $heading, \@rule, @rows);
 }
 
 1;

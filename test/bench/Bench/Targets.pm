@@ -7,7 +7,8 @@ Bench::Targets - what zklock is to reach, and whether it does
 =head1 SYNOPSIS
 
   my @results = Bench::Targets::results(@series);
-  # { text, place, value, from, to, limit, reached, rounds }, for each target that was measured, in each place
+  # { text, place, value, figure, limit, reached, rounds }, for each target that was measured, in each place
+  print Bench::Targets::markdown(@series);
 
 A target compares one contestant with another within each round, and takes the median; or it
 is about a figure by itself.
@@ -19,9 +20,8 @@ package Bench::Targets;
 use v5.36;
 use utf8;
 
-use Bench::Numbers qw(median ratios differences rounded);
+use Bench::Numbers qw(median with_range);
 use Bench::Table;
-use List::Util qw(max min);
 
 # text, measure, [case, contestant] of what is to be compared, [case, contestant] with what (or none), figure,
 # how ('ratio' or 'difference'), at least ('>=') or at most ('<='), limit
@@ -65,18 +65,14 @@ my @targets = (
 	[ 'zk_is_leader: µs per call',
 		leader => [ 'a call', 'zk_is_leader' ], [ 'a call', 'pg_backend_pid' ], p50 => difference => '<=' => 1 ]);
 
-my @place_order = qw(memory disk ensemble);
-
 # What a target compares, round by round; nothing if it was not measured in this place
 sub _values($target, $place, @series)
 {
 	my (undef, $measure, $what, $with, $figure, $how) = @$target;
 	my $ours = Bench::Table::find($measure, $place, @$what, @series) or return ();
-	my @ours = Bench::Table::values_of($ours, $figure);
-	return grep { defined } @ours unless $with;
+	return Bench::Table::values_of($ours, $figure) unless $with;
 	my $theirs = Bench::Table::find($measure, $place, @$with, @series) or return ();
-	my @theirs = Bench::Table::values_of($theirs, $figure);
-	return grep { defined } $how eq 'ratio' ? ratios(\@ours, \@theirs) : differences(\@ours, \@theirs);
+	return Bench::Table::against($how, $figure, $ours, $theirs);
 }
 
 sub results(@series)
@@ -85,16 +81,15 @@ sub results(@series)
 	foreach my $target (@targets)
 	{
 		my ($text, $direction, $limit) = @{$target}[ 0, 6, 7 ];
-		foreach my $place (@place_order)
+		foreach my $place (qw(memory disk ensemble))
 		{
-			my @values = _values($target, $place, @series) or next;
-			my $value = median(@values);
+			my @values = grep { defined } _values($target, $place, @series) or next;
+			my $value  = median(@values);
 			push @results, {
 				text    => $text,
 				place   => $place,
 				value   => $value,
-				from    => min(@values),
-				to      => max(@values),
+				figure  => with_range(3, '', @values),
 				limit   => ($direction eq '<=' ? 'at most ' : 'at least ') . $limit,
 				reached => $direction eq '<=' ? $value <= $limit : $value >= $limit,
 				rounds  => scalar @values };
@@ -103,21 +98,12 @@ sub results(@series)
 	return @results;
 }
 
-# The median of the rounds, and their range
-sub figure($result)
-{
-	my ($value, $from, $to) = map { rounded($_, 3) } @{$result}{qw(value from to)};
-	return "$value ($from to $to)";
-}
-
 sub markdown(@series)
 {
 	my @results = results(@series) or return '';
-	my @rows = map { [
-			@{$_}{qw(text place limit)}, figure($_), $_->{rounds},
-			$_->{reached} ? 'reached' : '**missed**' ] } @results;
-	return join('', "| target | ZooKeeper | limit | median of the rounds | rounds | |\n|---|---|---|--:|--:|---|\n",
-		map { '| ' . join(' | ', @$_) . " |\n" } @rows);
+	return Bench::Table::lines(
+		3, [ 'target', 'ZooKeeper', 'limit', 'median of the rounds', 'rounds', '' ],
+		map { [ @{$_}{qw(text place limit figure rounds)}, $_->{reached} ? 'reached' : '**missed**' ] } @results);
 }
 
 1;

@@ -182,11 +182,10 @@ END
 	text  => <<'END',
 One call within a query that makes many, and what it is more than a call of a function that does nothing.
 END
-	places    => ['memory'],
-	compares  => 'p50',
-	columns   => [qw(p50 difference)],
-	available => sub ($stage) { return $stage->has_function('zk_is_leader'); },
-	cases     => sub ($stage) {
+	places   => ['memory'],
+	compares => 'p50',
+	columns  => [qw(p50 difference)],
+	cases    => sub ($stage) {
 		my $server = $stage->server('a');
 		$server->set_conf('zklock.elections' => '/bench/leader');
 		$server->wait_value("SELECT count(*) FROM zk_elections WHERE path = '/bench/leader' AND is_leader", 1);
