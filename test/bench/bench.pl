@@ -21,6 +21,7 @@ use Bench::Measure;
 use Bench::Rounds;
 use Bench::Stage;
 use JSON::PP;
+use POSIX qw(strftime);
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
@@ -56,7 +57,7 @@ sub write_results
 	my %results = (
 		machine => Bench::Machine::description(),
 		idle    => \@idle,
-		date    => Bench::Machine::date(),
+		date    => strftime('%Y-%m-%d', gmtime),
 		rounds  => 0 + $rounds,
 		seconds => 0 + $seconds,
 		series  => \@series,

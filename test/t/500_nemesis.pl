@@ -1,6 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A short fault run, with the same schedule each time: see test/nemesis/README.md.
+# The fault run: see test/nemesis/README.md. A short one, with the same schedule each time, unless the environment
+# says something else, as "make nemesis" does.
 
 use Zklock::Test;
 use FindBin;

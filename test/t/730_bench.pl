@@ -9,7 +9,6 @@ use FindBin;
 use lib "$FindBin::Bin/../bench";
 use Bench::Chart;
 use Bench::Measure;
-use Bench::Meter;
 use Bench::Numbers qw(median percentile compared figures rounded);
 use Bench::Report;
 use Bench::Rounds;
@@ -51,11 +50,11 @@ subtest "ZooKeeper's counters" => sub {
 	my $mntr = "zk_packets_received\t10\nzk_bytes_received_count\t100\nzk_response_bytes\t50\n"
 	  . "zk_sum_node_deleted_watch_count\t3\nzk_sum_node_children_watch_count\t4\nzk_watch_count\t99\n";
 	is_deeply(
-		Bench::Meter::counters_of($mntr . "== another server\n" . $mntr),
+		{ Bench::Rounds::counters_of($mntr . "== another server\n" . $mntr) },
 		{ requests => 20, bytes => 300, watches => 14 },
 		'the sum over all servers');
 	is_deeply(
-		Bench::Meter::cost({ requests => 20, cpu => 0 }, { requests => 50, cpu => 6 }, 3),
+		{ Bench::Rounds::cost({ requests => 20, cpu => 0 }, { requests => 50, cpu => 6 }, 3) },
 		{ requests => 10, cpu => 2 },
 		'the cost of an acquisition');
 };

@@ -8,7 +8,6 @@ Bench::Machine - on what the figures were measured
 
   Bench::Machine::description();   # [ [ 'processors', '2 x ...' ], [ 'memory', '23 GB' ], ... ]
   Bench::Machine::idle();          # 0.98
-  Bench::Machine::date();          # '2026-11-22'
 
 C<idle> is the fraction of processor time that is idle, within a second: at the beginning and the end
 of a run it shows whether others are at work on the machine.
@@ -19,49 +18,37 @@ package Bench::Machine;
 
 use v5.36;
 
-use POSIX qw(strftime uname);
+use List::Util qw(sum);
+use POSIX qw(uname);
+use PostgreSQL::Test::Utils;
 use Zklock::Util qw(nap);
-use Zklock::ZooKeeper;
 
-sub _text($file) { open(my $fh, '<', $file) or return ''; local $/; return <$fh> // ''; }
-sub _first_line($text) { my ($line) = split /\n/, $text // ''; return $line // ''; }
-
-sub _jar_version($name)
-{
-	my ($file) = glob "/usr/share/java/$name-[0-9]*.jar";
-	return ($file // '') =~ /-(\d[\w.]*)\.jar$/ ? $1 : 'unknown';
-}
+sub _found($pattern, $text, $default = 'unknown') { return $text =~ $pattern ? $1 : $default; }
+sub _in($file, $pattern, @default) { return _found($pattern, -r $file ? slurp_file($file) : '', @default); }
+sub _said($pattern, $command) { return _found($pattern, scalar `$command 2>&1`); }
+sub _jar($name) { return _found(qr/-(\d[\w.]*)\.jar$/, (glob "/usr/share/java/$name-[0-9]*.jar")[0] // ''); }
 
 sub description
 {
-	my $processors = _text('/proc/cpuinfo');
-	my $count      = () = $processors =~ /^processor\s*:/mg;
-	my ($model) = $processors =~ /^model name\s*:\s*(.*)/m;
-	my ($memory) = _text('/proc/meminfo') =~ /^MemTotal:\s+(\d+)/m;
-	my ($system) = _text('/etc/os-release') =~ /^PRETTY_NAME="?([^"\n]*)/m;
-	my ($java)   = `java -version 2>&1` =~ /version "([^"]+)"/;
-	my ($kazoo)  = `python3 -c 'import kazoo; print(kazoo.__version__)' 2>/dev/null` =~ /(\S+)/;
-	my ($library) = `dpkg-query -W -f='\${Version}' libzookeeper-mt-dev 2>/dev/null` =~ /(\S+)/;
-	my ($version) = _text('zklock.control') =~ /^default_version = '([^']+)'/m;
-	$version .= ", commit $ENV{BENCH_COMMIT}" if $version && $ENV{BENCH_COMMIT};
+	my $commit = $ENV{BENCH_COMMIT} ? ", commit $ENV{BENCH_COMMIT}" : '';
+	my $count  = () = slurp_file('/proc/cpuinfo') =~ /^processor\s*:/mg;
 	return [
-		[ 'zklock',     $version // 'unknown' ],
-		[ 'processors', "$count x " . ($model // (uname())[4]) ],
-		[ 'memory',     sprintf('%.0f GB', ($memory // 0) / 1024 / 1024) ],
-		[ 'system',     ($system // '') . ', Linux ' . (uname())[2] ],
-		[ 'PostgreSQL', _first_line(`pg_config --version`) =~ s/^PostgreSQL //r ],
-		[ 'ZooKeeper',  _jar_version('zookeeper') . ', Java ' . ($java // 'unknown') ],
-		[ 'libzookeeper_mt', $library // 'unknown' ],
-		[ 'Curator', _jar_version('curator-recipes') ],
-		[ 'kazoo', $kazoo // 'unknown' ] ];
+		[ 'zklock',     _in('zklock.control', qr/^default_version = '([^']+)'/m) . $commit ],
+		[ 'processors', "$count x " . _in('/proc/cpuinfo', qr/^model name\s*:\s*(.*)/m, (uname())[4]) ],
+		[ 'memory',     sprintf('%.0f GB', _in('/proc/meminfo', qr/^MemTotal:\s+(\d+)/m, 0) / 1024 / 1024) ],
+		[ 'system',     _in('/etc/os-release', qr/^PRETTY_NAME="?([^"\n]*)/m) . ', Linux ' . (uname())[2] ],
+		[ 'PostgreSQL', _said(qr/^PostgreSQL (.*)/, 'pg_config --version') ],
+		[ 'ZooKeeper',  _jar('zookeeper') . ', Java ' . _said(qr/version "([^"]+)"/, 'java -version') ],
+		[ 'libzookeeper_mt', _said(qr/^(\d\S+)$/, q(dpkg-query -W -f='${Version}' libzookeeper-mt-dev)) ],
+		[ 'Curator', _jar('curator-recipes') ],
+		[ 'kazoo', _said(qr/^(\d\S+)$/, q(python3 -c 'import kazoo; print(kazoo.__version__)')) ] ];
 }
 
+# Ticks of processors, so far: all, and idle
 sub _ticks
 {
-	my @ticks = (split /\s+/, _first_line(_text('/proc/stat')))[ 1 .. 8 ];
-	my $all   = 0;
-	$all += $_ foreach @ticks;
-	return ($all, $ticks[3] + $ticks[4]);
+	my @ticks = (split ' ', slurp_file('/proc/stat'))[ 1 .. 8 ];
+	return (sum(@ticks), $ticks[3] + $ticks[4]);
 }
 
 sub idle
@@ -69,9 +56,7 @@ sub idle
 	my ($all, $idle) = _ticks();
 	nap(1);
 	my ($all_now, $idle_now) = _ticks();
-	return $all_now > $all ? ($idle_now - $idle) / ($all_now - $all) : 0;
+	return ($idle_now - $idle) / ($all_now - $all);
 }
-
-sub date { return strftime('%Y-%m-%d', gmtime); }
 
 1;

@@ -7,9 +7,8 @@ package Bench::Measure::Locks;
 use v5.36;
 
 use Bench::Contestants qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook);
-use Bench::Meter;
 use Bench::Queue;
-use List::Util qw(sum0);
+use Bench::Rounds;
 
 # A queue as zklock has it and as Curator has it
 sub _queue_of_both($name, $stage, %job)
@@ -37,7 +36,7 @@ sub _crowd($stage, $name, $wait, $release)
 		},
 		run => sub {
 			my @pids  = split /\n/, $server->value('SELECT pid FROM pg_stat_activity');
-			my $spent = sub { return sum0(map { Bench::Meter::cpu_of($_) } @pids) };
+			my $spent = sub { return Bench::Rounds::cpu_of(@pids) };
 			my $from  = $spent->();
 			sleep $seconds;
 			return { durations => [ ($spent->() - $from) / $waiting / $seconds ], acquisitions => 1, seconds => $seconds };

@@ -16,27 +16,11 @@ Nemesis::Checker - finds what must not be in a history
 
 =head1 WHAT IS CHECKED
 
-A client believes the lock function until it is told otherwise. It holds a lock from
-C<granted> until C<until>, and if it committed, until its commit record was written. An
-attempt is I<disowned> if its client was told that nothing came of it: refused, lost,
-aborted.
-
-I<unguarded commit>: two attempts held one lock at the same time, and neither is disowned: at least
-one transaction has committed although its lock was lost, or was never free. Between two Curator
-clients it is called I<exclusion>.
-
-If one of them is disowned, that is what the guard is for: it is counted as C<overlaps>.
-C<latency> is the longest time from the grant to another until the disowned was told.
-
-I<token order>: a lock was granted after an earlier hold had ended, with a token that is not higher;
-or one token was granted twice. An attempt that is disowned may have been granted late.
-
-I<fenced register>: a write was accepted after one with a newer token, or overwrote what it had not
-seen. There is no excuse.
-
-I<lost update>: an unfenced write overwrote what it had not seen, and neither writer is disowned.
-
-I<unexpected error>: an error that no fault accounts for.
+README.md of the fault run has the kinds of violations. A client believes the lock function until it is told
+otherwise. It holds a lock from C<granted> until C<until>, and if it committed, until its commit record was
+written. An attempt is I<disowned> if its client was told that nothing came of it: refused, lost, aborted. That is
+what the guard is for: its overlaps are counted as C<overlaps>; C<latency> is the longest time from the grant to
+another until the disowned was told, in milliseconds. It may have been granted late, so its token may be any.
 
 An intervention is what an administrator may do, but takes a lock from a living session:
 its node is deleted, or its session closed. No lease foresees that, and ZooKeeper tells
@@ -57,6 +41,8 @@ package Nemesis::Checker;
 
 use v5.36;
 
+use List::Util qw(max);
+
 # Whoever is told this knows that its work does not count.
 my %disowned = map { $_ => 1 } qw(refused lost aborted);
 
@@ -64,8 +50,7 @@ sub check($class, %arg)
 {
 	my $self = bless {
 		violations    => [ unexpected_errors($arg{attempts}, '40001') ],
-		counts        => {},
-		latency       => 0,
+		counts        => { latency => 0 },
 		attempts      => { map { $_->{id} => $_ } @{ $arg{attempts} } },
 		interventions => $arg{interventions} || [],
 		session_timeout => $arg{session_timeout} || 0,
@@ -148,15 +133,11 @@ sub _check_exclusion($self, @holds)
 		@current = grep { _end($_) > $new->{granted} } @current;
 		foreach my $old (@current)
 		{
-			if ($disowned{ $old->{outcome} })
-			{
-				my $latency = $old->{told} - $new->{granted};
-				$self->{latency} = $latency if $latency > $self->{latency};
-				$self->{counts}{overlaps}++;
-			}
-			elsif ($disowned{ $new->{outcome} })
+			if ($disowned{ $old->{outcome} } || $disowned{ $new->{outcome} })
 			{
 				$self->{counts}{overlaps}++;
+				my $latency = int(1000 * ($old->{told} - $new->{granted}) + 0.5);
+				$self->{counts}{latency} = max($self->{counts}{latency}, $latency) if $disowned{ $old->{outcome} };
 			}
 			elsif ($self->_hit_by_intervention($old) || $self->_hit_by_intervention($new))
 			{

@@ -11,7 +11,7 @@ Nemesis::Target - what the faults are aimed at: locks, claims, ...
   use parent 'Nemesis::Target';
   sub share { return 1; }
   sub clients { my ($self, $run, $count) = @_; return map { ... } 1 .. $count; }
-  sub check { ... }
+  sub judge { ... }
 
 A target is a module in lib/Nemesis/Target. The run finds it by itself, and knows nothing of any
 target. All targets are under fire together, with the same servers and the same schedule; C<make
@@ -19,7 +19,7 @@ nemesis TARGETS=claims> plays with some of them.
 
 =head1 WHAT A TARGET SAYS
 
-Each has a default, but C<clients>, C<turn>, C<last_turn> and C<check>. C<$run> is the Nemesis::Run.
+Each has a default, but C<clients>, C<turn>, C<last_turn>, C<judge>, C<summary> and C<activity>. C<$run> is the Nemesis::Run.
 
   share         its part of the run's SQL clients, in proportion to those of the other targets
   server_conf   settings of the three database servers, lines of postgresql.conf
@@ -44,12 +44,17 @@ Each has a default, but C<clients>, C<turn>, C<last_turn> and C<check>. C<$run> 
                 until that is so or time is up
   describe($run)
                 a text for the diagnosis of a run that is stuck
-  check($run, @attempts)
-                judges, when all is over. Returns a hash:
+  judge(%history)
+                what must not be in the history, when all is over. Given are attempts, interventions,
+                session_timeout and the target's evidence; returns a hash:
                   violations  [ { kind => ..., text => ... }, ... ]
-                  summary     [ [ label, number ], ... ], for the table at the end
-                  activity    [ number, minimum, description ]: the run was worth something
-  kinds         the kinds of violations that check can find; each becomes a test of the run
+                  counts      { key => number, ... }
+  evidence($run)  what it must know besides
+  settles($attempt)
+                has this attempt inserted its row into the table attempts, if it has committed?
+  summary       a list of [ label, keys of counts, whose sum it is ], for the table at the end
+  activity      a key of counts, and what it says: the run was worth something
+  kinds         the kinds of violations that are possible; each becomes a test of the run
 
 =cut
 
@@ -58,6 +63,7 @@ package Nemesis::Target;
 use v5.36;
 
 use File::Basename qw(basename dirname);
+use List::Util qw(sum0);
 
 # One of each module, sorted by name; or of those with the names given ('locks', 'claims').
 sub all($class, @names)
@@ -86,13 +92,30 @@ sub paths        { return (); }
 sub users        { return undef; }
 sub emptied      { return (); }
 sub describe     { return ''; }
+sub evidence     { return (); }
+sub settles      { return 0; }
 sub kinds        { return (); }
 
-# For targets whose clients insert a row for each attempt into the table attempts of their
-# database server: settles by the servers' own record which transactions have committed, and
-# when, in the attempts themselves. Returns violations, of kinds "false refusal" and "lost
-# commit": a client was told the opposite.
-sub settle($self, $run, @attempts)
+# Violations, lines of the table at the end, and [ number, minimum, description ] of what there was to judge
+sub check($self, $run, @attempts)
+{
+	my @told    = _settle($run, grep { $self->settles($_) } @attempts);
+	my $verdict = $self->judge(
+		attempts        => \@attempts,
+		interventions   => $run->interventions,
+		session_timeout => $run->session_timeout,
+		$self->evidence($run));
+	my %count = %{ $verdict->{counts} };
+	my ($done, $description) = $self->activity;
+	return {
+		violations => [ @told, @{ $verdict->{violations} } ],
+		activity   => [ $count{$done} // 0, $run->client_count, $description ],
+		summary    => [ map { my ($label, @keys) = @$_; [ $label, sum0 map { $_ // 0 } @count{@keys} ] } $self->summary ] };
+}
+
+# Settles by the servers' own record which transactions have committed, and when, in the attempts
+# themselves. Returns violations, of kinds "false refusal" and "lost commit": a client was told the opposite.
+sub _settle($run, @attempts)
 {
 	my (%committed, @violations);
 	foreach my $server ($run->servers)

@@ -4,12 +4,6 @@
 
 Nemesis::Target::Elections - one leader among the servers, as far as it can be proved
 
-=head1 SYNOPSIS
-
-  my $verdict = Nemesis::Target::Elections->judge(
-      attempts => \@attempts, interventions => \@interventions, session_timeout => 4);
-  print "$_->{kind}: $_->{text}\n" foreach @{ $verdict->{violations} };
-
 =head1 AN ATTEMPT
 
 All three servers stand at each path. A client asks again and again whether its server leads, and if so
@@ -20,21 +14,8 @@ An attempt has path, asked (before the question), granted (after it was answered
 was told; else missing), token (the term), until (before COMMIT), and an outcome: 'no' (it does not
 lead), 'asked' (it does, and that is all), or that of an attempt to lock.
 
-=head1 WHAT IS CHECKED
-
-I<two leaders>: a client was told that its server leads, although it asked after another one had
-been told so of a later term. Nobody can take such an answer back.
-
-I<late commit>: what was written under a term was committed after somebody had been told of a later
-one.
-
-I<term of two>: two servers led in one term.
-
-I<unexpected error>: an error that no fault accounts for.
-
-An administrator who deletes a candidate's node, or closes its session, takes leadership from a
-living server, which ZooKeeper tells that server later than the others. This excuses the
-terms that it hit, as it excuses holders of locks (L<Nemesis::Checker>).
+An administrator who takes leadership from a living server excuses the terms that he hit, as he excuses
+holders of locks (L<Nemesis::Checker>).
 
 =cut
 
@@ -202,32 +183,28 @@ sub _judge_path($arg, $violations, @attempts)
 	return scalar keys %terms;
 }
 
-sub judge($class, %arg)
+sub settles($self, $attempt) { return defined $attempt->{granted} && $attempt->{outcome} ne 'asked'; }
+
+sub judge($self, %history)
 {
-	my @violations = Nemesis::Checker::unexpected_errors($arg{attempts}, '40001');
+	my @violations = Nemesis::Checker::unexpected_errors($history{attempts}, '40001');
 	my (%count, %by_path);
-	foreach my $attempt (@{ $arg{attempts} })
+	foreach my $attempt (@{ $history{attempts} })
 	{
 		$count{ $attempt->{outcome} }++;
 		push @{ $by_path{ $attempt->{path} } }, $attempt if defined $attempt->{token};
 	}
-	$count{terms} += _judge_path(\%arg, \@violations, @{ $by_path{$_} }) foreach sort keys %by_path;
+	$count{terms} += _judge_path(\%history, \@violations, @{ $by_path{$_} }) foreach sort keys %by_path;
 	return { violations => \@violations, counts => \%count };
 }
 
-sub check($self, $run, @attempts)
+sub activity { return (committed => 'transactions of leaders have committed'); }
+
+sub summary
 {
-	my @settled = $self->settle($run, grep { defined $_->{granted} && $_->{outcome} ne 'asked' } @attempts);
-	my $verdict = $self->judge(attempts => \@attempts, interventions => $run->interventions, session_timeout => $run->session_timeout);
-	my %count   = %{ $verdict->{counts} };
-	return {
-		violations => [ @settled, @{ $verdict->{violations} } ],
-		activity   => [ $count{committed} || 0, $run->client_count, 'transactions of leaders have committed' ],
-		summary    => [
-			[ 'terms of leaders', $count{terms} || 0 ],
-			[ '  proofs of leadership', $count{asked} || 0 ],
-			[ '  transactions committed', $count{committed} || 0 ],
-			[ '  refused', $count{refused} || 0 ] ] };
+	return (
+		[ 'terms of leaders', 'terms' ], [ '  proofs of leadership', 'asked' ],
+		[ '  transactions committed', 'committed' ], [ '  refused', 'refused' ]);
 }
 
 1;

@@ -21,7 +21,6 @@ use v5.36;
 
 use parent 'Nemesis::Target';
 
-use List::Util qw(sum0);
 use Nemesis::Checker;
 use Nemesis::Client qw(between one_of);
 use Nemesis::History qw(now);
@@ -184,31 +183,26 @@ sub kinds
 		'unexpected error', 'false refusal', 'lost commit');
 }
 
-sub check($self, $run, @attempts)
+sub evidence($self, $run) { return (writes => [ Nemesis::Register->writes($run->register) ]); }
+sub settles($self, $attempt) { return 1; }
+sub judge($self, %history) { return Nemesis::Checker->check(%history); }
+sub activity { return (acquisitions => 'locks were taken'); }
+
+sub summary
 {
-	my @violations = $self->settle($run, @attempts);
-	my $verdict = Nemesis::Checker->check(
-		attempts        => \@attempts,
-		writes          => [ Nemesis::Register->writes($run->register) ],
-		interventions   => $run->interventions,
-		session_timeout => $run->session_timeout);
-	my %count = %{ $verdict->{counts} };
-	return {
-		violations => [ @violations, @{ $verdict->{violations} } ],
-		activity   => [ $count{acquisitions} || 0, $run->client_count, 'locks were taken' ],
-		summary    => [
-			[ 'acquisitions', $count{acquisitions} || 0 ],
-			[ '  committed', $count{committed} || 0 ],
-			[ '  aborted for other reasons', $count{aborted} || 0 ],
-			[ 'losses noticed', sum0 map { $count{$_} || 0 } qw(refused lost) ],
-			[ '  guarded commits refused', $count{refused} || 0 ],
-			[ 'not granted in time, or failed', sum0 map { $count{$_} || 0 } qw(timeout failed) ],
-			[ 'believed holds that overlapped', $count{overlaps} || 0 ],
-			[ '  by intervention', $count{overlaps_by_intervention} || 0 ],
-			[ '  longest detection latency', sprintf('%.3f s', $verdict->{latency}) ],
-			[ 'writes accepted: unfenced', $count{unfenced_writes} || 0 ],
-			[ '  of which lost an update', $count{lost_unfenced_updates} || 0 ],
-			[ 'writes accepted: fenced', $count{fenced_writes} || 0 ] ] };
+	return (
+		[ 'acquisitions', 'acquisitions' ],
+		[ '  committed', 'committed' ],
+		[ '  aborted for other reasons', 'aborted' ],
+		[ 'losses noticed', 'refused', 'lost' ],
+		[ '  guarded commits refused', 'refused' ],
+		[ 'not granted in time, or failed', 'timeout', 'failed' ],
+		[ 'believed holds that overlapped', 'overlaps' ],
+		[ '  by intervention', 'overlaps_by_intervention' ],
+		[ '  longest detection latency, ms', 'latency' ],
+		[ 'writes accepted: unfenced', 'unfenced_writes' ],
+		[ '  of which lost an update', 'lost_unfenced_updates' ],
+		[ 'writes accepted: fenced', 'fenced_writes' ]);
 }
 
 1;

@@ -4,11 +4,6 @@
 
 Nemesis::Target::Queues - elements that transactions take, each applied once
 
-=head1 SYNOPSIS
-
-  my $verdict = Nemesis::Target::Queues->judge(@attempts);
-  print "$_->{kind}: $_->{text}\n" foreach @{ $verdict->{violations} };
-
 =head1 AN ATTEMPT
 
 A client offers elements to one of the queues, and takes elements in transactions, of which some are
@@ -18,23 +13,6 @@ the end it takes until nothing is left.
 An attempt has path, action and outcome. An 'offer' has what was offered, and is 'offered' or 'failed'
 (which leaves it open). A 'take' has what was taken, or nothing, token and applied, and is 'committed',
 'aborted', 'unknown' or 'none'.
-
-=head1 WHAT IS CHECKED
-
-Which transactions have committed is settled by the servers' own record.
-
-I<element lost>: what was offered was taken by no transaction that committed, and is not in the
-queue any more.
-
-I<applied twice>: two committed transactions of one database server have applied one element, in
-spite of the table of tokens.
-
-I<element from nowhere>: a transaction took what nobody has tried to offer.
-
-I<unexpected error>: an error that no fault accounts for.
-
-That an element comes again after its transaction has committed is expected, and counted: a
-session may end before the element is removed.
 
 =cut
 
@@ -127,9 +105,9 @@ sub last_turn($self, $client)
 sub emptied { return (@paths, '/zklock-receipts'); }
 sub kinds { return ('element lost', 'applied twice', 'element from nowhere', 'false refusal', 'lost commit', 'unexpected error'); }
 
-# Attempts whose outcomes are settled
-sub judge($class, @attempts)
+sub judge($self, %history)
 {
+	my @attempts = @{ $history{attempts} };
 	# Lost; in a transaction that has failed; too many requests that were given up while ZooKeeper was silent
 	my @violations = Nemesis::Checker::unexpected_errors(\@attempts, qw(40001 25P02 53200));
 	my $violation  = sub ($kind, $text) { push @violations, { kind => $kind, text => $text }; };
@@ -155,19 +133,14 @@ sub judge($class, @attempts)
 	return { violations => \@violations, counts => \%count };
 }
 
-sub check($self, $run, @attempts)
+sub settles($self, $attempt) { return $attempt->{action} eq 'take'; }
+sub activity { return ('take committed' => 'elements were taken'); }
+
+sub summary
 {
-	my @told    = $self->settle($run, grep { $_->{action} eq 'take' } @attempts);
-	my $verdict = $self->judge(@attempts);
-	my %count   = %{ $verdict->{counts} };
-	return {
-		violations => [ @told, @{ $verdict->{violations} } ],
-		activity   => [ $count{'take committed'} || 0, $run->client_count, 'elements were taken' ],
-		summary    => [
-			[ 'elements offered', $count{'offer offered'} || 0 ],
-			[ '  taken', $count{'take committed'} || 0 ],
-			[ '  of these, again', $count{again} || 0 ],
-			[ '  given back', $count{'take aborted'} || 0 ] ] };
+	return (
+		[ 'elements offered', 'offer offered' ], [ '  taken', 'take committed' ],
+		[ '  of these, again', 'again' ], [ '  given back', 'take aborted' ]);
 }
 
 1;
