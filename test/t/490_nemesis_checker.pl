@@ -75,17 +75,18 @@ foreach my $outcome (qw(refused lost aborted))
 
 # ---- interventions
 
-my @deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
-$v = good('the holder\'s node was deleted', [ hold(1, 3), hold(2, 4) ], @deleted);
+# An administrator deletes the node of the first of two attempts, when both have been made.
+sub deleted { return (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number - 1 ] } ]); }
+
+$v = good('the holder\'s node was deleted', [ hold(1, 3), hold(2, 4) ], deleted());
 is($v->{overlaps_by_intervention}, 1, 'which is counted');
-@deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
+my @elsewhere = deleted();
+bad('unguarded commit', 'another node was deleted', [ hold(1, 3), hold(2, 4) ], @elsewhere);
 bad('unguarded commit', 'in spite of a quorum, its node deleted',
-	[ hold(1, 3, guard => 'quorum'), hold(2, 4, guard => 'quorum') ], @deleted);
-@deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
+	[ hold(1, 3, guard => 'quorum'), hold(2, 4, guard => 'quorum') ], deleted());
 $v = good('a quorum was asked before the node was deleted',
-	[ hold(1, 1.55, guard => 'quorum', commit_at => 3), hold(2, 4, guard => 'quorum') ], @deleted);
+	[ hold(1, 1.55, guard => 'quorum', commit_at => 3), hold(2, 4, guard => 'quorum') ], deleted());
 is($v->{overlaps_by_intervention}, 1, 'which is counted');
-bad('unguarded commit', 'another node was deleted', [ hold(1, 3), hold(2, 4) ], @deleted);
 bad('unguarded commit', 'a node of another path was deleted', [ hold(1, 3), hold(2, 4) ],
 	interventions => [ { path => '/q', from => 1.5, to => 1.6 } ]);
 bad('unguarded commit', 'nodes were deleted later', [ hold(1, 3), hold(2, 4) ],

@@ -110,14 +110,6 @@ subtest 'what is given back has been given back when a path is waited for' => su
 	$limited->disconnect;
 };
 
-subtest 'what comes after a savepoint is given back with it' => sub {
-	$s->query("BEGIN; SELECT zk_xact_lock('$paths[3]'); SAVEPOINT s");
-	is($s->query("SELECT zk_xact_lock($all)"), 't', 'all are acquired');
-	$s->query('ROLLBACK TO s');
-	wait_has(1, 0, 'one is left');
-	$s->query('COMMIT');
-};
-
 subtest 'a path below another one of them is not asked for before that is held' => sub {
 	# Only who holds a lock may have such a node created below it.
 	is($s->query("SELECT zk_lock(ARRAY['/tog/x', '/tog/x/0part', '/tog/y'])"), 't', 'path and part');

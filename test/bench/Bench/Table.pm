@@ -27,7 +27,8 @@ use utf8;
 use Bench::Numbers qw(compared median rounded with_range);
 use List::Util qw(first);
 
-my %columns = (
+# How figures are called
+our %columns = (
 	p50        => 'p50 µs',
 	p99        => 'p99 µs',
 	rate       => 'per second',

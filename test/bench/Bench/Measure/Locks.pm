@@ -6,19 +6,8 @@ package Bench::Measure::Locks;
 
 use v5.36;
 
-use Bench::Contestants qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook);
-use Bench::Queue;
+use Bench::Contestants qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook zklock_queue curator_queue);
 use Bench::Rounds;
-
-# A queue as zklock has it and as Curator has it
-sub _queue_of_both($name, $stage, %job)
-{
-	return {
-		name        => $name,
-		contestants => [
-			{ name => 'zklock',  %{ Bench::Queue::zklock($stage, %job) } },
-			{ name => 'Curator', %{ Bench::Queue::curator($stage, %job) } } ] };
-}
 
 # A thousand sessions that wait, for some times deadlock_timeout, after which each looks for deadlocks
 sub _crowd($stage, $name, $wait, $release)
@@ -155,7 +144,10 @@ holder to the next, as long as more than half of them wait.
 END
 	compares => 'p50',
 	cases    => sub ($stage) {
-		return map { _queue_of_both("$_ waiting", $stage, path => '/bench/waiting', waiting => $_, counted => $_ / 2) } 10, 100, 1000;
+		return map {
+			my %queue = (path => '/bench/waiting', waiting => $_, counted => $_ / 2);
+			{ name => "$_ waiting", contestants => [ zklock_queue($stage, %queue), curator_queue($stage, %queue) ] };
+		} 10, 100, 1000;
 	},
 	charts => [ {
 		file => 'benchmark-waiting.svg', figure => 'p50', place => 'memory',
@@ -188,8 +180,10 @@ of another client. The time is that from one holder to the next.
 END
 	compares => 'p50',
 	cases    => sub ($stage) {
-		return map { _queue_of_both("$_ nodes", $stage, path => '/bench/foreign', waiting => 32, servers => 2, foreigners => $_) }
-		  10, 1000, 5000;
+		return map {
+			my %queue = (path => '/bench/foreign', waiting => 32, servers => 2, foreigners => $_);
+			{ name => "$_ nodes", contestants => [ zklock_queue($stage, %queue), curator_queue($stage, %queue) ] };
+		} 10, 1000, 5000;
 	}
 }, {
 	name  => 'arrays',

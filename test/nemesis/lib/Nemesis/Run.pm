@@ -6,13 +6,13 @@ Nemesis::Run - a whole fault run, as TAP tests
 
 =head1 SYNOPSIS
 
-  Nemesis::Run->new(seconds => 60, seed => 42, clients => 30, faults => [], targets => [])->test;
-  Nemesis::Run->from_environment(seconds => 60)->test;
+  Nemesis::Run->new(seconds => 60, seed => 42)->test;
 
 Starts an ensemble of three ZooKeeper servers, three database servers with proxies to each
 of them, the register, and the clients of each target; lets the schedule of the seed loose on
 them; heals everything; has each client try everything once more; stops, and has the targets
-check. C<faults> are names of Nemesis::Schedule, C<targets> of Nemesis::Target; none means all.
+check. NEMESIS_SECONDS, _SEED, _CLIENTS, _FAULTS (of Nemesis::Schedule) and _TARGETS (of Nemesis::Target) in the
+environment say something else; no names mean all.
 
 The summary is printed as a diagnostic. Each kind of violation makes a test fail.
 
@@ -58,24 +58,17 @@ my $session_timeout = 4;
 # After the healing some attempt must end in each of these periods, until all have ended.
 my $bound = 20;
 
-sub new($class, %arg)
-{
-	my $self = bless { %arg, trouble => [] }, $class;
-	$self->{faults}    = [ Nemesis::Schedule->names ] unless @{ $self->{faults} || [] };
-	$self->{targets}   = [ Nemesis::Target->all(@{ $self->{targets} || [] }) ];
-	$self->{directory} = "$PostgreSQL::Test::Utils::log_path/history";
-	mkdir $self->{directory};
-	$self->{script}    = abs_path(__FILE__) =~ s{/lib/Nemesis/Run\.pm$}{/client.pl}r;
-	return $self;
-}
-
-# NEMESIS_SECONDS, _SEED, _FAULTS, _CLIENTS and _TARGETS, if set
-sub from_environment($class, %default)
+sub new($class, %default)
 {
 	my %set = map { lc s/^NEMESIS_//r => $ENV{$_} } grep { /^NEMESIS_/ && $ENV{$_} ne '' } keys %ENV;
-	my %arg = (seed => int(rand(1_000_000)), clients => 30, %default, %set);
-	$arg{$_} = [ split /[\s,]+/, $arg{$_} || '' ] foreach qw(faults targets);
-	return $class->new(%arg);
+	my $self = bless { clients => 30, faults => '', targets => '', %default, %set, trouble => [] }, $class;
+	$self->{faults}    = [ split(/[\s,]+/, $self->{faults}) ];
+	$self->{faults}    = [ Nemesis::Schedule->names ] unless @{ $self->{faults} };
+	$self->{targets}   = [ Nemesis::Target->all(split(/[\s,]+/, $self->{targets})) ];
+	$self->{directory} = "$PostgreSQL::Test::Utils::log_path/history";
+	mkdir $self->{directory};
+	$self->{script} = abs_path(__FILE__) =~ s{/lib/Nemesis/Run\.pm$}{/client.pl}r;
+	return $self;
 }
 
 sub test($self)
@@ -267,29 +260,12 @@ sub finish_clients($self)
 	return;
 }
 
+# Of the clients, and of processes that died of something else than a fault
 sub look_for_leftovers($self)
 {
-	my @left;
-	eval {
-		wait_until
-		{
-			@left = ();
-			foreach my $path (map { $_->emptied($self) } $self->targets)
-			{
-				push @left, map { "node $path/$_" } $self->{zookeeper}->children($path);
-			}
-			foreach my $server (@{ $self->{servers} })
-			{
-				push @left, map { $server->name . ": entry $_->{path} $_->{state} of $_->{pid}" } $server->locks;
-			}
-			my $watches = $self->{zookeeper}->watch_count;
-			push @left, "$watches watches" if $watches;
-			!@left;
-		}
-		'nothing to be left', $self->{state} ? 5 : $bound;
-	};
-	$self->_trouble('leftover', $_) foreach @left;
-	$self->{leftovers} = @left;
+	# Whoever is stuck has been killed.
+	local $ENV{ZKLOCK_CLEAN_TIMEOUT} = 5 if $self->{state};
+	Zklock::Server->assert_clean($self->{zookeeper}, $self->{servers}, map { $_->emptied($self) } $self->targets);
 	foreach my $server (@{ $self->{servers} })
 	{
 		my $log = $server->log_since($self->{marks}{ $server->name });
@@ -317,7 +293,7 @@ sub judge($self)
 	my %found;
 	push @{ $found{ $_->{kind} } }, $_->{text} foreach @violations;
 	foreach my $kind (
-		uniq((map { $_->kinds } $self->targets), 'no recovery', 'stuck', 'fault failed', 'client failed', 'leftover', 'crash', 'worker failed'))
+		uniq((map { $_->kinds } $self->targets), 'no recovery', 'stuck', 'fault failed', 'client failed', 'crash', 'worker failed'))
 	{
 		my @texts = @{ delete $found{$kind} || [] };
 		ok(!@texts, "no violation: $kind") or diag join("\n", @texts > 10 ? @texts[0 .. 9] : @texts);
@@ -336,7 +312,6 @@ sub _print($self, @rest)
 		[ 'faults injected', sum0 values %faults ],
 		(map { [ "  $_", $faults{$_} ] } sort keys %faults),
 		[ '  (nobody there to hit)', $self->{nemesis}->misses ],
-		[ 'leftovers', $self->{leftovers} ],
 		@rest);
 	diag join("\n", '', map { sprintf('%-32s %s', @$_) } @lines);
 	return;

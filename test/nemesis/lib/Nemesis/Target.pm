@@ -40,8 +40,7 @@ Each has a default, but C<clients>, C<turn>, C<last_turn>, C<judge>, C<summary> 
   users         a query of the pid and a state (text; "held" comes before "waiting") of backends
                 that are in the midst of what the target is about: faults stop, kill, cancel and
                 terminate these. undef: the target leaves that to the others
-  emptied($run) no node may be left below these paths after all clients have gone. It is called
-                until that is so or time is up
+  emptied($run) no node may be left below these paths after all clients have gone
   describe($run)
                 a text for the diagnosis of a run that is stuck
   judge(%history)

@@ -131,10 +131,7 @@ sub kinds { return ('two leaders', 'late commit', 'term of two', 'unexpected err
 # The servers stand for as long as they are told to.
 sub emptied($self, $run)
 {
-	if (!$self->{withdrawn}++)
-	{
-		$_->set_conf('zklock.elections' => '') foreach $run->servers;
-	}
+	$_->set_conf('zklock.elections' => '') foreach $run->servers;
 	return $self->paths;
 }
 
