@@ -34,19 +34,17 @@ my $started = time;
 # A list from the environment, or all of what there is.
 sub chosen($list, @all)
 {
-	return @all unless defined $list && length $list;
-	my %known = map { $_ => 1 } @all;
-	my @chosen = split /[\s,]+/, $list;
-	$known{$_} or BAIL_OUT("there is no $_; there are: @all") foreach @chosen;
-	return @chosen;
+	my @chosen = split /[\s,]+/, $list // '';
+	foreach my $name (@chosen)
+	{
+		BAIL_OUT("there is no $name; there are: @all") unless grep { $_ eq $name } @all;
+	}
+	return @chosen ? @chosen : @all;
 }
 
 my @measures = Bench::Measure::all();
 my %wanted   = map { $_ => 1 } chosen($ENV{BENCH_ONLY}, map { $_->{name} } @measures);
-my @places   = chosen($ENV{BENCH_PLACES}, qw(memory disk ensemble));
 my (@series, @failed);
-
-sub say_progress { diag(sprintf('%4d s  %s', time - $started, join('  ', @_))); return; }
 
 # After each measure anew: what comes later may end the program.
 my $results = $ENV{ZKLOCK_RESULTS} || PostgreSQL::Test::Utils::tempdir('results');
@@ -71,8 +69,8 @@ sub measure_in($measure, $stage)
 {
 	my $name = "$measure->{name}, " . $stage->place;
 	my $done = eval {
-		push @series, Bench::Rounds::run($measure, $stage, rounds => $rounds, seconds => $seconds,
-			progress => sub { say_progress($name, "round $_[0]") if $_[0] == 1 || $_[0] == $rounds });
+		diag(sprintf('%4d s  %s', time - $started, $name));
+		push @series, Bench::Rounds::run($measure, $stage, rounds => $rounds, seconds => $seconds);
 		$stage->close_sessions;
 		1;
 	};
@@ -82,16 +80,12 @@ sub measure_in($measure, $stage)
 	return $done;
 }
 
-foreach my $place (@places)
+foreach my $place (chosen($ENV{BENCH_PLACES}, qw(memory disk ensemble)))
 {
-	my @here = grep { my $measure = $_; $wanted{ $measure->{name} } && grep { $_ eq $place } @{ $measure->{places} } } @measures;
-	next unless @here;
+	my @here = grep { $wanted{ $_->{name} } && " @{ $_->{places} } " =~ / $place / } @measures or next;
 	my $stage = Bench::Stage->new($place);
-	unless ($stage)
-	{
-		diag("there is no place for data as $place needs it");
-		next;
-	}
+	diag("there is no place for data as $place needs it") unless $stage;
+	next unless $stage;
 	$stage->warm_up($warm_up);
 	foreach my $measure (@here)
 	{

@@ -33,16 +33,6 @@ my @places = (
 	[ disk     => 'One ZooKeeper server, data on disk' ],
 	[ ensemble => 'Three ZooKeeper servers, data in memory' ]);
 
-# Each has its colour in all pictures.
-my %colour = (
-	'zklock'                      => '#0969da',
-	'Curator'                     => '#cf222e',
-	'kazoo'                       => '#9a6700',
-	'C, create and delete'        => '#8250df',
-	'C, create and list children' => '#bf3989',
-	'pg_advisory_lock'            => '#1a7f37',
-	'dblink, pg_advisory_lock'    => '#1a7f37');
-
 # The rows of the document's table: words, measure, case, figure
 my @summary = (
 	[ 'lock, think 20 ms, unlock: time of the lock call, µs', think => '1 session', 'p50' ],
@@ -80,11 +70,11 @@ sub _lines($self, $measure, $chart)
 		my $name = $series->{contestant};
 		my ($x)  = $series->{case} =~ /^(\d+)/;
 		my $y    = median(Bench::Table::values_of($series, $chart->{figure}));
-		next unless $colour{$name} && $y;
+		next unless Bench::Chart::has_colour($name) && $y;
 		push @names, $name unless $points{$name};
 		push @{ $points{$name} }, [ $x, $y ];
 	}
-	return map { { name => $_, colour => $colour{$_}, points => $points{$_} } } @names;
+	return map { { name => $_, points => $points{$_} } } @names;
 }
 
 # A line in words
@@ -131,7 +121,8 @@ sub _section($self, $directory, $measure)
 		my @rows = $self->_series($measure, $place);
 		@rows ? "### $measure->{title}: $in_words\n\n" . Bench::Table::markdown($measure, @rows) . "\n" : ()
 	} @places;
-	return @tables ? join('', "## $measure->{title}\n\n$measure->{text}\n", $self->_pictures($directory, $measure), @tables) : '';
+	return '' unless @tables;
+	return join('', "## $measure->{title}\n\n$measure->{text}\n", $self->_pictures($directory, $measure), @tables);
 }
 
 sub _failed($self)
@@ -181,7 +172,8 @@ sub _figures($self, $directory)
 {
 	my $machine  = join('; ', map { "$_->[0] $_->[1]" } @{ $self->{machine} });
 	my $idle     = join(' and ', map { sprintf('%.0f %%', 100 * $_) } @{ $self->{idle} });
-	my $warning  = (grep { $_ < $quiet } @{ $self->{idle} }) ? ' **Others were at work on the machine: this run says little.**' : '';
+	my $others   = grep { $_ < $quiet } @{ $self->{idle} };
+	my $warning  = $others ? ' **Others were at work on the machine: this run says little.**' : '';
 	my $summary  = $self->_summary;
 	my $pictures = $self->_pictures($directory, Bench::Measure::all());
 	return <<"END";

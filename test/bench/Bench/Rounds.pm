@@ -6,7 +6,7 @@ Bench::Rounds - runs a measure: contestants in turn, many short rounds
 
 =head1 SYNOPSIS
 
-  my @series = Bench::Rounds::run($measure, $stage, rounds => 9, seconds => 0.5, progress => sub { ... });
+  my @series = Bench::Rounds::run($measure, $stage, rounds => 9, seconds => 0.5);
   my $microseconds = Bench::Rounds::cpu_of(@pids);
 
 In each round all cases come one after the other, and in each case all contestants, in an order that
@@ -121,7 +121,6 @@ sub run($measure, $stage, %opt)
 	}
 	foreach my $round (0 .. $rounds - 1)
 	{
-		$opt{progress}->($round + 1) if $opt{progress};
 		foreach my $contestant (map { order($round, @{ $_->{contestants} }) } @cases)
 		{
 			push @{ $contestant->{series}{rounds} }, _measure($stage, $contestant, $seconds);

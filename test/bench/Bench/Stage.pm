@@ -7,15 +7,10 @@ Bench::Stage - the servers and load generators of a benchmark, started when they
 =head1 SYNOPSIS
 
   my $stage = Bench::Stage->new('memory');    # or 'disk', 'ensemble'; undef if there is no such place
-  $stage->warm_up(10);         # seconds, for each Java program
-  $stage->zk;                  # Zklock::ZooKeeper
   $stage->server('a');         # Zklock::Server: with zklock
   $stage->central;             # one without, for everybody's advisory locks
   $stage->sql; $stage->c; $stage->curator(2); $stage->kazoo(1);    # Bench::Peer
-  my @results = $stage->together($lead, $seconds, [ $stage->sql, 'run', ... ], ...);    # see Bench::Peer
   $stage->sessions(a => 16, ...);      # opens so many, if there are fewer; 'a:16'
-  $stage->time_of(a => 'SELECT ...'); $stage->enqueue(a => $n, $path, $acquire, $release);
-  $stage->tidy; $stage->close;
 
 The places are
 

@@ -58,7 +58,10 @@ sub _cell($measure, $row, $column, @case)
 		my $zklock = first { $_->{contestant} eq 'zklock' } @case;
 		return !$zklock || $zklock == $row ? '' : with_range(3, ' ×', against(ratio => $figure, $zklock, $row));
 	}
-	return $row == $case[0] ? '' : with_range(2, '', against(difference => $figure, $row, $case[0])) if $column eq 'difference';
+	if ($column eq 'difference')
+	{
+		return $row == $case[0] ? '' : with_range(2, '', against(difference => $figure, $row, $case[0]));
+	}
 	my $value   = median(values_of($row, $column));
 	my $is_rare = $column =~ /^(?:requests|watches)$/;
 	# What heartbeats add to nothing
@@ -69,11 +72,11 @@ sub _cell($measure, $row, $column, @case)
 # Lists of cells
 sub cells($measure, @rows)
 {
-	my $last = '';
 	return map {
 		my $row  = $_;
 		my @case = grep { $_->{case} eq $row->{case} } @rows;
-		[ $row == $case[0] ? $row->{case} : '', $row->{contestant}, map { _cell($measure, $row, $_, @case) } @{ $measure->{columns} } ]
+		my $name = $row == $case[0] ? $row->{case} : '';
+		[ $name, $row->{contestant}, map { _cell($measure, $row, $_, @case) } @{ $measure->{columns} } ]
 	} @rows;
 }
 

@@ -224,7 +224,7 @@ my %ways = (
 	cut        => [ sub ($way, $event) { $way->cut },                            sub ($way) { $way->heal } ],
 	blackhole  => [ sub ($way, $event) { $way->blackhole($event->{direction}) }, sub ($way) { $way->heal } ],
 	delay      => [ sub ($way, $event) { $way->delay($event->{ms}) },            sub ($way) { $way->delay(0) } ],
-	lose_reply => [ sub ($way, $event) { $way->lose_reply(map { $_ => $event->{$_} } qw(op nth)) }, sub ($way) { $way->clear } ]);
+	lose_reply => [ sub ($way, $event) { $way->lose_reply(%{$event}{qw(op nth)}) },  sub ($way) { $way->clear } ]);
 
 sub _disturb($self, $event, $begin, $end)
 {

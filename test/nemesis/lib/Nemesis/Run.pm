@@ -16,17 +16,6 @@ environment say something else; no names mean all.
 
 The summary is printed as a diagnostic. Each kind of violation makes a test fail.
 
-=head1 FOR TARGETS
-
-  $run->zookeeper;  $run->servers;  $run->register;     # the servers; register: without faults
-  $run->busy_server($n);                                # one of two, by number
-  $run->quiet_server;
-  $run->session_timeout;                                # seconds
-  $run->client_count;                                   # of SQL clients, of all targets
-  $run->interventions;                                  # see Nemesis::Checker
-  $run->directory;                                      # of histories
-  $run->sql_client($server, $name);                     # a list: name, class, server, dsn
-
 =cut
 
 package Nemesis::Run;
@@ -91,14 +80,22 @@ sub test($self)
 sub targets       { return @{ $_[0]{targets} }; }
 sub zookeeper     { return $_[0]{zookeeper}; }
 sub servers       { return @{ $_[0]{servers} }; }
-sub register      { return $_[0]{register}; }
-sub busy_server($self, $n) { return $self->{servers}[ $n % 2 ]; }
-sub quiet_server  { return $_[0]{servers}[2]; }
 sub directory     { return $_[0]{directory}; }
 sub interventions { return $_[0]{nemesis}->interventions; }
-sub client_count  { return $_[0]{clients}; }
-sub session_timeout { return $session_timeout; }
 sub _trouble($self, $kind, $text) { push @{ $self->{trouble} }, { kind => $kind, text => $text }; return; }
+
+# A database server that no fault touches
+sub register { return $_[0]{register}; }
+
+# Of the others, one of two; and one where there is little to do
+sub busy_server($self, $n) { return $self->{servers}[ $n % 2 ]; }
+sub quiet_server { return $_[0]{servers}[2]; }
+
+# SQL clients of all targets
+sub client_count { return $_[0]{clients}; }
+
+# Seconds
+sub session_timeout { return $session_timeout; }
 
 # ---- the cast
 
@@ -146,6 +143,7 @@ sub start($self)
 
 sub _dsn($self, $server) { return $server->connstr('postgres') =~ s/'//gr =~ s/ /;/gr; }
 
+# The configuration of a client, as targets have it
 sub sql_client($self, $server, $name)
 {
 	return (name => $server->name . $name, class => 'SqlClient', server => $server->name, dsn => $self->_dsn($server));

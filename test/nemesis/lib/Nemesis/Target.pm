@@ -10,7 +10,7 @@ Nemesis::Target - what the faults are aimed at: locks, claims, ...
   package Nemesis::Target::Claims;
   use parent 'Nemesis::Target';
   sub share { return 1; }
-  sub clients { my ($self, $run, $count) = @_; return map { ... } 1 .. $count; }
+  sub turn { ... }
   sub judge { ... }
 
 A target is a module in lib/Nemesis/Target. The run finds it by itself, and knows nothing of any
@@ -19,7 +19,7 @@ nemesis TARGETS=claims> plays with some of them.
 
 =head1 WHAT A TARGET SAYS
 
-Each has a default, but C<clients>, C<turn>, C<last_turn>, C<judge>, C<summary> and C<activity>. C<$run> is the Nemesis::Run.
+Each has a default, but C<turn>, C<last_turn>, C<judge>, C<summary> and C<activity>. C<$run> is the Nemesis::Run.
 
   share         its part of the run's SQL clients, in proportion to those of the other targets
   server_conf   settings of the three database servers, lines of postgresql.conf
@@ -40,7 +40,7 @@ Each has a default, but C<clients>, C<turn>, C<last_turn>, C<judge>, C<summary> 
   users         a query of the pid and a state (text; "held" comes before "waiting") of backends
                 that are in the midst of what the target is about: faults stop, kill, cancel and
                 terminate these. undef: the target leaves that to the others
-  emptied($run) no node may be left below these paths after all clients have gone
+  emptied($run) no node may be left below these after all clients have gone; default: the paths
   describe($run)
                 a text for the diagnosis of a run that is stuck
   judge(%history)
@@ -62,7 +62,7 @@ package Nemesis::Target;
 use v5.36;
 
 use File::Basename qw(basename dirname);
-use List::Util qw(sum0);
+use List::Util qw(max sum0);
 
 # One of each module, sorted by name; or of those with the names given ('locks', 'claims').
 sub all($class, @names)
@@ -86,10 +86,18 @@ sub name($self) { return lc ref($self) =~ s/.*:://r; }
 sub share        { return 1; }
 sub server_conf  { return (); }
 sub prepare      { return; }
+
+sub clients($self, $run, $count)
+{
+	return map {
+		{ $run->sql_client($run->busy_server($_), '-' . $self->name . $_) }
+	} 1 .. max(4, $count);
+}
+
 sub is_under_way($self, @attempts) { return scalar @attempts; }
 sub paths        { return (); }
 sub users        { return undef; }
-sub emptied      { return (); }
+sub emptied($self, $run) { return $self->paths; }
 sub describe     { return ''; }
 sub evidence     { return (); }
 sub settles      { return 0; }

@@ -35,13 +35,6 @@ my $tick  = 0.25;                           # seconds
 
 sub users { return q{SELECT pid, 'waiting' FROM pg_stat_activity WHERE state = 'active' AND query ~ '^SELECT zk_claim'}; }
 
-sub clients($self, $run, $count)
-{
-	return map {
-		{ $run->sql_client($run->busy_server($_), "-claims$_") }
-	} 1 .. max(4, $count);
-}
-
 sub _attempt($client, $path, $slot)
 {
 	my %attempt = ($client->begin_attempt, path => $path, slot => $slot);

@@ -32,7 +32,6 @@ my @slow  = map { "/nemesis/slow$_" } 1 .. 3;
 
 sub share { return 6; }
 sub paths { return (@quick, @slow); }
-sub emptied { return (@quick, @slow); }
 sub users { return q{SELECT pid, state FROM zk_locks WHERE state IN ('held', 'waiting')}; }
 sub prepare($self, $run) { Nemesis::Register->create($run->register, $self->paths); return; }
 

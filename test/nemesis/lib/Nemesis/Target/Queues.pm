@@ -22,7 +22,6 @@ use v5.36;
 
 use parent 'Nemesis::Target';
 
-use List::Util qw(max);
 use Nemesis::Checker;
 use Nemesis::Client qw(between one_of);
 use Zklock::Util qw(nap);
@@ -39,13 +38,6 @@ sub prepare($self, $run)
 sub users
 {
 	return q{SELECT pid, CASE state WHEN 'active' THEN 'waiting' ELSE 'held' END FROM pg_stat_activity WHERE query ~ 'queue_take|INTO tokens' AND state <> 'idle'};
-}
-
-sub clients($self, $run, $count)
-{
-	return map {
-		{ $run->sql_client($run->busy_server($_), "-queues$_") }
-	} 1 .. max(4, $count);
 }
 
 sub _offer($client, $path)
