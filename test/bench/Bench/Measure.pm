@@ -22,7 +22,7 @@ and what is not as with most of them:
   finish      given the stage, undoes what cases has changed there
   rounds_factor, seconds_factor
               how many times more rounds than others it needs; how many times longer they take
-  charts      list of { file, title, x, y, place, figure, match }: pictures; Bench::Chart
+  charts      list of { file, title, x, y, figure, match }: pictures, of data in memory; Bench::Chart
 
 =cut
 
@@ -33,7 +33,7 @@ use v5.36;
 use Bench::Contestants
   qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook sql zklock_queue curator_queue);
 use Bench::Rounds;
-use PostgreSQL::Test::Utils;
+use IPC::Run;
 use Zklock::Util qw(nap);
 
 # A thousand sessions that wait, for some times deadlock_timeout, after which each looks for deadlocks
@@ -143,9 +143,10 @@ sub _elements_idle($stage)
 
 sub _pgbench($server, @options)
 {
-	my ($said, $errors) = run_command([ 'pgbench', '-h', $server->host, '-p', $server->port, @options, 'postgres' ]);
-	die "pgbench @options: $errors" if $?;
-	return $said;
+	my ($out, $err) = ('', '');
+	IPC::Run::run([ 'pgbench', '-h', $server->host, '-p', $server->port, @options, 'postgres' ], '>', \$out, '2>', \$err)
+	  or die "pgbench @options: $err";
+	return $out;
 }
 
 sub _bystander($name, $server, @script)
@@ -256,7 +257,7 @@ END
 		} 1, 4, 16, 64;
 	},
 	charts => [ {
-		file => 'benchmark-throughput.svg', figure => 'rate', place => 'memory',
+		file => 'benchmark-throughput.svg', figure => 'rate',
 		title => 'Locks taken and released in a second, by number of sessions',
 		x => 'sessions', y => 'locks per second' } ]
 }, {
@@ -283,7 +284,7 @@ END
 		return @cases;
 	},
 	charts => [ map { {
-		file => "benchmark-handover-$_->[0].svg", figure => 'rate', place => 'memory', match => qr/ on $_->[1]/,
+		file => "benchmark-handover-$_->[0].svg", figure => 'rate', match => qr/ on $_->[1]/,
 		title => "Hand-overs of one lock in a second, sessions on $_->[1]",
 		x => 'sessions', y => 'hand-overs per second' } } [ one => 'one server' ], [ two => 'two servers' ] ]
 }, {
@@ -301,7 +302,7 @@ END
 		} 10, 100, 1000;
 	},
 	charts => [ {
-		file => 'benchmark-waiting.svg', figure => 'p50', place => 'memory',
+		file => 'benchmark-waiting.svg', figure => 'p50',
 		title => 'Time from one holder to the next, by number of waiters',
 		x => 'waiting', y => 'microseconds' } ]
 }, {

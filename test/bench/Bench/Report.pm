@@ -65,7 +65,7 @@ sub _series($self, $measure, $place)
 sub _lines($self, $measure, $chart)
 {
 	my (%points, @names);
-	foreach my $series (grep { !$chart->{match} || $_->{case} =~ $chart->{match} } $self->_series($measure, $chart->{place}))
+	foreach my $series (grep { !$chart->{match} || $_->{case} =~ $chart->{match} } $self->_series($measure, 'memory'))
 	{
 		my $name = $series->{contestant};
 		my ($x)  = $series->{case} =~ /^(\d+)/;
@@ -93,10 +93,9 @@ sub _pictures($self, $directory, @measures)
 		{
 			my @lines = $self->_lines($measure, $chart) or next;
 			my $description = join(' ', map { _describe($_) } @lines);
-			my ($place) = map { $_->[1] } grep { $_->[0] eq $chart->{place} } @places;
 			_write("$directory/pictures", $chart->{file}, Bench::Chart::svg(
 				%$chart,
-				subtitle    => "$place; both axes are logarithmic",
+				subtitle    => "$places[0][1]; both axes are logarithmic",
 				description => $description,
 				lines       => \@lines));
 			$text .= "![$description](pictures/$chart->{file})\n\n";

@@ -20,7 +20,7 @@ Nemesis::Faults - how the faults of a schedule are done, and undone
   $faults->heal;                      # ends all that goes on, and returns when all is up
 
   $faults->counts;                    # { stop_worker => 3, ... }
-  $faults->interventions;             # for Nemesis::Checker
+  $faults->interventions;             # see Nemesis::Target
 
 A fault that finds nobody to hit (no holder to stop, no waiter to cancel) is counted as
 one that missed: C<misses>.

@@ -55,6 +55,17 @@ Each has a default, but C<turn>, C<last_turn>, C<judge>, C<summary> and C<activi
   activity      a key of counts, and what it says: the run was worth something
   kinds         the kinds of violations that are possible; each becomes a test of the run
 
+=head1 INTERVENTIONS
+
+An intervention is what an administrator may do, but takes a lock from a living session:
+its node is deleted, or its session closed. No lease foresees that, and ZooKeeper tells
+the holder later than it grants the lock to others. So it excuses the holder it hit. A hash:
+
+  from, to   when; no to: it was not seen to end
+  path, czxids   of the nodes deleted; without czxids, any
+  server         or: the database server whose session was closed. It may hear of it a
+                 session timeout later, and hand locks on among its own until then
+
 =cut
 
 package Nemesis::Target;
@@ -102,6 +113,29 @@ sub describe     { return ''; }
 sub evidence     { return (); }
 sub settles      { return 0; }
 sub kinds        { return (); }
+
+# Violations: errors that no fault accounts for. Any statement may be cancelled, terminated, crash with its server,
+# find that starting, no connection, no ZooKeeper or no worker; what else may happen to some is "more".
+sub unexpected_errors($attempts, @more)
+{
+	my $expected = join '|', qw(57014 57P0[123] 08... 58030 55000), @more;
+	return map { { kind => 'unexpected error', text => "$_->{id}: $_->{error}" } }
+	  grep { defined $_->{sqlstate} && $_->{sqlstate} !~ /^(?:$expected)$/ } @$attempts;
+}
+
+# Did an administrator take away what a server had on a path, under a token, within some time?
+sub is_excused($arg, $had, $from, $until)
+{
+	foreach my $did (@{ $arg->{interventions} || [] })
+	{
+		next if $did->{from} > $until;
+		next if grep { defined $did->{$_} && $did->{$_} ne ($had->{$_} // '') } qw(path server);
+		return 1 if $did->{czxids} && defined $had->{token}
+		  ? grep { $_ == $had->{token} >> 12 } @{ $did->{czxids} }
+		  : !defined $did->{to} || $did->{to} + $arg->{session_timeout} > $from;
+	}
+	return 0;
+}
 
 # Violations, lines of the table at the end, and [ number, minimum, description ] of what there was to judge
 sub check($self, $run, @attempts)

@@ -25,7 +25,6 @@ use v5.36;
 use parent 'Nemesis::Target';
 
 use List::Util qw(max);
-use Nemesis::Checker;
 use Nemesis::Client qw(between one_of);
 use Nemesis::History qw(now);
 use Zklock::Util qw(nap);
@@ -114,7 +113,7 @@ sub _judge_path($violations, @attempts)
 
 sub judge($self, %history)
 {
-	my @violations = Nemesis::Checker::unexpected_errors($history{attempts});
+	my @violations = Nemesis::Target::unexpected_errors($history{attempts});
 	my (%count, %by_path);
 	foreach my $attempt (@{ $history{attempts} })
 	{

@@ -15,7 +15,7 @@ was told; else missing), token (the term), until (before COMMIT), and an outcome
 lead), 'asked' (it does, and that is all), or that of an attempt to lock.
 
 An administrator who takes leadership from a living server excuses the terms that he hit, as he excuses
-holders of locks (L<Nemesis::Checker>).
+holders of locks (L<Nemesis::Target>).
 
 =cut
 
@@ -25,7 +25,6 @@ use v5.36;
 
 use parent 'Nemesis::Target';
 
-use Nemesis::Checker;
 use Nemesis::Client qw(between);
 use Nemesis::History qw(now);
 use Zklock::Util qw(nap);
@@ -171,7 +170,7 @@ sub _judge_path($arg, $violations, @attempts)
 		{
 			my $kind = $attempt->{asked} > $later->{first} ? 'two leaders'
 			  : ($attempt->{commit_at} // 0) > $later->{first} ? 'late commit' : next;
-			next if Nemesis::Checker::is_excused($arg, $term, $term->{first}, $later->{first});
+			next if Nemesis::Target::is_excused($arg, $term, $term->{first}, $later->{first});
 			push @$violations, { kind => $kind, text => "$attempt->{path}: " . _describe($attempt) . ' after ' . _describe($later->{attempt}) };
 			last;
 		}
@@ -184,7 +183,7 @@ sub settles($self, $attempt) { return defined $attempt->{granted} && $attempt->{
 
 sub judge($self, %history)
 {
-	my @violations = Nemesis::Checker::unexpected_errors($history{attempts}, '40001');
+	my @violations = Nemesis::Target::unexpected_errors($history{attempts}, '40001');
 	my (%count, %by_path);
 	foreach my $attempt (@{ $history{attempts} })
 	{

@@ -22,7 +22,6 @@ use v5.36;
 
 use parent 'Nemesis::Target';
 
-use Nemesis::Checker;
 use Nemesis::Client qw(between one_of);
 use Zklock::Util qw(nap);
 
@@ -101,7 +100,7 @@ sub judge($self, %history)
 {
 	my @attempts = @{ $history{attempts} };
 	# Lost; in a transaction that has failed; too many requests that were given up while ZooKeeper was silent
-	my @violations = Nemesis::Checker::unexpected_errors(\@attempts, qw(40001 25P02 53200));
+	my @violations = Nemesis::Target::unexpected_errors(\@attempts, qw(40001 25P02 53200));
 	my $violation  = sub ($kind, $text) { push @violations, { kind => $kind, text => $text }; };
 	my (%offered, %taken, %applied, %count);
 	foreach my $attempt (@attempts)
