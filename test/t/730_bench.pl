@@ -8,12 +8,11 @@ use utf8;
 use FindBin;
 use lib "$FindBin::Bin/../bench";
 use Bench::Chart;
+use Bench::Figures qw(median percentile compared figures rounded table_of);
 use Bench::Measure;
-use Bench::Numbers qw(median percentile compared figures rounded);
 use Bench::Report;
 use Bench::Rounds;
 use Bench::Stage;
-use Bench::Table;
 use Bench::Targets;
 use PostgreSQL::Test::Utils;
 
@@ -73,16 +72,12 @@ my @series = (
 	map { series('closed', "$_ sessions", 'zklock', { rate => 1000 * $_ }) } 1, 16);
 my ($think) = grep { $_->{name} eq 'think' } Bench::Measure::all();
 
-subtest 'a table' => sub {
-	my @cells = Bench::Table::cells($think, @series[ 0, 1 ]);
-	is(scalar @cells, 2, 'a row for each contestant');
-	is_deeply($cells[0], [ '1 session', 'zklock', '1,600', '900', '40.0', '', '3.0', '650', '1.0', '120' ], 'zklock');
-	is_deeply(
-		$cells[1],
-		[ '', 'C, create only', '550', '300', '45.0', '2.50 × (2.00 to 3.00)', '2.0', '500', '0', '60.0' ],
-		'the floor, with the median of the ratios and their range');
-	is(scalar(() = Bench::Table::markdown($think, @series[ 0, 1 ]) =~ /^\|.*\|$/mg), 4, 'heading and rows in the document');
-};
+is(table_of($think, @series[ 0, 1 ]), <<'END', 'a table, with the median of the ratios to the floor, and their range');
+| case | contestant | p50 µs | p99 µs | per second | zklock's p50 is | requests | bytes | watches | client CPU µs |
+| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |
+| 1 session | zklock | 1,600 | 900 | 40.0 |  | 3.0 | 650 | 1.0 | 120 |
+|  | C, create only | 550 | 300 | 45.0 | 2.50 × (2.00 to 3.00) | 2.0 | 500 | 0 | 60.0 |
+END
 
 subtest 'targets' => sub {
 	my @results = Bench::Targets::results(@series);

@@ -22,9 +22,8 @@ use v5.36;
 use utf8;
 
 use Bench::Chart;
+use Bench::Figures qw(median rounded find values_of against table_of table);
 use Bench::Measure;
-use Bench::Numbers qw(median rounded);
-use Bench::Table;
 use Bench::Targets;
 use List::Util qw(first);
 
@@ -69,7 +68,7 @@ sub _lines($self, $measure, $chart)
 	{
 		my $name = $series->{contestant};
 		my ($x)  = $series->{case} =~ /^(\d+)/;
-		my $y    = median(Bench::Table::values_of($series, $chart->{figure}));
+		my $y    = median(values_of($series, $chart->{figure}));
 		next unless Bench::Chart::has_colour($name) && $y;
 		push @names, $name unless $points{$name};
 		push @{ $points{$name} }, [ $x, $y ];
@@ -118,7 +117,7 @@ sub _section($self, $directory, $measure)
 	my @tables = map {
 		my ($place, $in_words) = @$_;
 		my @rows = $self->_series($measure, $place);
-		@rows ? "### $measure->{title}: $in_words\n\n" . Bench::Table::markdown($measure, @rows) . "\n" : ()
+		@rows ? "### $measure->{title}: $in_words\n\n" . table_of($measure, @rows) . "\n" : ()
 	} @places;
 	return '' unless @tables;
 	return join('', "## $measure->{title}\n\n$measure->{text}\n", $self->_pictures($directory, $measure), @tables);
@@ -143,7 +142,7 @@ sub write_tables($self, $directory)
 
 sub _find($self, $measure, $case, @names)
 {
-	return first { defined } map { Bench::Table::find($measure, 'memory', $case, $_, @{ $self->{series} }) } @names;
+	return first { defined } map { find($measure, 'memory', $case, $_, @{ $self->{series} }) } @names;
 }
 
 # A contestant's figure, and zklock's as a multiple of it
@@ -152,15 +151,15 @@ sub _cell($self, $row, @names)
 	my (undef, $measure, $case, $figure) = @$row;
 	my $theirs = $self->_find($measure, $case, @names)   or return '';
 	my $ours   = $self->_find($measure, $case, 'zklock') or return '';
-	my $value  = rounded(median(Bench::Table::values_of($theirs, $figure)), 3);
+	my $value  = rounded(median(values_of($theirs, $figure)), 3);
 	return "**$value**" if $theirs == $ours;
-	return "$value (" . rounded(median(Bench::Table::against(ratio => $figure, $ours, $theirs)), 2) . ' ×)';
+	return "$value (" . rounded(median(against(ratio => $figure, $ours, $theirs)), 2) . ' ×)';
 }
 
 sub _summary($self)
 {
 	my @rows = grep { $self->_find($_->[1], $_->[2], 'zklock') } @summary;
-	return Bench::Table::lines(1, [ '', map { $_->[0] } @contestants ], map {
+	return table(1, [ '', map { $_->[0] } @contestants ], map {
 		my $row = $_;
 		[ $row->[0], map { my (undef, @names) = @$_; $self->_cell($row, @names) } @contestants ]
 	} @rows);

@@ -33,7 +33,7 @@ package Bench::Rounds;
 
 use v5.36;
 
-use Bench::Numbers qw(figures);
+use Bench::Figures qw(figures);
 use List::Util qw(sum0);
 
 # Names in mntr's answer, of which each number is the sum

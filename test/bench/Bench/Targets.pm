@@ -20,9 +20,8 @@ package Bench::Targets;
 use v5.36;
 use utf8;
 
+use Bench::Figures qw(median with_range find values_of against table %columns);
 use Bench::Measure;
-use Bench::Numbers qw(median with_range);
-use Bench::Table;
 
 # measure, case, contestant, with whom it is compared (in another case: "case: contestant"), how, figure, limit
 my @targets = (
@@ -48,11 +47,11 @@ my @targets = (
 sub _values($target, $place, @series)
 {
 	my ($measure, $case, $contestant, $with, $how, $figure) = @$target;
-	my $ours = Bench::Table::find($measure, $place, $case, $contestant, @series) or return ();
-	return Bench::Table::values_of($ours, $figure) unless defined $with;
+	my $ours = find($measure, $place, $case, $contestant, @series) or return ();
+	return values_of($ours, $figure) unless defined $with;
 	my ($its_case, $other) = $with =~ /^(.*): (.*)$/ ? ($1, $2) : ($case, $with);
-	my $theirs = Bench::Table::find($measure, $place, $its_case, $other, @series) or return ();
-	return Bench::Table::against($how, $figure, $ours, $theirs);
+	my $theirs = find($measure, $place, $its_case, $other, @series) or return ();
+	return against($how, $figure, $ours, $theirs);
 }
 
 sub results(@series)
@@ -69,7 +68,7 @@ sub results(@series)
 			push @results, {
 				text    => "$title{$measure}, $case: $contestant",
 				with    => defined $with ? "$how to $with" : '',
-				column  => $Bench::Table::columns{$figure},
+				column  => $columns{$figure},
 				place   => $place,
 				value   => $value,
 				figure  => with_range(3, '', @values),
@@ -84,7 +83,7 @@ sub results(@series)
 sub markdown(@series)
 {
 	my @results = results(@series) or return '';
-	return Bench::Table::lines(
+	return table(
 		5, [ 'target', 'figure', '', 'ZooKeeper', 'limit', 'median of the rounds', 'rounds', '' ],
 		map { [ @{$_}{qw(text column with place limit figure rounds)}, $_->{reached} ? 'reached' : '**missed**' ] } @results);
 }
