@@ -74,8 +74,7 @@ sub _work($client, $attempt, $pause)
 	$client->begin || return 'aborted' if $attempt->{scope} eq 'session';
 	$client->run('INSERT INTO attempts VALUES (?)', $attempt->{id}) || return 'aborted';
 	_write($client, $attempt, $pause);
-	$client->commit && return 'committed';
-	return $client->error->{fatal} ? 'unknown' : 'aborted';
+	return $client->commit;
 }
 
 # Believing that it holds the lock

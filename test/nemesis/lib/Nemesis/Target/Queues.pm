@@ -12,7 +12,7 @@ the end it takes until nothing is left.
 
 An attempt has path, action and outcome. An 'offer' has what was offered, and is 'offered' or 'failed'
 (which leaves it open). A 'take' has what was taken, or nothing, token and applied, and is 'committed',
-'aborted', 'unknown' or 'none'.
+'aborted', 'refused', 'unknown' or 'none'.
 
 =cut
 
@@ -66,7 +66,7 @@ sub _take($client, $path, $timeout, $may_roll_back)
 			nap(between(0, 0.05)) unless $client->last_lap;
 			if (!%{ $client->error } && !($may_roll_back && rand() < 0.2))
 			{
-				$attempt{outcome} = $client->commit ? 'committed' : $client->error->{fatal} ? 'unknown' : 'aborted';
+				$attempt{outcome} = $client->commit;
 			}
 		}
 		elsif (!%{ $client->error }) { $attempt{outcome} = 'none'; }
@@ -131,7 +131,7 @@ sub summary
 {
 	return (
 		[ 'elements offered', 'offer offered' ], [ '  taken', 'take committed' ],
-		[ '  of these, again', 'again' ], [ '  given back', 'take aborted' ]);
+		[ '  of these, again', 'again' ], [ '  given back', 'take aborted', 'take refused' ]);
 }
 
 1;
