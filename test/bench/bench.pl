@@ -16,20 +16,63 @@ use v5.36;
 use FindBin;
 use lib $FindBin::Bin;
 
-use Bench::Machine;
 use Bench::Measure;
 use Bench::Rounds;
 use Bench::Stage;
 use JSON::PP;
-use POSIX qw(strftime);
+use List::Util qw(sum);
+use POSIX qw(strftime uname);
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
+use Zklock::Util qw(nap);
 
 my $rounds  = $ENV{BENCH_ROUNDS}  || 7;
 my $seconds = $ENV{BENCH_SECONDS} || 0.5;
 my $warm_up = $ENV{BENCH_WARM_UP} || 10;
 my $started = time;
+
+# ---- on what it is measured
+
+sub found($pattern, $text, $default = 'unknown') { return $text =~ $pattern ? $1 : $default; }
+sub found_in($file, $pattern, @default) { return found($pattern, -r $file ? slurp_file($file) : '', @default); }
+sub said($pattern, $command) { return found($pattern, scalar `$command 2>&1`); }
+sub jar($name) { return found(qr/-(\d[\w.]*)\.jar$/, (glob "/usr/share/java/$name-[0-9]*.jar")[0] // ''); }
+
+sub machine
+{
+	my $commit = $ENV{BENCH_COMMIT} ? ", commit $ENV{BENCH_COMMIT}" : '';
+	my $count  = () = slurp_file('/proc/cpuinfo') =~ /^processor\s*:/mg;
+	return [
+		[ 'zklock',     found_in('zklock.control', qr/^default_version = '([^']+)'/m) . $commit ],
+		[ 'processors', "$count x " . found_in('/proc/cpuinfo', qr/^model name\s*:\s*(.*)/m, (uname())[4]) ],
+		[ 'memory',     sprintf('%.0f GB', found_in('/proc/meminfo', qr/^MemTotal:\s+(\d+)/m, 0) / 1024 / 1024) ],
+		[ 'system',     found_in('/etc/os-release', qr/^PRETTY_NAME="?([^"\n]*)/m) . ', Linux ' . (uname())[2] ],
+		[ 'PostgreSQL', said(qr/^PostgreSQL (.*)/, 'pg_config --version') ],
+		[ 'ZooKeeper',  jar('zookeeper') . ', Java ' . said(qr/version "([^"]+)"/, 'java -version') ],
+		[ 'libzookeeper_mt', said(qr/^(\d\S+)$/, q(dpkg-query -W -f='${Version}' libzookeeper-mt-dev)) ],
+		[ 'Curator', jar('curator-recipes') ],
+		[ 'kazoo', said(qr/^(\d\S+)$/, q(python3 -c 'import kazoo; print(kazoo.__version__)')) ] ];
+}
+
+# Ticks of processors, so far: all, and idle
+sub ticks
+{
+	my @ticks = (split ' ', slurp_file('/proc/stat'))[ 1 .. 8 ];
+	return (sum(@ticks), $ticks[3] + $ticks[4]);
+}
+
+# The fraction of processor time that is idle, within a second: at the beginning and the end it shows whether others
+# are at work on the machine.
+sub idle
+{
+	my ($all, $idle) = ticks();
+	nap(1);
+	my ($all_now, $idle_now) = ticks();
+	return ($idle_now - $idle) / ($all_now - $all);
+}
+
+# ---- what is measured
 
 # A list from the environment, or all of what there is.
 sub chosen($list, @all)
@@ -48,12 +91,12 @@ my (@series, @failed);
 
 # After each measure anew: what comes later may end the program.
 my $results = $ENV{ZKLOCK_RESULTS} || PostgreSQL::Test::Utils::tempdir('results');
-my @idle    = Bench::Machine::idle();
+my @idle    = idle();
 
 sub write_results
 {
 	my %results = (
-		machine => Bench::Machine::description(),
+		machine => machine(),
 		idle    => \@idle,
 		date    => strftime('%Y-%m-%d', gmtime),
 		rounds  => 0 + $rounds,
@@ -96,6 +139,6 @@ foreach my $place (chosen($ENV{BENCH_PLACES}, qw(memory disk ensemble)))
 	}
 	$stage->close;
 }
-push @idle, Bench::Machine::idle();
+push @idle, idle();
 write_results();
 done_testing;
