@@ -25,7 +25,7 @@ use v5.36;
 use Cwd qw(abs_path);
 use FindBin;
 use JSON::PP;
-use List::Util qw(max sum0 uniq);
+use List::Util qw(max sum0);
 use Nemesis::Faults;
 use Nemesis::History qw(now);
 use Nemesis::Schedule;
@@ -291,7 +291,9 @@ sub judge($self)
 	my %found;
 	push @{ $found{ $_->{kind} } }, $_->{text} foreach @violations;
 	foreach my $kind (
-		uniq((map { $_->kinds } $self->targets), 'no recovery', 'stuck', 'fault failed', 'client failed', 'crash', 'worker failed'))
+		(map { $_->kinds } $self->targets),
+		'unexpected error', 'false refusal', 'lost commit',
+		'no recovery', 'stuck', 'fault failed', 'client failed', 'crash', 'worker failed')
 	{
 		my @texts = @{ delete $found{$kind} || [] };
 		ok(!@texts, "no violation: $kind") or diag join("\n", @texts > 10 ? @texts[0 .. 9] : @texts);

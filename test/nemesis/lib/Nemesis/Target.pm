@@ -28,8 +28,8 @@ Each has a default, but C<turn>, C<last_turn>, C<judge>, C<summary> and C<activi
                 who takes part: hashes with name, class (SqlClient, CuratorClient), and what else
                 belongs to its configuration. See sql_client of Nemesis::Run for a client of a
                 database server; servers are $run->busy_server($n), or $run->quiet_server, where at
-                most one client may be. With pid_file, the client is a service whose process
-                stop_curator stops; the client writes its pid there
+                most one client may be. Default: so many of the busy ones. With pid_file, the client
+                is a service whose process stop_curator stops; the client writes its pid there
   turn($client) what a client, a process of its own, does again and again: attempts, which it
                 appends to its history, see Nemesis::History
   last_turn($client)
@@ -53,7 +53,7 @@ Each has a default, but C<turn>, C<last_turn>, C<judge>, C<summary> and C<activi
                 has this attempt inserted its row into the table attempts, if it has committed?
   summary       a list of [ label, keys of counts, whose sum it is ], for the table at the end
   activity      a key of counts, and what it says: the run was worth something
-  kinds         the kinds of violations that are possible; each becomes a test of the run
+  kinds         its own kinds of violations; each becomes a test of the run
 
 =head1 INTERVENTIONS
 
@@ -121,6 +121,21 @@ sub unexpected_errors($attempts, @more)
 	my $expected = join '|', qw(57014 57P0[123] 08... 58030 55000), @more;
 	return map { { kind => 'unexpected error', text => "$_->{id}: $_->{error}" } }
 	  grep { defined $_->{sqlstate} && $_->{sqlstate} !~ /^(?:$expected)$/ } @$attempts;
+}
+
+# How often there is each outcome
+sub outcomes(@attempts)
+{
+	my %count;
+	$count{ $_->{outcome} }++ foreach @attempts;
+	return %count;
+}
+
+sub by_path(@attempts)
+{
+	my %by_path;
+	push @{ $by_path{ $_->{path} } }, $_ foreach @attempts;
+	return %by_path;
 }
 
 # Did an administrator take away what a server had on a path, under a token, within some time?

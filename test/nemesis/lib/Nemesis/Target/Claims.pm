@@ -63,7 +63,7 @@ sub last_turn($self, $client)
 	return;
 }
 
-sub kinds { return ('slot claimed twice', 'claim order', 'slot lost', 'unexpected error'); }
+sub kinds { return ('slot claimed twice', 'claim order', 'slot lost'); }
 sub _describe($attempt) { return sprintf('%s (%s) %.4f..%.4f', @$attempt{qw(id outcome asked told)}); }
 
 # The attempts of one path. Appends to the violations.
@@ -114,14 +114,9 @@ sub _judge_path($violations, @attempts)
 sub judge($self, %history)
 {
 	my @violations = Nemesis::Target::unexpected_errors($history{attempts});
-	my (%count, %by_path);
-	foreach my $attempt (@{ $history{attempts} })
-	{
-		$count{ $attempt->{outcome} }++;
-		push @{ $by_path{ $attempt->{path} } }, $attempt;
-	}
+	my %by_path    = Nemesis::Target::by_path(@{ $history{attempts} });
 	_judge_path(\@violations, @{ $by_path{$_} }) foreach sort keys %by_path;
-	return { violations => \@violations, counts => \%count };
+	return { violations => \@violations, counts => { Nemesis::Target::outcomes(@{ $history{attempts} }) } };
 }
 
 sub activity { return (claimed => 'slots were claimed'); }

@@ -120,7 +120,7 @@ sub last_turn($self, $client)
 }
 
 sub is_under_way($self, @attempts) { return grep { defined $_->{token} } @attempts; }
-sub kinds { return ('two leaders', 'late commit', 'term of two', 'unexpected error'); }
+sub kinds { return ('two leaders', 'late commit', 'term of two'); }
 
 # The servers stand for as long as they are told to.
 sub emptied($self, $run)
@@ -179,12 +179,8 @@ sub settles($self, $attempt) { return defined $attempt->{granted} && $attempt->{
 sub judge($self, %history)
 {
 	my @violations = Nemesis::Target::unexpected_errors($history{attempts}, '40001');
-	my (%count, %by_path);
-	foreach my $attempt (@{ $history{attempts} })
-	{
-		$count{ $attempt->{outcome} }++;
-		push @{ $by_path{ $attempt->{path} } }, $attempt if defined $attempt->{token};
-	}
+	my %count      = Nemesis::Target::outcomes(@{ $history{attempts} });
+	my %by_path    = Nemesis::Target::by_path(grep { defined $_->{token} } @{ $history{attempts} });
 	$count{terms} += _judge_path(\%history, \@violations, @{ $by_path{$_} }) foreach sort keys %by_path;
 	return { violations => \@violations, counts => \%count };
 }

@@ -15,11 +15,11 @@ attempt is "lost".
 
 =head1 HOW IT IS JUDGED
 
-A client believes the lock function until it is told
-otherwise. It holds a lock from C<granted> until C<until>, and if it committed, until its commit record was
-written. An attempt is I<disowned> if its client was told that nothing came of it: refused, lost, aborted. That is
-what the guard is for: its overlaps are counted as C<overlaps>; C<latency> is the longest time from the grant to
-another until the disowned was told, in milliseconds. It may have been granted late, so its token may be any.
+A client believes the lock function until it is told otherwise. It holds a lock from C<granted> until C<until>,
+and if it committed, until its commit record was written. An attempt is I<disowned> if its client was told that
+nothing came of it: refused, lost, aborted. That is what the guard is for: its overlaps are counted as C<overlaps>;
+C<latency> is the longest time from the grant to another until the disowned was told, in milliseconds. It may have
+been granted late, so its token may be any. C<writes>, if given, are those of Nemesis::Register.
 
 An intervention excuses the holder it hit, counted as C<overlaps_by_intervention>; but with C<commit_guard>
 'quorum' only if it was not over when the holder asked to commit: the guard must see what was there then.
@@ -187,12 +187,7 @@ sub describe($self, $run)
 	  . join('', map { "$_: @{[ $run->zookeeper->children($_) ]}\n" } $self->paths);
 }
 
-sub kinds
-{
-	return (
-		'unguarded commit', 'exclusion', 'token order', 'fenced register', 'lost update',
-		'unexpected error', 'false refusal', 'lost commit');
-}
+sub kinds { return ('unguarded commit', 'exclusion', 'token order', 'fenced register', 'lost update'); }
 
 sub evidence($self, $run) { return (writes => [ Nemesis::Register->writes($run->register) ]); }
 sub settles($self, $attempt) { return 1; }
@@ -222,22 +217,16 @@ my %disowned = map { $_ => 1 } qw(refused lost aborted);
 
 sub judge($class, %arg)
 {
-	my $self = bless {
+	my @granted = grep { defined $_->{granted} } @{ $arg{attempts} };
+	my %by_path = Nemesis::Target::by_path(@granted);
+	my $self    = bless {
 		violations    => [ Nemesis::Target::unexpected_errors($arg{attempts}, '40001') ],
-		counts        => { latency => 0 },
+		counts        => { latency => 0, acquisitions => scalar @granted, Nemesis::Target::outcomes(@{ $arg{attempts} }) },
 		attempts      => { map { $_->{id} => $_ } @{ $arg{attempts} } },
 		interventions => $arg{interventions} || [],
 		session_timeout => $arg{session_timeout} || 0,
 	}, ref $class || $class;
 
-	my %by_path;
-	foreach my $attempt (@{ $arg{attempts} })
-	{
-		$self->{counts}{ $attempt->{outcome} }++;
-		next unless defined $attempt->{granted};
-		$self->{counts}{acquisitions}++;
-		push @{ $by_path{ $attempt->{path} } }, $attempt;
-	}
 	foreach my $path (sort keys %by_path)
 	{
 		my @holds = sort { $a->{granted} <=> $b->{granted} } @{ $by_path{$path} };

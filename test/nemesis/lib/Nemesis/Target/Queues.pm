@@ -94,7 +94,7 @@ sub last_turn($self, $client)
 }
 
 sub emptied { return (@paths, '/zklock-receipts'); }
-sub kinds { return ('element lost', 'applied twice', 'element from nowhere', 'false refusal', 'lost commit', 'unexpected error'); }
+sub kinds { return ('element lost', 'applied twice', 'element from nowhere'); }
 
 sub judge($self, %history)
 {
