@@ -1,5 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 
+=encoding utf8
+
 =head1 NAME
 
 Bench::Figures - what is made of what was measured: numbers, and tables of them
