@@ -129,12 +129,13 @@ test:
 unit-test:
 	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit
 
+some-seed = $(or $(SEED),$$(shuf -n 1 -i 1-1000000))
 nemesis:
 	@test/install-deps build demo test
 	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage
-	@$(run) NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) NEMESIS_TARGETS="$(TARGETS)" \
+	@$(run) NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(some-seed) NEMESIS_TARGETS="$(TARGETS)" \
 		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(test/fault-table nemesis $(MUTANT))))" \
-		test/run-tap test/nemesis/nemesis.pl
+		test/run-tap test/t/500_nemesis.pl
 
 mutants:
 	@test/install-deps build demo test
@@ -174,7 +175,7 @@ build-counted = $(call build-in,coverage/$(1),COPT="$(COUNTED) $(2)" LDFLAGS_SL=
 # $(call run-counted,RUN,COMMAND): a failing test does not keep the others' counts back.
 run-counted = $(run) ZKLOCK_STAGE=$(COVERAGE)/release/stage ZKLOCK_FAULT_STAGE=$(COVERAGE)/faults/stage \
 	ZKLOCK_PRELOAD=STAGE/flush.so ZKLOCK_COVERAGE=1 ZKLOCK_RESULTS=$(COVERAGE)/counts/$(1) JOBS=$(JOBS) \
-	NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) $(2) || status=$$?
+	NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(some-seed) $(2) || status=$$?
 coverage:
 	@test/install-deps build demo test
 	@$(MAKE) -s tls-client
@@ -186,7 +187,7 @@ coverage:
 	@gcc -Wall -O1 -fPIC -shared -o $(COVERAGE)/release/stage/flush.so test/coverage/flush.c
 	@$(MAKE) -s -C test/unit check OUT=$(COVERAGE)/unit CFLAGS="-g $(COUNTED)"
 	@status=0; $(call run-counted,tap,test/run-tap $(TESTS)); \
-	$(if $(TESTS),,$(call run-counted,nemesis,test/run-tap test/nemesis/nemesis.pl);) \
+	$(if $(TESTS),,$(call run-counted,nemesis,test/run-tap test/t/500_nemesis.pl);) \
 	test/coverage/report $(COVERAGE) && exit $$status
 
 lint:

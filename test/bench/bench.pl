@@ -16,47 +16,89 @@ use v5.36;
 use FindBin;
 use lib $FindBin::Bin;
 
-use Bench::Machine;
 use Bench::Measure;
 use Bench::Rounds;
 use Bench::Stage;
 use JSON::PP;
+use List::Util qw(sum);
+use POSIX qw(strftime uname);
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
+use Zklock::Util qw(nap);
 
 my $rounds  = $ENV{BENCH_ROUNDS}  || 7;
 my $seconds = $ENV{BENCH_SECONDS} || 0.5;
 my $warm_up = $ENV{BENCH_WARM_UP} || 10;
 my $started = time;
 
+# ---- on what it is measured
+
+sub found($pattern, $text, $default = 'unknown') { return $text =~ $pattern ? $1 : $default; }
+sub found_in($file, $pattern, @default) { return found($pattern, -r $file ? slurp_file($file) : '', @default); }
+sub said($pattern, $command) { return found($pattern, scalar `$command 2>&1`); }
+sub jar($name) { return found(qr/-(\d[\w.]*)\.jar$/, (glob "/usr/share/java/$name-[0-9]*.jar")[0] // ''); }
+
+sub machine
+{
+	my $commit = $ENV{BENCH_COMMIT} ? ", commit $ENV{BENCH_COMMIT}" : '';
+	my $count  = () = slurp_file('/proc/cpuinfo') =~ /^processor\s*:/mg;
+	return [
+		[ 'zklock',     found_in('zklock.control', qr/^default_version = '([^']+)'/m) . $commit ],
+		[ 'processors', "$count x " . found_in('/proc/cpuinfo', qr/^model name\s*:\s*(.*)/m, (uname())[4]) ],
+		[ 'memory',     sprintf('%.0f GB', found_in('/proc/meminfo', qr/^MemTotal:\s+(\d+)/m, 0) / 1024 / 1024) ],
+		[ 'system',     found_in('/etc/os-release', qr/^PRETTY_NAME="?([^"\n]*)/m) . ', Linux ' . (uname())[2] ],
+		[ 'PostgreSQL', said(qr/^PostgreSQL (.*)/, 'pg_config --version') ],
+		[ 'ZooKeeper',  jar('zookeeper') . ', Java ' . said(qr/version "([^"]+)"/, 'java -version') ],
+		[ 'libzookeeper_mt', said(qr/^(\d\S+)$/, q(dpkg-query -W -f='${Version}' libzookeeper-mt-dev)) ],
+		[ 'Curator', jar('curator-recipes') ],
+		[ 'kazoo', said(qr/^(\d\S+)$/, q(python3 -c 'import kazoo; print(kazoo.__version__)')) ] ];
+}
+
+# Ticks of processors, so far: all, and idle
+sub ticks
+{
+	my @ticks = (split ' ', slurp_file('/proc/stat'))[ 1 .. 8 ];
+	return (sum(@ticks), $ticks[3] + $ticks[4]);
+}
+
+# The fraction of processor time that is idle, within a second: at the beginning and the end it shows whether others
+# are at work on the machine.
+sub idle
+{
+	my ($all, $idle) = ticks();
+	nap(1);
+	my ($all_now, $idle_now) = ticks();
+	return ($idle_now - $idle) / ($all_now - $all);
+}
+
+# ---- what is measured
+
 # A list from the environment, or all of what there is.
 sub chosen($list, @all)
 {
-	return @all unless defined $list && length $list;
-	my %known = map { $_ => 1 } @all;
-	my @chosen = split /[\s,]+/, $list;
-	$known{$_} or BAIL_OUT("there is no $_; there are: @all") foreach @chosen;
-	return @chosen;
+	my @chosen = split /[\s,]+/, $list // '';
+	foreach my $name (@chosen)
+	{
+		BAIL_OUT("there is no $name; there are: @all") unless grep { $_ eq $name } @all;
+	}
+	return @chosen ? @chosen : @all;
 }
 
-my @measures = Bench::Measure->all;
-my %wanted   = map { $_ => 1 } chosen($ENV{BENCH_ONLY}, map { $_->name } @measures);
-my @places   = chosen($ENV{BENCH_PLACES}, qw(memory disk ensemble));
+my @measures = Bench::Measure::all();
+my %wanted   = map { $_ => 1 } chosen($ENV{BENCH_ONLY}, map { $_->{name} } @measures);
 my (@series, @failed);
-
-sub say_progress { diag(sprintf('%4d s  %s', time - $started, join('  ', @_))); return; }
 
 # After each measure anew: what comes later may end the program.
 my $results = $ENV{ZKLOCK_RESULTS} || PostgreSQL::Test::Utils::tempdir('results');
-my @idle    = Bench::Machine::idle();
+my @idle    = idle();
 
 sub write_results
 {
 	my %results = (
-		machine => Bench::Machine::description(),
+		machine => machine(),
 		idle    => \@idle,
-		date    => Bench::Machine::date(),
+		date    => strftime('%Y-%m-%d', gmtime),
 		rounds  => 0 + $rounds,
 		seconds => 0 + $seconds,
 		series  => \@series,
@@ -68,30 +110,25 @@ sub write_results
 
 sub measure_in($measure, $stage)
 {
-	my $name = $measure->name . ', ' . $stage->place;
-	return 1 unless $measure->available($stage);
+	my $name = "$measure->{name}, " . $stage->place;
 	my $done = eval {
-		push @series, Bench::Rounds::run($measure, $stage, rounds => $rounds, seconds => $seconds,
-			progress => sub { say_progress($name, "round $_[0]") if $_[0] == 1 || $_[0] == $rounds });
+		diag(sprintf('%4d s  %s', time - $started, $name));
+		push @series, Bench::Rounds::run($measure, $stage, rounds => $rounds, seconds => $seconds);
 		$stage->close_sessions;
 		1;
 	};
-	push @failed, { measure => $measure->name, place => $stage->place, why => "$@" } unless $done;
+	push @failed, { measure => $measure->{name}, place => $stage->place, why => "$@" } unless $done;
 	ok($done, $name) or diag($@);
 	write_results();
 	return $done;
 }
 
-foreach my $place (@places)
+foreach my $place (chosen($ENV{BENCH_PLACES}, qw(memory disk ensemble)))
 {
-	my @here = grep { my $measure = $_; $wanted{ $measure->name } && grep { $_ eq $place } $measure->places } @measures;
-	next unless @here;
+	my @here = grep { $wanted{ $_->{name} } && " @{ $_->{places} } " =~ / $place / } @measures or next;
 	my $stage = Bench::Stage->new($place);
-	unless ($stage)
-	{
-		diag("there is no place for data as $place needs it");
-		next;
-	}
+	diag("there is no place for data as $place needs it") unless $stage;
+	next unless $stage;
 	$stage->warm_up($warm_up);
 	foreach my $measure (@here)
 	{
@@ -102,6 +139,6 @@ foreach my $place (@places)
 	}
 	$stage->close;
 }
-push @idle, Bench::Machine::idle();
+push @idle, idle();
 write_results();
 done_testing;

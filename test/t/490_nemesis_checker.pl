@@ -6,64 +6,52 @@
 use Zklock::Test;
 use FindBin;
 use lib "$FindBin::Bin/../nemesis/lib";
-use Nemesis::Checker;
 use Nemesis::Schedule;
 use Nemesis::Target;
-use Nemesis::Target::Claims;
-use Nemesis::Target::Elections;
-use Nemesis::Target::Queues;
 
-# Fills in what a history has besides what matters here. Each attempt gets a newer token.
+Nemesis::Target->all;
 my $number = 0;
 
-sub hold($granted, $until, %more)
+# What all attempts have, and what matters here
+sub attempt(%its)
 {
 	$number++;
-	return {
-		id      => "c.$number",
-		client  => 'c',
-		kind    => 'sql',
-		server  => 'a',
+	return { id => "c.$number", kind => 'sql', server => 'a', path => '/p', clock => 0, %its };
+}
+
+# A test: a target finds these kinds of violations in the attempts. Returns what it has counted.
+sub judged($target, $expected, $name, $attempts, %more)
+{
+	my $verdict = "Nemesis::Target::$target"->judge(attempts => $attempts, session_timeout => 4, %more);
+	my $found   = $verdict->{violations};
+	is(join(', ', map { $_->{kind} } @$found), $expected, "$target, $name: " . ($expected || 'good')) or diag explain $found;
+	return $verdict->{counts};
+}
+
+# Each attempt gets a newer token.
+sub hold($granted, $until, %more)
+{
+	return attempt(
 		scope   => 'transaction',
 		guard   => 'lease',
-		path    => '/p',
 		asked   => ($granted || 0) - 0.5,
 		granted => $granted,
 		until   => $until,
 		told    => ($until || 0) + 0.1,
-		token   => $number << 12,
+		token   => ($number + 1) << 12,
 		outcome => 'committed',
-		clock   => 0,
-		%more };
+		%more);
 }
 
 sub curator { return hold(@_, kind => 'curator', server => undef, guard => undef, scope => undef); }
-
-sub verdict($attempts, %more)
-{
-	return Nemesis::Checker->check(attempts => $attempts, session_timeout => 4, %more);
-}
-
-sub kinds($verdict) { return join(', ', map { $_->{kind} } @{ $verdict->{violations} }); }
-
-sub good($name, $attempts, %more)
-{
-	my $verdict = verdict($attempts, %more);
-	is(kinds($verdict), '', "good: $name") or diag explain $verdict->{violations};
-	return $verdict;
-}
-
-sub bad($kind, $name, $attempts, %more)
-{
-	is(kinds(verdict($attempts, %more)), $kind, "$kind: $name");
-	return;
-}
+sub good { return judged(Locks => '', @_); }
+sub bad { return judged(Locks => @_); }
 
 # ---- exclusion
 
 my $v = good('one after the other', [ hold(1, 2), hold(2.1, 3), curator(3.1, 4), hold(4.1, 5) ]);
-is($v->{counts}{acquisitions}, 4, 'acquisitions are counted');
-is($v->{counts}{committed},    4, 'and what became of them');
+is($v->{acquisitions}, 4, 'acquisitions are counted');
+is($v->{committed},    4, 'and what became of them');
 good('at once on two paths', [ hold(1, 2), hold(1.5, 3, path => '/q') ]);
 good('not granted', [ hold(1, 2), hold(undef, undef, asked => 1.5, outcome => 'timeout', token => undef) ]);
 my @jumbled = map { hold(10 * $_, 10 * $_ + 5) } 1 .. 3;
@@ -80,24 +68,25 @@ bad('unguarded commit, unguarded commit', 'three at once', [ hold(1, 5), hold(2,
 foreach my $outcome (qw(refused lost aborted))
 {
 	$v = good("the older holder is $outcome", [ hold(1, 3, outcome => $outcome), hold(2, 4) ]);
-	is($v->{counts}{overlaps}, 1, 'the overlap is counted');
-	is(sprintf('%.1f', $v->{latency}), '1.1', 'and how long it took to be noticed');
+	is($v->{overlaps}, 1, 'the overlap is counted');
+	is($v->{latency}, 1100, 'and how long it took to be noticed');
 	good("the younger holder is $outcome", [ hold(1, 3), hold(2, 4, outcome => $outcome) ]);
 }
 
 # ---- interventions
 
-my @deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
-$v = good('the holder\'s node was deleted', [ hold(1, 3), hold(2, 4) ], @deleted);
-is($v->{counts}{overlaps_by_intervention}, 1, 'which is counted');
-@deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
+# An administrator deletes the node of the first of two attempts, when both have been made.
+sub deleted { return (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number - 1 ] } ]); }
+
+$v = good('the holder\'s node was deleted', [ hold(1, 3), hold(2, 4) ], deleted());
+is($v->{overlaps_by_intervention}, 1, 'which is counted');
+my @elsewhere = deleted();
+bad('unguarded commit', 'another node was deleted', [ hold(1, 3), hold(2, 4) ], @elsewhere);
 bad('unguarded commit', 'in spite of a quorum, its node deleted',
-	[ hold(1, 3, guard => 'quorum'), hold(2, 4, guard => 'quorum') ], @deleted);
-@deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
+	[ hold(1, 3, guard => 'quorum'), hold(2, 4, guard => 'quorum') ], deleted());
 $v = good('a quorum was asked before the node was deleted',
-	[ hold(1, 1.55, guard => 'quorum', commit_at => 3), hold(2, 4, guard => 'quorum') ], @deleted);
-is($v->{counts}{overlaps_by_intervention}, 1, 'which is counted');
-bad('unguarded commit', 'another node was deleted', [ hold(1, 3), hold(2, 4) ], @deleted);
+	[ hold(1, 1.55, guard => 'quorum', commit_at => 3), hold(2, 4, guard => 'quorum') ], deleted());
+is($v->{overlaps_by_intervention}, 1, 'which is counted');
 bad('unguarded commit', 'a node of another path was deleted', [ hold(1, 3), hold(2, 4) ],
 	interventions => [ { path => '/q', from => 1.5, to => 1.6 } ]);
 bad('unguarded commit', 'nodes were deleted later', [ hold(1, 3), hold(2, 4) ],
@@ -151,7 +140,7 @@ bad('fenced register', 'an old token after a new one', \@two,
 my @zombie = (hold(1, 5, outcome => 'refused'), hold(3, 4));
 $v = good('a refused one has overwritten', \@zombie,
 	writes => [ written(0, $zombie[1], 0, 1), written(0, $zombie[0], 0, 1) ]);
-is($v->{counts}{lost_unfenced_updates}, 1, 'which is counted');
+is($v->{lost_unfenced_updates}, 1, 'which is counted');
 bad('fenced register, fenced register', 'there is no excuse for one that is refused', \@zombie,
 	writes => [ written(1, $zombie[1], 0, 1), written(1, $zombie[0], 0, 1) ]);
 
@@ -187,88 +176,70 @@ ok(!eval { Nemesis::Schedule->plan(%plan, faults => ['nonsense']); 1 }, 'there i
 # A true answer, and what was written on its strength
 sub led($server, $term, $asked, $granted, %more)
 {
-	return { id => 'c.' . ++$number, kind => 'sql', server => $server, path => '/e', asked => $asked, granted => $granted,
-		until => $granted, told => $granted + 0.1, token => $term << 12, outcome => 'asked', clock => 0, %more };
-}
-
-sub elected($attempts, $expected, $name, @interventions)
-{
-	my $verdict = Nemesis::Target::Elections->judge(
-		attempts => $attempts, interventions => \@interventions, session_timeout => 4);
-	is(kinds($verdict), $expected, "election: $name");
-	return;
+	return attempt(server => $server, path => '/e', asked => $asked, granted => $granted, until => $granted,
+		told => $granted + 0.1, token => $term << 12, outcome => 'asked', %more);
 }
 
 sub committed($at) { return (outcome => 'committed', commit_at => $at); }
 
-elected([ led('a', 1, 1, 2), led('a', 1, 3, 4, committed(4.5)), led('b', 2, 5, 6), led('a', 3, 7, 8) ], '', 'one after the other');
-elected([ led('a', 1, 1, 2), led('a', 1, 5, 7), led('b', 2, 4, 6) ], '', 'an answer that was asked for before another had his');
-elected([ led('a', 1, 1, 2), led('b', 2, 3, 4), led('a', 1, 4.5, 5) ], 'two leaders', 'one that was asked for later');
-elected([ led('a', 1, 1, 2), led('b', 2, 3, 4), led('c', 3, 5, 6), led('a', 1, 6.5, 7) ], 'two leaders', 'much later');
-elected([ led('a', 1, 1, 2, committed(4.1)), led('b', 2, 3, 4) ], 'late commit', 'a commit after the next one led');
-elected([ led('a', 1, 1, 2, outcome => 'refused', told => 9), led('b', 2, 3, 4) ], '', 'one that was refused');
-elected([ led('a', 1, 1, 2), led('b', 1, 3, 4) ], 'term of two', 'one term, two servers');
-elected([ led('a', 2, 1, 2), led('b', 1, 3, 4) ], 'two leaders', 'a lower term after a higher one');
-elected([ led('a', 1, 1, 2), led('b', 2, 3, 4, path => '/f'), led('a', 1, 4.5, 5) ], '', 'another path');
-elected([ led('a', 1, 1, 2), { id => 'c.0', path => '/e', outcome => 'no', sqlstate => 'XX000', error => 'oh' } ], 'unexpected error', 'an error');
+judged(Elections => '', 'one after the other', [ led('a', 1, 1, 2), led('a', 1, 3, 4, committed(4.5)), led('b', 2, 5, 6), led('a', 3, 7, 8) ]);
+judged(Elections => '', 'an answer that was asked for before another had his', [ led('a', 1, 1, 2), led('a', 1, 5, 7), led('b', 2, 4, 6) ]);
+judged(Elections => 'two leaders', 'one that was asked for later', [ led('a', 1, 1, 2), led('b', 2, 3, 4), led('a', 1, 4.5, 5) ]);
+judged(Elections => 'two leaders', 'much later', [ led('a', 1, 1, 2), led('b', 2, 3, 4), led('c', 3, 5, 6), led('a', 1, 6.5, 7) ]);
+judged(Elections => 'late commit', 'a commit after the next one led', [ led('a', 1, 1, 2, committed(4.1)), led('b', 2, 3, 4) ]);
+judged(Elections => '', 'one that was refused', [ led('a', 1, 1, 2, outcome => 'refused', told => 9), led('b', 2, 3, 4) ]);
+judged(Elections => 'term of two', 'one term, two servers', [ led('a', 1, 1, 2), led('b', 1, 3, 4) ]);
+judged(Elections => 'two leaders', 'a lower term after a higher one', [ led('a', 2, 1, 2), led('b', 1, 3, 4) ]);
+judged(Elections => '', 'another path', [ led('a', 1, 1, 2), led('b', 2, 3, 4, path => '/f'), led('a', 1, 4.5, 5) ]);
+judged(Elections => 'unexpected error', 'an error', [ led('a', 1, 1, 2), { id => 'c.0', path => '/e', outcome => 'no', sqlstate => 'XX000', error => 'oh' } ]);
 
 my @late = (led('a', 1, 1, 2), led('b', 2, 3, 4), led('a', 1, 4.2, 5));
-elected(\@late, '', 'its node was deleted by an administrator', { from => 2.5, to => 2.6, path => '/e', czxids => [1] });
-elected(\@late, 'two leaders', 'another one was', { from => 2.5, to => 2.6, path => '/e', czxids => [7] });
-elected(\@late, '', 'its session was closed by an administrator', { from => 2.5, to => 2.6, server => 'a' });
-elected(\@late, 'two leaders', "another's was", { from => 2.5, to => 2.6, server => 'b' });
-elected(\@late, 'two leaders', 'or later', { from => 6, to => 6.1, server => 'a' });
+judged(Elections => '', 'its node was deleted by an administrator', \@late, interventions => [ { from => 2.5, to => 2.6, path => '/e', czxids => [1] } ]);
+judged(Elections => 'two leaders', 'another one was', \@late, interventions => [ { from => 2.5, to => 2.6, path => '/e', czxids => [7] } ]);
+judged(Elections => '', 'its session was closed by an administrator', \@late, interventions => [ { from => 2.5, to => 2.6, server => 'a' } ]);
+judged(Elections => 'two leaders', "another's was", \@late, interventions => [ { from => 2.5, to => 2.6, server => 'b' } ]);
+judged(Elections => 'two leaders', 'or later', \@late, interventions => [ { from => 6, to => 6.1, server => 'a' } ]);
 
 # ---- claims and queues
 
-# The attempts as a target judges them
-sub kinds_are($target, $expected, $name, @attempts)
-{
-	my @found = @{ "Nemesis::Target::$target"->judge(@attempts)->{violations} };
-	is(join(', ', map { $_->{kind} } @found), $expected, "$target: $name") or diag explain \@found;
-	return;
-}
-
 sub claim($outcome, $slot, $asked, $told, %more)
 {
-	$number++;
-	return { id => "c.$number", outcome => $outcome, slot => $slot, asked => $asked, told => $told, path => '/p', %more };
+	return attempt(outcome => $outcome, slot => $slot, asked => $asked, told => $told, %more);
 }
 
-kinds_are(Claims => '', 'one after the other', claim(claimed => 1, 1, 2), claim(claimed => 2, 3, 4));
-kinds_are(Claims => '', 'one of many', claim(claimed => 1, 1, 4), map { claim(refused => 1, $_, $_ + 1) } 1, 2, 3);
-kinds_are(Claims => '', 'the same of two paths', claim(claimed => 1, 1, 2), claim(claimed => 1, 1, 2, path => '/q'));
-kinds_are(Claims => '', 'at once, the later first', claim(claimed => 1, 1, 4), claim(claimed => 2, 2, 3));
-kinds_are(Claims => '', 'refused, since somebody with an error may have it', claim(failed => 1, 1, 2, sqlstate => '58030'), claim(refused => 1, 3, 4));
-kinds_are(Claims => '', 'an error changes nothing', claim(failed => 1, 1, 2), claim(claimed => 1, 3, 4));
-kinds_are(Claims => 'slot claimed twice', 'at once', claim(claimed => 1, 1, 3), claim(claimed => 1, 2, 4));
-kinds_are(Claims => 'slot claimed twice', 'one after the other', claim(claimed => 1, 1, 2), claim(claimed => 1, 3, 4));
-kinds_are(Claims => 'claim order', 'an earlier slot', claim(claimed => 2, 1, 2), claim(claimed => 1, 3, 4));
-kinds_are(Claims => 'slot lost', 'nobody has it', claim(claimed => 1, 1, 2), claim(refused => 2, 3, 4));
-kinds_are(Claims => 'slot lost', 'nobody has asked for it yet', claim(refused => 2, 1, 2), claim(claimed => 2, 3, 4));
-kinds_are(Claims => 'unexpected error', 'out of memory', claim(failed => 1, 1, 2, sqlstate => '53200', error => 'out of memory'));
+judged(Claims => '', 'one after the other', [ claim(claimed => 1, 1, 2), claim(claimed => 2, 3, 4) ]);
+judged(Claims => '', 'one of many', [ claim(claimed => 1, 1, 4), map { claim(refused => 1, $_, $_ + 1) } 1, 2, 3 ]);
+judged(Claims => '', 'the same of two paths', [ claim(claimed => 1, 1, 2), claim(claimed => 1, 1, 2, path => '/q') ]);
+judged(Claims => '', 'at once, the later first', [ claim(claimed => 1, 1, 4), claim(claimed => 2, 2, 3) ]);
+judged(Claims => '', 'refused, since somebody with an error may have it', [ claim(failed => 1, 1, 2, sqlstate => '58030'), claim(refused => 1, 3, 4) ]);
+judged(Claims => '', 'an error changes nothing', [ claim(failed => 1, 1, 2), claim(claimed => 1, 3, 4) ]);
+judged(Claims => 'slot claimed twice', 'at once', [ claim(claimed => 1, 1, 3), claim(claimed => 1, 2, 4) ]);
+judged(Claims => 'slot claimed twice', 'one after the other', [ claim(claimed => 1, 1, 2), claim(claimed => 1, 3, 4) ]);
+judged(Claims => 'claim order', 'an earlier slot', [ claim(claimed => 2, 1, 2), claim(claimed => 1, 3, 4) ]);
+judged(Claims => 'slot lost', 'nobody has it', [ claim(claimed => 1, 1, 2), claim(refused => 2, 3, 4) ]);
+judged(Claims => 'slot lost', 'nobody has asked for it yet', [ claim(refused => 2, 1, 2), claim(claimed => 2, 3, 4) ]);
+judged(Claims => 'unexpected error', 'out of memory', [ claim(failed => 1, 1, 2, sqlstate => '53200', error => 'out of memory') ]);
 
 is(join(' ', map { $_->name } Nemesis::Target->all('claims', 'locks')), 'claims locks', 'targets are found by name');
 ok(!eval { Nemesis::Target->all('nonsense'); 1 }, 'there is no target nonsense');
 
 sub handle($action, $outcome, $what, %more)
 {
-	$number++;
-	return { id => "c.$number", server => 'a', action => $action, outcome => $outcome, what => $what, path => '/p', applied => 1, %more };
+	return attempt(action => $action, outcome => $outcome, what => $what, applied => 1, %more);
 }
 sub offer { return handle('offer', @_); }
-sub take  { return handle('take',  @_); }
+sub take { return handle('take', @_); }
 
-kinds_are(Queues => '', 'offered and taken', offer(offered => 'x'), take(committed => 'x'));
-kinds_are(Queues => '', 'given back once', offer(offered => 'x'), take(aborted => 'x'), take(committed => 'x'));
-kinds_are(Queues => '', 'an offer that failed is taken or not', offer(failed => 'x'), offer(failed => 'y'), take(committed => 'x'));
-kinds_are(Queues => '', 'taken again, and not applied again', offer(offered => 'x'), take(committed => 'x'), take(committed => 'x', applied => 0));
-kinds_are(Queues => '', 'taken again on another server', offer(offered => 'x'), take(committed => 'x'), take(committed => 'x', server => 'b'));
-kinds_are(Queues => '', 'there was none', handle('take', 'none', undef));
-kinds_are(Queues => 'element lost', 'nobody has taken it', offer(offered => 'x'));
-kinds_are(Queues => 'element lost', 'who has taken it did not commit', offer(offered => 'x'), take(aborted => 'x'));
-kinds_are(Queues => 'applied twice', 'on one server', offer(offered => 'x'), take(committed => 'x'), take(committed => 'x'));
-kinds_are(Queues => 'element from nowhere', 'nobody has offered it', take(committed => 'x'));
-kinds_are(Queues => 'unexpected error', 'an internal error', offer(failed => 'x', sqlstate => 'XX000', error => 'internal error'));
+judged(Queues => '', 'offered and taken', [ offer(offered => 'x'), take(committed => 'x') ]);
+judged(Queues => '', 'given back once', [ offer(offered => 'x'), take(aborted => 'x'), take(committed => 'x') ]);
+judged(Queues => '', 'an offer that failed is taken or not', [ offer(failed => 'x'), offer(failed => 'y'), take(committed => 'x') ]);
+judged(Queues => '', 'taken again, and not applied again', [ offer(offered => 'x'), take(committed => 'x'), take(committed => 'x', applied => 0) ]);
+judged(Queues => '', 'taken again on another server', [ offer(offered => 'x'), take(committed => 'x'), take(committed => 'x', server => 'b') ]);
+judged(Queues => '', 'there was none', [ handle('take', 'none', undef) ]);
+judged(Queues => 'element lost', 'nobody has taken it', [ offer(offered => 'x') ]);
+judged(Queues => 'element lost', 'who has taken it did not commit', [ offer(offered => 'x'), take(aborted => 'x') ]);
+judged(Queues => 'applied twice', 'on one server', [ offer(offered => 'x'), take(committed => 'x'), take(committed => 'x') ]);
+judged(Queues => 'element from nowhere', 'nobody has offered it', [ take(committed => 'x') ]);
+judged(Queues => 'unexpected error', 'an internal error', [ offer(failed => 'x', sqlstate => 'XX000', error => 'internal error') ]);
 
 done_testing;

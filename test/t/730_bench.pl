@@ -8,13 +8,11 @@ use utf8;
 use FindBin;
 use lib "$FindBin::Bin/../bench";
 use Bench::Chart;
+use Bench::Figures qw(median percentile compared figures rounded table_of);
 use Bench::Measure;
-use Bench::Meter;
-use Bench::Numbers qw(median percentile ratios differences figures rounded);
 use Bench::Report;
 use Bench::Rounds;
 use Bench::Stage;
-use Bench::Table;
 use Bench::Targets;
 use PostgreSQL::Test::Utils;
 
@@ -27,8 +25,9 @@ subtest 'medians, percentiles and ratios' => sub {
 	is(percentile(99, 1 .. 100), 99,  '99 of a hundred are at most 99');
 	is(percentile(99, 1 .. 10),  10,  'the largest of a few');
 	is(percentile(99, 3),        3,   'of one');
-	is_deeply([ ratios([ 10, 30, 8 ], [ 20, 10, undef ]) ], [ 0.5, 3, undef ], 'a ratio for each round that has both');
-	is_deeply([ differences([ 10, 30, 8 ], [ 20, 10, undef ]) ], [ -10, 20, undef ], 'likewise a difference');
+	my @both = ([ 10, undef, 30, 8 ], [ 20, 7, 10, undef ]);
+	is_deeply([ compared(ratio => @both) ], [ 0.5, 3 ], 'a ratio for each round that has both');
+	is_deeply([ compared(difference => @both) ], [ -10, 20 ], 'likewise a difference');
 	is_deeply(figures([ 300, 100, 200 ], 0.5), { count => 3, rate => 6, p50 => 200, p99 => 300 }, 'figures of a run');
 };
 
@@ -50,11 +49,11 @@ subtest "ZooKeeper's counters" => sub {
 	my $mntr = "zk_packets_received\t10\nzk_bytes_received_count\t100\nzk_response_bytes\t50\n"
 	  . "zk_sum_node_deleted_watch_count\t3\nzk_sum_node_children_watch_count\t4\nzk_watch_count\t99\n";
 	is_deeply(
-		Bench::Meter::counters_of($mntr . "== another server\n" . $mntr),
+		{ Bench::Rounds::counters_of($mntr . "== another server\n" . $mntr) },
 		{ requests => 20, bytes => 300, watches => 14 },
 		'the sum over all servers');
 	is_deeply(
-		Bench::Meter::cost({ requests => 20, cpu => 0 }, { requests => 50, cpu => 6 }, 3),
+		{ Bench::Rounds::cost({ requests => 20, cpu => 0 }, { requests => 50, cpu => 6 }, 3) },
 		{ requests => 10, cpu => 2 },
 		'the cost of an acquisition');
 };
@@ -71,20 +70,14 @@ my @series = (
 	series('think', '1 session', 'C, create only',
 		{ p50 => 100, p99 => 300, rate => 45, requests => 2, bytes => 500, watches => 0, cpu => 60 }, { p50 => 1000 }),
 	map { series('closed', "$_ sessions", 'zklock', { rate => 1000 * $_ }) } 1, 16);
-my ($think, $closed) = grep { $_->name =~ /^(think|closed)$/ } Bench::Measure->all;
+my ($think) = grep { $_->{name} eq 'think' } Bench::Measure::all();
 
-subtest 'a table' => sub {
-	my $table = Bench::Table->new($think, 'memory', @series);
-	my @cells = $table->cells;
-	is(scalar @cells, 2, 'a row for each contestant of this measure');
-	is_deeply($cells[0], [ '1 session', 'zklock', '1,600', '900', '40.0', '', '3.0', '650', '1.0', '120' ], 'zklock');
-	is_deeply(
-		$cells[1],
-		[ '', 'C, create only', '550', '300', '45.0', '2.50 × (2.00 to 3.00)', '2.0', '500', '0', '60.0' ],
-		'the floor, with the median of the ratios and their range');
-	is(scalar(split /\n/, $table->markdown), 4, 'heading and rows in the document');
-	is(scalar(() = $table->markdown =~ /^\|.*\|$/mg), 4, 'each of them a line');
-};
+is(table_of($think, @series[ 0, 1 ]), <<'END', 'a table, with the median of the ratios to the floor, and their range');
+| case | contestant | p50 µs | p99 µs | per second | zklock's p50 is | requests | bytes | watches | client CPU µs |
+| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |
+| 1 session | zklock | 1,600 | 900 | 40.0 |  | 3.0 | 650 | 1.0 | 120 |
+|  | C, create only | 550 | 300 | 45.0 | 2.50 × (2.00 to 3.00) | 2.0 | 500 | 0 | 60.0 |
+END
 
 subtest 'targets' => sub {
 	my @results = Bench::Targets::results(@series);
@@ -100,27 +93,19 @@ subtest 'a picture' => sub {
 	my $svg = Bench::Chart::svg(
 		title => 'a < b', description => 'd', subtitle => 's', x => 'sessions', y => 'per second',
 		lines => [
-			{ name => 'one', colour => 0, points => [ [ 1, 10 ], [ 100, 1000 ] ] },
-			{ name => 'two', colour => 4, points => [ [ 10, 100 ] ] } ]);
-	like($svg, qr{<title id="title">a &lt; b</title>}, 'its title');
-	my ($points) = $svg =~ /<polyline class="line c1" points="([^"]+)"/;
-	my @points = map { [ split /,/ ] } split / /, $points;
-	my ($x, $y) = $svg =~ /<circle class="fc5" cx="([\d.]+)" cy="([\d.]+)"/;
-	cmp_ok(abs($x - ($points[0][0] + $points[1][0]) / 2), '<', 0.2, 'ten is halfway from 1 to 100');
-	cmp_ok(abs($y - ($points[0][1] + $points[1][1]) / 2), '<', 0.2, 'and 100 from 10 to 1,000');
-	cmp_ok($points[0][1], '>', $points[1][1], 'more is further up');
-	is_deeply([ Bench::Chart::ticks(30, 1800) ], [ 20, 50, 100, 200, 500, 1000, 2000 ], 'numbers on the axis');
-	my @places = Bench::Chart::label_places(100, 101, 50);
-	cmp_ok(abs($places[0] - $places[1]), '>=', 15, 'names do not cover each other');
-	is($places[0] + $places[1], 100 + 101, 'and stand around their lines\' ends');
-	is($places[2], 50, 'nor do they move without need');
-	my @sizes = Bench::Chart::end_sizes(100, 101, 50);
-	cmp_ok($sizes[0] - $sizes[1], '>=', 2, 'of two ends in one place both can be seen');
-	is($sizes[1], $sizes[2], 'others are of one size');
-	like($svg, qr{rotate\S* [^>]*>per second<}, 'the axis that goes up has its name');
-	like($svg, qr{>sessions<}, 'and the other');
-	my @coloured = $svg =~ /^\t\t\.(\w+) \{[^}]*(?:fill|stroke): #/mg;
-	like($svg, qr/^\t\t\t\.$_ \{/m, "$_ has a colour for dark") foreach @coloured;
+			{ name => 'zklock', points => [ [ 1, 10 ], [ 100, 1000 ] ] },
+			{ name => 'pg_advisory_lock', points => [ [ 1, 10 ], [ 10, 100 ] ] } ]);
+	like($svg, qr{<title>a &lt; b</title>\s*<desc>d</desc>}, 'its title and what it shows in words');
+	like($svg, qr{>\Q$_\E</t}, "it shows: $_") foreach 's', 'sessions', 'per second', 'zklock', 'pg_advisory_lock', '1,000';
+	my @marks = map { [ $svg =~ /translate\(([\d.]+),([\d.]+)\)[^>]* color='$_'/g ] } '#0969da', '#1a7f37';
+	my ($x, $y, $last_x, $last_y) = @{ $marks[0] };
+	my (undef, undef, $end_x, $end_y) = @{ $marks[1] };
+	cmp_ok(abs($end_x - ($x + $last_x) / 2), '<', 0.2, 'ten is halfway from 1 to 100');
+	cmp_ok(abs($end_y - ($y + $last_y) / 2), '<', 0.2, 'and 100 from 10 to 1,000');
+	cmp_ok($end_y, '<', $y, 'more is further up');
+	my %seen = map { $_ => 1 } $svg =~ /(?:fill|stroke|color)=['"](#[\da-f]{6})/g;
+	like($svg, qr/^\[fill='$_'\] \{ fill: #\w{6}; \}$/m, "$_ has a colour for dark") foreach sort keys %seen;
+	unlike($svg, qr/rgb\(/, 'and there are no other colours');
 };
 
 subtest 'one short measurement, and the report of it' => sub {
@@ -144,11 +129,14 @@ subtest 'one short measurement, and the report of it' => sub {
 	my $report    = Bench::Report->new({
 		machine => [ [ 'processors', '2' ] ], idle => [ 1, 0.5 ], date => '2026-01-01',
 		rounds => 1, seconds => 0.1, series => [ @measured, @series[ 2, 3 ] ], failed => [] });
+	append_to_file("$directory/benchmarks.md", "# Old\n\nfigures\n\n## What it means\n\nWords.\n");
 	$report->write($directory);
 	$report->write_tables($directory);
 	my $document = slurp_file("$directory/benchmarks.md");
 	like($document, qr/^\| 16 sessions, a path each: locks a second \| \*\*16,000\*\* \|/m, 'the table');
 	like(slurp_file("$directory/tables.md"), qr/^\| +1 session \| zklock \|/m, 'all figures');
+	like($document, qr/\n\n## What it means\n\nWords\.\n\z/, 'the words below stay');
+	unlike($document, qr/Old/, 'and nothing else');
 	like($document, qr/others were at work/i, 'that the machine was not quiet');
 	like($document, qr{!\[zklock: 1,000 at 1, 16,000 at 16\.\]\(pictures/benchmark-throughput\.svg\)}, 'the picture');
 	ok(-s "$directory/pictures/benchmark-throughput.svg", 'which is there');

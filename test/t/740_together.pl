@@ -1,8 +1,9 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Several paths that are free are taken together. From the first that is not, one waits for
-# each in the order that is everybody's, and has nothing of what comes behind it meanwhile. What calls that are cut
-# short leave behind, and what becomes of others, is in the table of faults, 293_faults_of_several_locks.pl.
+# each in the order that is everybody's, and has nothing of what comes behind it meanwhile: the latter is in
+# 140_multi.pl. What calls that are cut short leave behind, and what becomes of others, is in the table of faults,
+# 293_faults_of_several_locks.pl.
 #
 # Server a talks to ZooKeeper through a proxy that holds replies back, and b directly.
 
@@ -19,15 +20,6 @@ my $all   = "ARRAY['" . join("', '", @paths) . "']";
 # The nodes that there are below all paths.
 sub nodes { return map { $zk->children($_) } @paths; }
 
-# What a session has of the paths: how many it holds, and how many it waits for or is giving back.
-sub wait_has($held, $besides, $what)
-{
-	$a->wait_value("SELECT count(*) FILTER (WHERE state = 'held') || ' ' || count(*) FILTER (WHERE state <> 'held')"
-		  . ' FROM zk_locks WHERE pid = ' . $s->pid, "$held $besides");
-	pass($what);
-	return;
-}
-
 is($s->query("SELECT zk_lock($all) AND zk_unlock($all)"), 't', 'the paths exist');
 
 subtest 'free paths are asked for, and given back, before the first answer' => sub {
@@ -36,7 +28,7 @@ subtest 'free paths are asked for, and given back, before the first answer' => s
 	ok($s->busy, 'all nodes exist, and no answer has come');
 	$proxy->heal;
 	is($s->finish, 't', 'all are acquired');
-	wait_has(20, 0, 'and held');
+	is($a->lock_count("state = 'held' AND pid = " . $s->pid), 20, 'and held');
 	# A watch may tell before the answer that a node is gone: that is held back as well.
 	$proxy->blackhole('replies');
 	$s->query_start("SELECT zk_unlock($all)");
@@ -51,22 +43,6 @@ subtest 'free paths are asked for, and given back, before the first answer' => s
 	is($t->query("SELECT zk_lock($all, '0')"), 'f', 'that cannot have them for itself');
 	is($a->lock_count('pid = ' . $t->pid . " AND mode = 'exclusive' AND state <> 'releasing'"), 0, 'none of them');
 	$_->query('SELECT zk_unlock_all()') foreach $s, $t;
-};
-
-subtest 'while a path is waited for, those behind it are free' => sub {
-	foreach my $taken (0, 7, 19)
-	{
-		$other->query("SELECT zk_lock('$paths[$taken]')");
-		$s->query_start("SELECT zk_lock($all)");
-		wait_has($taken, 1, "with $taken before it");
-		# Whoever has the one can have those behind: this would be a deadlock otherwise.
-		is($other->query("SELECT zk_lock('$_') AND zk_unlock('$_')"), 't', "$_ is free") foreach @paths[ $taken + 1 .. 19 ];
-		is($other->query("SELECT zk_try_lock('$paths[0]')"), 'f', 'the first is not') if $taken;
-		$other->query("SELECT zk_unlock('$paths[$taken]')");
-		is($s->finish, 't', 'then it has them all');
-		wait_has(20, 0, 'as zk_locks shows');
-		$s->query("SELECT zk_unlock($all)");
-	}
 };
 
 subtest 'what is given back has been given back when a path is waited for' => sub {
@@ -108,14 +84,6 @@ subtest 'what is given back has been given back when a path is waited for' => su
 	}
 	$other->query("SELECT zk_unlock('$paths[0]')");
 	$limited->disconnect;
-};
-
-subtest 'what comes after a savepoint is given back with it' => sub {
-	$s->query("BEGIN; SELECT zk_xact_lock('$paths[3]'); SAVEPOINT s");
-	is($s->query("SELECT zk_xact_lock($all)"), 't', 'all are acquired');
-	$s->query('ROLLBACK TO s');
-	wait_has(1, 0, 'one is left');
-	$s->query('COMMIT');
 };
 
 subtest 'a path below another one of them is not asked for before that is held' => sub {

@@ -180,22 +180,19 @@ sub pairs($path, $n)
 	return "DO \$\$ BEGIN FOR i IN 1 .. $n LOOP PERFORM zk_lock('$path'); PERFORM zk_unlock('$path'); END LOOP; END \$\$";
 }
 
-subtest 'the worker is woken by answers, one after the other' => sub {
-	my $s = $a->session;
-	is($s->try(pairs('/woken/alone', 300))->{error}, undef, 'a session locks and unlocks 300 times');
-};
-
-subtest 'the worker is woken by requests and answers that come while it is busy' => sub {
-	my @sessions = map { $a->session } 1 .. 8;
-	$sessions[$_]->query_start(pairs("/woken/$_", 100)) foreach 0 .. 7;
-	is($_->result->{error}, undef, 'one of eight sessions, 100 times') foreach @sessions;
-};
-
-subtest 'the worker is woken by what happens elsewhere' => sub {
-	my @sessions = map { ($a, $b)[ $_ % 2 ]->session } 0 .. 3;
-	$_->query_start(pairs('/woken/together', 75)) foreach @sessions;
-	is($_->result->{error}, undef, 'one of four sessions of two servers, 75 times') foreach @sessions;
-};
+# What, how often, the paths, and the servers of a session on each
+foreach my $case (
+	[ 'answers, one after the other', 300, ['alone'], $a ],
+	[ 'requests and answers that come while it is busy', 100, [ 1 .. 8 ], ($a) x 8 ],
+	[ 'what happens elsewhere', 75, [ ('together') x 4 ], ($a, $b) x 2 ])
+{
+	my ($what, $times, $paths, @servers) = @$case;
+	subtest "the worker is woken by $what" => sub {
+		my @sessions = map { $_->session } @servers;
+		$sessions[$_]->query_start(pairs("/woken/$paths->[$_]", $times)) foreach 0 .. $#sessions;
+		is($_->result->{error}, undef, "a session locks and unlocks $times times") foreach @sessions;
+	};
+}
 
 subtest 'the worker is woken by the loss of the answer that follows one which wakes nobody' => sub {
 	my $s = $a->session;

@@ -7,6 +7,7 @@ Bench::Contestants - who locks and unlocks, in the cases that all of them have
 =head1 SYNOPSIS
 
   my @contestants = (zklock($stage, %job), curator($stage, %job), ...);
+  my @queues = (zklock_queue($stage, %queue), curator_queue($stage, %queue));
 
 A contestant is
 
@@ -16,12 +17,23 @@ C<prepare> and C<finish>, if there are such, run before and after it, unmeasured
 that speak to ZooKeeper, whose processor time counts. The outcome has
 C<durations>, a list of microseconds, and C<acquisitions>, those included that are not
 in that list; C<seconds>, if it is to be counted by others than were asked for; and C<figures>, that
-take the place of what is calculated. A job has
+take the place of what is calculated. A job is a closed loop, and has
 
   sessions   how many, default 1
   servers    on how many database servers, or clients with a ZooKeeper session each; default 1
   path       '/bench/p%d', each session another path; or '/bench/one'
   think      microseconds between lock and unlock, default 0
+
+A queue stands before the measurement begins: the first session holds the lock, the others wait. When it begins
+the first releases, and so does each that gets the lock, at once. The durations are those between one grant and
+the next. It has
+
+  path        the lock
+  waiting     how many wait
+  servers     1, or 2: they belong to one and the other in turn, so that each hand-over is one
+              between servers
+  foreigners  how many nodes of other clients stand behind them
+  counted     of so many hand-overs, from the first, the durations count; default: all
 
 =cut
 
@@ -31,40 +43,35 @@ use v5.36;
 
 use Exporter 'import';
 use List::Util qw(sum0);
+use Zklock::Util qw(wait_until);
 
-our @EXPORT_OK = qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook outcome sql);
+our @EXPORT_OK = qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook sql zklock_queue curator_queue);
 
 my @servers = qw(a b);
+my @lock    = ('SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)');
 
-# What the load generators answered, together
-sub outcome(@answers)
+# Sessions of a job, shared out
+sub _shares($count, $servers) { return map { int(($count + $servers - $_) / $servers) } 1 .. $servers; }
+
+# In a closed loop: "requests" are those to load generators
+sub _loop($name, $stage, $pids, $requests, %job)
 {
-	my @durations = map { split / /, $_->{durations} } @answers;
-	return { durations => \@durations, acquisitions => @durations + sum0(map { $_->{others} } @answers) };
-}
-
-# The sessions of a job, shared out
-sub _shares(%job)
-{
-	my $servers = $job{servers} || 1;
-	return map { int((($job{sessions} || 1) + $_ - 1) / $servers) } 1 .. $servers;
-}
-
-# A queue takes its time to form: as long as that lasts, nothing is counted.
-sub _lead(%job) { return 0.002 * ($job{sessions} || 1); }
-
-sub _contestant($name, $stage, $pids, $requests, %job)
-{
+	# A queue takes its time to form: as long as that lasts, nothing is counted.
+	my $lead = 0.002 * ($job{sessions} || 1);
 	return {
 		name => $name,
 		pids => $pids,
-		run  => sub ($seconds) { return outcome($stage->together(_lead(%job), $seconds, $requests->())) } };
+		run  => sub ($seconds) {
+			my @answers   = $stage->together($lead, $seconds, $requests->());
+			my @durations = map { split / /, $_->{durations} } @answers;
+			return { durations => \@durations, acquisitions => @durations + sum0(map { $_->{others} } @answers) };
+		} };
 }
 
 # Sessions of PostgreSQL: "pids" of workers, "groups" as Bench::Stage's sessions returns them
 sub sql($name, $stage, $pids, $groups, $acquire, $release, %job)
 {
-	return _contestant($name, $stage, $pids, sub {
+	return _loop($name, $stage, $pids, sub {
 		return [ $stage->sql, 'run',
 			groups  => join(',', $groups->()),
 			acquire => $acquire,
@@ -76,11 +83,10 @@ sub sql($name, $stage, $pids, $groups, $acquire, $release, %job)
 
 sub zklock($stage, %job)
 {
-	my @share = _shares(%job);
+	my @share = _shares($job{sessions} || 1, $job{servers} || 1);
 	my @used  = map { $stage->server($_) } @servers[ 0 .. $#share ];
 	return sql('zklock', $stage, [ map { $_->worker_pid } @used ],
-		sub { map { $stage->sessions($servers[$_], $share[$_]) } 0 .. $#share },
-		'SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)', %job);
+		sub { map { $stage->sessions($servers[$_], $share[$_]) } 0 .. $#share }, @lock, %job);
 }
 
 # Sessions of one server, without zklock
@@ -100,7 +106,7 @@ sub nothing { return _plain('two statements that do nothing', 'SELECT $1::text',
 
 sub dblink($stage, %job)
 {
-	return () unless $stage->has_dblink;
+	return () unless $stage->server('a')->value(q(SELECT count(*) FROM pg_available_extensions WHERE name = 'dblink'));
 	my $call = sub ($function) {
 		return "SELECT * FROM dblink('central', format('SELECT $function(%s)', hashtext(\$1))) AS answer (text text)";
 	};
@@ -114,17 +120,18 @@ sub dblink($stage, %job)
 }
 
 # Java or Python: one process for each of what are database servers elsewhere
-sub _clients($kind, $stage, %job)
+sub _clients($name, $stage, %job)
 {
-	my @share = _shares(%job);
+	my $kind  = lc $name;
+	my @share = _shares($job{sessions} || 1, $job{servers} || 1);
 	my @peers = map { $stage->$kind($_) } 1 .. @share;
-	return _contestant({ curator => 'Curator', kazoo => 'kazoo' }->{$kind}, $stage, [ map { $_->pid } @peers ], sub {
+	return _loop($name, $stage, [ map { $_->pid } @peers ], sub {
 		return map { [ $peers[$_], 'run', sessions => $share[$_], path => $job{path}, think => $job{think} || 0 ] } 0 .. $#peers;
 	}, %job);
 }
 
-sub curator { return _clients('curator', @_); }
-sub kazoo   { return _clients('kazoo',   @_); }
+sub curator { return _clients('Curator', @_); }
+sub kazoo { return _clients('kazoo', @_); }
 
 sub _c($name, $kind, $stage, %job)
 {
@@ -132,11 +139,79 @@ sub _c($name, $kind, $stage, %job)
 	my $sessions = $job{sessions} || 1;
 	$c->call('prepare', path => $job{path}, count => $sessions);
 	my @request = ($c, $job{think} ? ('think', think => $job{think}) : ('run', sessions => $sessions), kind => $kind, path => $job{path});
-	return _contestant($name, $stage, [ $c->pid ], sub { return [@request] }, %job);
+	return _loop($name, $stage, [ $c->pid ], sub { return [@request] }, %job);
 }
 
-sub c_create   { return _c('C, create only',              'create',   @_); }
-sub c_pairs    { return _c('C, create and delete',        'create',   @_); }
+sub c_create { return _c('C, create only', 'create', @_); }
+sub c_pairs { return _c('C, create and delete', 'create', @_); }
 sub c_textbook { return _c('C, create and list children', 'textbook', @_); }
+
+sub _wait_nodes($stage, $path, $count)
+{
+	wait_until { $stage->c->call('count', path => $path) == $count } "$count nodes below $path";
+	return;
+}
+
+# Of processes with these pids. The queue is filled, others stand behind it, of which the servers hear; then it drains.
+sub _queue($name, $stage, $queue, $pids, $servers, $fill, $drain)
+{
+	return {
+		name    => $name,
+		pids    => $pids,
+		prepare => sub {
+			$fill->();
+			$stage->c->call('foreigners', path => $queue->{path}, count => $queue->{foreigners}) if $queue->{foreigners};
+			$_->settle foreach @$servers;
+		},
+		run => sub {
+			my @grants = sort { $a <=> $b } map { split / /, $_->{grants} } $drain->();
+			# The first had it before.
+			my @durations = map { $grants[$_] - $grants[ $_ - 1 ] } 2 .. $#grants;
+			splice(@durations, $queue->{counted}) if $queue->{counted} && @durations > $queue->{counted};
+			return { durations => \@durations, seconds => sum0(@durations) / 1e6, acquisitions => $queue->{waiting} };
+		},
+		finish => sub { $stage->c->call('disperse') if $queue->{foreigners} } };
+}
+
+sub zklock_queue($stage, %queue)
+{
+	my $n     = $queue{servers} || 1;
+	my @used  = map { $stage->server($_) } @servers[ 0 .. $n - 1 ];
+	my @share = _shares($queue{waiting} + 1, $n);
+	my $fill  = sub {
+		$stage->sessions($servers[$_], $share[$_]) foreach 0 .. $n - 1;
+		foreach my $i (0 .. $queue{waiting})
+		{
+			# It knows of the one before, and so gets a node behind that one's.
+			$used[ $i % $n ]->settle if $n > 1;
+			$stage->enqueue($servers[ $i % $n ], int($i / $n), $queue{path}, @lock);
+			_wait_nodes($stage, $queue{path}, $n > 1 ? $i + 1 : 1) if $n > 1 || $i == 0;
+		}
+		$used[$_]->wait_value(
+			"SELECT count(*) FROM zk_locks WHERE path = '$queue{path}' AND state IN ('held', 'waiting')", $share[$_])
+		  foreach 0 .. $n - 1;
+	};
+	my $groups = join(',', map { "$servers[$_]:$share[$_]" } 0 .. $n - 1);
+	return _queue('zklock', $stage, \%queue, [ map { $_->worker_pid } @used ], \@used, $fill,
+		sub { return $stage->sql->call('drain', groups => $groups) });
+}
+
+sub curator_queue($stage, %queue)
+{
+	my $n     = $queue{servers} || 1;
+	my @peers = map { $stage->curator($_) } 1 .. $n;
+	my $fill  = sub {
+		foreach my $i (0 .. $queue{waiting})
+		{
+			$peers[ $i % $n ]->call('enqueue', path => $queue{path});
+			_wait_nodes($stage, $queue{path}, $i + 1) if $n > 1;
+		}
+		_wait_nodes($stage, $queue{path}, $queue{waiting} + 1);
+	};
+	return _queue('Curator', $stage, \%queue, [ map { $_->pid } @peers ], [], $fill, sub {
+		my @asked = map { [ $_, $_->send('drain') ] } @peers;
+		return map { $_->[0]->result($_->[1], 180) } @asked;
+	});
+}
 
 1;

@@ -43,30 +43,25 @@ my $start_delay = 30_000;
 
 my $source = dirname(__FILE__) . '/..';
 my $number = 0;
-my $built;
 
 sub _pg_config { chomp(my $value = `pg_config --$_[0]`); return $value; }
 
-sub _build
+# A program in C, compiled with these libraries
+sub _compiled($name, @libraries)
 {
-	return $built if $built;
-	my $directory = PostgreSQL::Test::Utils::tempdir('load');
-	my @gcc       = ('gcc', '-O2', '-I/usr/include/zookeeper', '-I' . _pg_config('includedir'));
-	my %libraries = (sql_load => [ '-L' . _pg_config('libdir'), '-lpq' ], zk_load => [qw(-lzookeeper_mt -lpthread)]);
-	foreach my $name (sort keys %libraries)
-	{
-		system(@gcc, '-o', "$directory/$name", "$source/$name.c", "$source/load.c", @{ $libraries{$name} }) == 0
-		  or croak "cannot compile $name.c";
-	}
-	return $built = $directory;
+	state $directory = PostgreSQL::Test::Utils::tempdir('load');
+	my @gcc = ('gcc', '-O2', '-I/usr/include/zookeeper', '-I' . _pg_config('includedir'), '-L' . _pg_config('libdir'));
+	-x "$directory/$name"
+	  or system(@gcc, '-o', "$directory/$name", "$source/$name.c", "$source/load.c", @libraries) == 0
+	  or croak "cannot compile $name.c";
+	return "$directory/$name";
 }
-
-my $classes;
 
 sub _classes
 {
-	return $classes ||= Zklock::Java::compile(
+	state $classes = Zklock::Java::compile(
 		PostgreSQL::Test::Utils::tempdir('load_classes'), Zklock::JavaPeer::classpath(), "$source/CuratorLoad.java");
+	return $classes;
 }
 
 sub _start($class, $name, @argv) { return $class->SUPER::new(name => $name . '_' . ++$number, argv => \@argv); }
@@ -77,8 +72,8 @@ sub _connected($self, $hosts)
 	return $self;
 }
 
-sub sql($class) { return $class->_start('sql_load', _build() . '/sql_load'); }
-sub c($class, $hosts) { return $class->_start('zk_load', _build() . '/zk_load')->_connected($hosts); }
+sub sql($class) { return $class->_start('sql_load', _compiled('sql_load', '-lpq')); }
+sub c($class, $hosts) { return $class->_start('zk_load', _compiled('zk_load', qw(-lzookeeper_mt -lpthread)))->_connected($hosts); }
 sub kazoo($class, $hosts) { return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts); }
 
 sub curator($class, $hosts)

@@ -11,6 +11,9 @@ Bench::Report - the results of a run as documents and as pictures
   $report->write_tables('build/bench');    # tables.md: every figure, and the targets
   $report->write('doc');                   # benchmarks.md, pictures/benchmark-*.svg
 
+Of benchmarks.md what stands before the first heading of a section is made anew. Both write pictures beside their
+document.
+
 =cut
 
 package Bench::Report;
@@ -19,27 +22,15 @@ use v5.36;
 use utf8;
 
 use Bench::Chart;
+use Bench::Figures qw(median rounded find values_of against table_of table);
 use Bench::Measure;
-use Bench::Numbers qw(median ratios rounded);
-use Bench::Table;
 use Bench::Targets;
-use File::Basename qw(dirname);
 use List::Util qw(first);
 
 my @places = (
 	[ memory   => 'One ZooKeeper server, data in memory' ],
 	[ disk     => 'One ZooKeeper server, data on disk' ],
 	[ ensemble => 'Three ZooKeeper servers, data in memory' ]);
-
-# Each has its colour in all pictures.
-my %colour = (
-	'zklock'                      => 0,
-	'Curator'                     => 2,
-	'kazoo'                       => 3,
-	'C, create and delete'        => 4,
-	'C, create and list children' => 5,
-	'pg_advisory_lock'            => 1,
-	'dblink, pg_advisory_lock'    => 1);
 
 # The rows of the document's table: words, measure, case, figure
 my @summary = (
@@ -61,29 +52,28 @@ my @contestants = (
 # A machine that is idle for less of its time is not left to the benchmarks alone.
 my $quiet = 0.9;
 
-sub new($class, $results) { return bless { %$results, measures => [ Bench::Measure->all ] }, $class; }
+sub new($class, $results) { return bless {%$results}, $class; }
 
-sub _tables($self, $measure)
+# The series of a measure in a place, as they were measured
+sub _series($self, $measure, $place)
 {
-	my @tables = map { [ $_->[1], Bench::Table->new($measure, $_->[0], @{ $self->{series} }) ] } @places;
-	return grep { $_->[1]->rows } @tables;
+	return grep { $_->{measure} eq $measure->{name} && $_->{place} eq $place } @{ $self->{series} };
 }
 
 # The lines of a chart: each contestant's medians, over the numbers that the cases begin with
 sub _lines($self, $measure, $chart)
 {
 	my (%points, @names);
-	foreach my $series (@{ $self->{series} })
+	foreach my $series (grep { !$chart->{match} || $_->{case} =~ $chart->{match} } $self->_series($measure, 'memory'))
 	{
-		next if $series->{measure} ne $measure->name || $series->{place} ne $chart->{place};
-		next if $chart->{match} && $series->{case} !~ $chart->{match};
-		my ($x) = $series->{case} =~ /^(\d+)/;
-		my $y = median(Bench::Table::values_of($series, $chart->{figure}));
-		next unless defined $colour{ $series->{contestant} };
-		push @names, $series->{contestant} unless $points{ $series->{contestant} };
-		push @{ $points{ $series->{contestant} } }, [ $x, $y ] if $y;
+		my $name = $series->{contestant};
+		my ($x)  = $series->{case} =~ /^(\d+)/;
+		my $y    = median(values_of($series, $chart->{figure}));
+		next unless Bench::Chart::has_colour($name) && $y;
+		push @names, $name unless $points{$name};
+		push @{ $points{$name} }, [ $x, $y ];
 	}
-	return map { { name => $_, colour => $colour{$_}, points => $points{$_} } } grep { $points{$_} } @names;
+	return map { { name => $_, points => $points{$_} } } @names;
 }
 
 # A line in words
@@ -92,141 +82,128 @@ sub _describe($line)
 	return "$line->{name}: " . join(', ', map { rounded($_->[1], 3) . " at $_->[0]" } @{ $line->{points} }) . '.';
 }
 
-# File names and their contents
-sub _charts($self, $measure)
+# The pictures of some measures, written into the directory, as a document has them
+sub _pictures($self, $directory, @measures)
 {
-	my @charts;
-	foreach my $chart ($measure->charts)
+	my $text = '';
+	foreach my $measure (@measures)
 	{
-		my @lines = $self->_lines($measure, $chart);
-		next unless @lines;
-		my %place = map { @$_ } @places;
-		my $subtitle = "$place{ $chart->{place} }; both axes are logarithmic";
-		my $description = join(' ', map { _describe($_) } @lines);
-		push @charts, { %$chart, description => $description,
-			svg => Bench::Chart::svg(%$chart, subtitle => $subtitle, description => $description, lines => \@lines) };
+		foreach my $chart (@{ $measure->{charts} })
+		{
+			my @lines = $self->_lines($measure, $chart) or next;
+			my $description = join(' ', map { _describe($_) } @lines);
+			_write("$directory/pictures", $chart->{file}, Bench::Chart::svg(
+				%$chart,
+				subtitle    => "$places[0][1]; both axes are logarithmic",
+				description => $description,
+				lines       => \@lines));
+			$text .= "![$description](pictures/$chart->{file})\n\n";
+		}
 	}
-	return @charts;
-}
-
-sub _idle($self)
-{
-	my @idle = @{ $self->{idle} };
-	my $text = 'Of the processors\' time ' . join(' and ', map { sprintf('%.0f %%', 100 * $_) } @idle)
-	  . ' was idle before the run and after it.';
-	$text .= ' **Others were at work on the machine: this run says little.**' if grep { $_ < $quiet } @idle;
 	return $text;
 }
 
-sub _method($self)
+sub _write($directory, $name, $text)
 {
-	return sprintf(<<'END', $self->{rounds}, $self->{seconds});
-All contestants ran in one run on one machine, beside the servers, in turn within each of %d rounds of %s s; figures are
-medians of the rounds. A machine has good and bad moments, so compare within a line only: in brackets is how many times the
-contestant's figure zklock's is, the median of the ratios within the rounds. `pg_advisory_lock` is that of one server: of the
-session's own, or through `dblink`. "The least in C" is what no lock can do without: a node created, or created and deleted.
-END
+	mkdir $directory;
+	open(my $fh, '>:encoding(UTF-8)', "$directory/$name") or die "$directory/$name: $!\n";
+	print $fh $text;
+	close($fh) or die "$directory/$name: $!\n";
+	return;
 }
 
-sub _section($self, $measure)
+sub _section($self, $directory, $measure)
 {
-	my @tables = $self->_tables($measure) or return '';
-	my $text = '## ' . $measure->title . "\n\n" . $measure->text . "\n";
-	$text .= "![$_->{description}](pictures/$_->{file})\n\n" foreach $self->_charts($measure);
-	$text .= "### " . $measure->title . ": $_->[0]\n\n" . $_->[1]->markdown . "\n" foreach @tables;
-	return $text;
+	my @tables = map {
+		my ($place, $in_words) = @$_;
+		my @rows = $self->_series($measure, $place);
+		@rows ? "### $measure->{title}: $in_words\n\n" . table_of($measure, @rows) . "\n" : ()
+	} @places;
+	return '' unless @tables;
+	return join('', "## $measure->{title}\n\n$measure->{text}\n", $self->_pictures($directory, $measure), @tables);
 }
 
 sub _failed($self)
 {
 	my @failed = map { "- $_->{measure}, $_->{place}: $_->{why}" =~ s/\s+/ /gr . "\n" } @{ $self->{failed} };
-	return @failed ? join('', "\n## What failed\n\n", @failed) : '';
+	return @failed ? join('', "**What failed:**\n\n", @failed, "\n") : '';
 }
 
-sub targets($self) { return Bench::Targets::markdown(@{ $self->{series} }) . $self->_failed; }
+sub targets($self) { return Bench::Targets::markdown(@{ $self->{series} }) . "\n" . $self->_failed; }
 
 # All that was measured
-sub tables($self)
+sub write_tables($self, $directory)
 {
-	my $text = "# All figures of $self->{date}\n\n" . $self->targets . "\n"
-	  . join('', map { $self->_section($_) } @{ $self->{measures} });
-	return $text =~ s/\n+\z/\n/r;
+	my $text = "# All figures of $self->{date}\n\n" . $self->targets
+	  . join('', map { $self->_section($directory, $_) } Bench::Measure::all());
+	_write($directory, 'tables.md', $text =~ s/\n+\z/\n/r);
+	return;
 }
 
 sub _find($self, $measure, $case, @names)
 {
-	return first { defined } map { Bench::Table::find($measure, 'memory', $case, $_, @{ $self->{series} }) } @names;
+	return first { defined } map { find($measure, 'memory', $case, $_, @{ $self->{series} }) } @names;
 }
 
 # A contestant's figure, and zklock's as a multiple of it
 sub _cell($self, $row, @names)
 {
 	my (undef, $measure, $case, $figure) = @$row;
-	my $theirs = $self->_find($measure, $case, @names)    or return '';
+	my $theirs = $self->_find($measure, $case, @names)   or return '';
 	my $ours   = $self->_find($measure, $case, 'zklock') or return '';
-	my $value = rounded(median(Bench::Table::values_of($theirs, $figure)), 3);
+	my $value  = rounded(median(values_of($theirs, $figure)), 3);
 	return "**$value**" if $theirs == $ours;
-	my @ratios = ratios([ Bench::Table::values_of($ours, $figure) ], [ Bench::Table::values_of($theirs, $figure) ]);
-	return "$value (" . rounded(median(@ratios), 2) . ' ×)';
+	return "$value (" . rounded(median(against(ratio => $figure, $ours, $theirs)), 2) . ' ×)';
 }
 
 sub _summary($self)
 {
-	my @rows = map { my $row = $_; [ $row->[0], map { my (undef, @names) = @$_; $self->_cell($row, @names) } @contestants ] }
-	  grep { $self->_find($_->[1], $_->[2], 'zklock') } @summary;
-	return join('', '| | ' . join(' | ', map { $_->[0] } @contestants) . " |\n|---|" . '--:|' x @contestants . "\n",
-		map { '| ' . join(' | ', @$_) . " |\n" } @rows);
+	my @rows = grep { $self->_find($_->[1], $_->[2], 'zklock') } @summary;
+	return table(1, [ '', map { $_->[0] } @contestants ], map {
+		my $row = $_;
+		[ $row->[0], map { my (undef, @names) = @$_; $self->_cell($row, @names) } @contestants ]
+	} @rows);
 }
 
 # How fast it is, for somebody who wonders whether to use it
-sub document($self)
+sub _figures($self, $directory)
 {
-	my $machine = join('; ', map { "$_->[0] $_->[1]" } @{ $self->{machine} });
-	my $text = "# Benchmarks\n\nHow fast is it beside what else? Made by `make bench` on $self->{date}, with one ZooKeeper server that\n"
-	  . "keeps its data in memory.\n\n"
-	  . $self->_summary . "\n" . $self->_method . "\n"
-	  . "$machine. " . _idle($self) . "\n\n"
-	  . join('', map { "![$_->{description}](pictures/$_->{file})\n\n" } map { $self->_charts($_) } @{ $self->{measures} })
-	  . <<'END';
-## What limits it
+	my $machine  = join('; ', map { "$_->[0] $_->[1]" } @{ $self->{machine} });
+	my $idle     = join(' and ', map { sprintf('%.0f %%', 100 * $_) } @{ $self->{idle} });
+	my $others   = grep { $_ < $quiet } @{ $self->{idle} };
+	my $warning  = $others ? ' **Others were at work on the machine: this run says little.**' : '';
+	my $summary  = $self->_summary;
+	my $pictures = $self->_pictures($directory, Bench::Measure::all());
+	return <<"END";
+# Benchmarks
 
-- *One lock, nobody else at work.* ZooKeeper commits one write; the rest is processes that wake each other: client, session,
-  worker, and back. Curator is one process, and asks ZooKeeper twice in a row.
-- *Many locks at once.* Most of the worker's time goes into ZooKeeper's client library, whose threads wake each other for
-  each request and answer.
-- *One lock that all want.* Within a server a hand-over costs ZooKeeper nothing. Between servers both workers take part; a
-  lock that goes to and fro between two idle sessions is the worst case.
+How fast is it beside what else? Made by `make bench` on $self->{date}, with one ZooKeeper server that
+keeps its data in memory.
 
-[Operations](operations.md#many-database-servers) has the costs that a fleet of servers brings to an ensemble.
+$summary
+All contestants ran in one run on one machine, beside the servers, in turn within each of
+$self->{rounds} rounds of $self->{seconds} s; figures are medians of the rounds. A machine has good and bad moments, so
+compare within a line only: in brackets is how many times the contestant's figure zklock's is, the median of the ratios
+within the rounds. `pg_advisory_lock` is that of one server: of the session's own, or through `dblink`. "The least in C" is
+what no lock can do without: a node created, or created and deleted.
 
-## Run it
+$machine. Of the processors' time $idle was idle before the run and after it.$warning
 
-`make bench` takes some 30 minutes on two cores, and writes this page, and all figures into `build/bench/tables.md`: with
-ZooKeeper's data on disk and in an ensemble of three, queues, arrays, the commit guard, `zk_is_leader`, and sessions that do not
-use zklock. `make bench QUICK=1` takes a few minutes. [How it is done](../test/bench/README).
+$pictures
 END
-	return $text . $self->_failed;
 }
 
-sub _write_file($file, $text)
+sub write($self, $directory)
 {
-	open(my $fh, '>:encoding(UTF-8)', $file) or die "$file: $!\n";
-	print $fh $text;
-	close($fh) or die "$file: $!\n";
+	my $words = '';
+	if (open(my $fh, '<:encoding(UTF-8)', "$directory/benchmarks.md"))
+	{
+		local $/;
+		($words) = <$fh> =~ /^(## .*)/ms;
+	}
+	unlink glob "$directory/pictures/benchmark-*.svg";
+	_write($directory, 'benchmarks.md', $self->_figures($directory) =~ s/\n+\z/\n\n/r . $self->_failed . ($words // ''));
 	return;
 }
-
-sub _write($self, $file, $text)
-{
-	my $pictures = dirname($file) . '/pictures';
-	unlink glob "$pictures/benchmark-*.svg";
-	mkdir $pictures;
-	_write_file("$pictures/$_->{file}", $_->{svg}) foreach map { $self->_charts($_) } @{ $self->{measures} };
-	_write_file($file, $text);
-	return;
-}
-
-sub write_tables($self, $directory) { return $self->_write("$directory/tables.md", $self->tables); }
-sub write($self, $directory) { return $self->_write("$directory/benchmarks.md", $self->document); }
 
 1;

@@ -7,16 +7,10 @@ Bench::Stage - the servers and load generators of a benchmark, started when they
 =head1 SYNOPSIS
 
   my $stage = Bench::Stage->new('memory');    # or 'disk', 'ensemble'; undef if there is no such place
-  $stage->warm_up(10);         # seconds, for each Java program
-  $stage->zk;                  # Zklock::ZooKeeper
   $stage->server('a');         # Zklock::Server: with zklock
   $stage->central;             # one without, for everybody's advisory locks
   $stage->sql; $stage->c; $stage->curator(2); $stage->kazoo(1);    # Bench::Peer
-  my @results = $stage->together($lead, $seconds, [ $stage->sql, 'run', ... ], ...);    # see Bench::Peer
   $stage->sessions(a => 16, ...);      # opens so many, if there are fewer; 'a:16'
-  $stage->time_of(a => 'SELECT ...'); $stage->enqueue(a => $n, $path, $acquire, $release);
-  $stage->has_function('zk_is_leader');
-  $stage->tidy; $stage->close;
 
 The places are
 
@@ -142,18 +136,6 @@ sub time_of($self, $name, $sql) { return $self->sql->call('time', name => $name,
 sub enqueue($self, $name, $index, $path, $acquire, $release)
 {
 	return $self->sql->call('enqueue', name => $name, index => $index, path => $path, acquire => $acquire, release => $release);
-}
-
-sub has_function($self, $name)
-{
-	return $self->server('a')->value("SELECT count(*) FROM pg_proc WHERE proname = '$name'") > 0;
-}
-
-# Is there dblink, and a central server to reach with it?
-sub has_dblink($self)
-{
-	return $self->{dblink} //= $self->server('a')
-	  ->value("SELECT count(*) FROM pg_available_extensions WHERE name = 'dblink'") > 0;
 }
 
 # Nothing that a measure has left running may disturb the next one.

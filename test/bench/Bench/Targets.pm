@@ -7,7 +7,8 @@ Bench::Targets - what zklock is to reach, and whether it does
 =head1 SYNOPSIS
 
   my @results = Bench::Targets::results(@series);
-  # { text, place, value, from, to, limit, reached, rounds }, for each target that was measured, in each place
+  # { text, column, with, place, value, figure, limit, reached, rounds }, for each target that was measured, in each place
+  print Bench::Targets::markdown(@series);
 
 A target compares one contestant with another within each round, and takes the median; or it
 is about a figure by itself.
@@ -19,105 +20,72 @@ package Bench::Targets;
 use v5.36;
 use utf8;
 
-use Bench::Numbers qw(median ratios differences rounded);
-use Bench::Table;
-use List::Util qw(max min);
+use Bench::Figures qw(median with_range find values_of against table %columns);
+use Bench::Measure;
 
-# text, measure, [case, contestant] of what is to be compared, [case, contestant] with what (or none), figure,
-# how ('ratio' or 'difference'), at least ('>=') or at most ('<='), limit
+# measure, case, contestant, with whom it is compared (in another case: "case: contestant"), how, figure, limit
 my @targets = (
-	[ 'lock with think time: p50, to one committed create',
-		think => [ '1 session', 'zklock' ], [ '1 session', 'C, create only' ], p50 => ratio => '<=' => 1.25 ],
-	[ 'lock with think time: p50, to Curator',
-		think => [ '1 session', 'zklock' ], [ '1 session', 'Curator' ], p50 => ratio => '<=' => 0.4 ],
-	[ '16 sessions, distinct paths: throughput, to pairs in C',
-		closed => [ '16 sessions', 'zklock' ], [ '16 sessions', 'C, create and delete' ], rate => ratio => '>=' => 0.85 ],
-	[ '16 sessions, distinct paths: throughput, to Curator',
-		closed => [ '16 sessions', 'zklock' ], [ '16 sessions', 'Curator' ], rate => ratio => '>=' => 1.2 ],
-	[ '16 sessions, distinct paths: worker CPU per lock and unlock, µs',
-		closed => [ '16 sessions', 'zklock' ], undef, cpu => value => '<=' => 60 ],
-	[ 'one path, 16 sessions on one server: throughput, to Curator',
-		handover => [ '16 sessions on one server', 'zklock' ], [ '16 sessions on one server', 'Curator' ],
-		rate => ratio => '>=' => 10 ],
-	[ 'one path, 16 sessions on one server: throughput, to pg_advisory_lock',
-		handover => [ '16 sessions on one server', 'zklock' ], [ '16 sessions on one server', 'pg_advisory_lock' ],
-		rate => ratio => '>=' => 0.8 ],
-	[ 'one path, 2 sessions on two servers: throughput, to Curator',
-		handover => [ '2 sessions on two servers', 'zklock' ], [ '2 sessions on two servers', 'Curator' ],
-		rate => ratio => '>=' => 1.2 ],
-	[ 'one path, 16 sessions on two servers: throughput, to Curator',
-		handover => [ '16 sessions on two servers', 'zklock' ], [ '16 sessions on two servers', 'Curator' ],
-		rate => ratio => '>=' => 5 ],
-	[ 'hand-over with 1,000 waiting: time, to that with 10',
-		waiting => [ '1000 waiting', 'zklock' ], [ '10 waiting', 'zklock' ], p50 => ratio => '<=' => 1.3 ],
-	[ 'hand-over with 5,000 foreign nodes queued: time, to that with 10',
-		foreign => [ '5000 nodes', 'zklock' ], [ '10 nodes', 'zklock' ], p50 => ratio => '<=' => 1.3 ],
-	[ 'hand-over with 5,000 foreign nodes queued: bytes, to that with 10',
-		foreign => [ '5000 nodes', 'zklock' ], [ '10 nodes', 'zklock' ], bytes => ratio => '<=' => 1.3 ],
-	[ '1,000 free paths in one call: time, to as many creates in C',
-		arrays => [ '1000 paths', 'zklock' ], [ '1000 paths', 'C, create only' ], p50 => ratio => '<=' => 3 ],
-	[ 'select-only without zklock functions: throughput, to not loaded',
-		bystander => [ 'select-only', 'zklock' ], [ 'select-only', 'not loaded' ], rate => ratio => '>=' => 0.99 ],
-	[ 'tpcb without zklock functions: throughput, to not loaded',
-		bystander => [ 'tpcb', 'zklock' ], [ 'tpcb', 'not loaded' ], rate => ratio => '>=' => 0.99 ],
-	[ 'commit guard lease: µs per commit',
-		guard => [ 'a commit', 'lease' ], [ 'a commit', 'off' ], p50 => difference => '<=' => 5 ],
-	[ 'zk_is_leader: µs per call',
-		leader => [ 'a call', 'zk_is_leader' ], [ 'a call', 'pg_backend_pid' ], p50 => difference => '<=' => 1 ]);
-
-my @place_order = qw(memory disk ensemble);
+	[ think => '1 session', zklock => 'C, create only', ratio => p50 => 'at most' => 1.25 ],
+	[ think => '1 session', zklock => 'Curator', ratio => p50 => 'at most' => 0.4 ],
+	[ closed => '16 sessions', zklock => 'C, create and delete', ratio => rate => 'at least' => 0.85 ],
+	[ closed => '16 sessions', zklock => 'Curator', ratio => rate => 'at least' => 1.2 ],
+	[ closed => '16 sessions', zklock => undef, value => cpu => 'at most' => 60 ],
+	[ handover => '16 sessions on one server', zklock => 'Curator', ratio => rate => 'at least' => 10 ],
+	[ handover => '16 sessions on one server', zklock => 'pg_advisory_lock', ratio => rate => 'at least' => 0.8 ],
+	[ handover => '2 sessions on two servers', zklock => 'Curator', ratio => rate => 'at least' => 1.2 ],
+	[ handover => '16 sessions on two servers', zklock => 'Curator', ratio => rate => 'at least' => 5 ],
+	[ waiting => '1000 waiting', zklock => '10 waiting: zklock', ratio => p50 => 'at most' => 1.3 ],
+	[ foreign => '5000 nodes', zklock => '10 nodes: zklock', ratio => p50 => 'at most' => 1.3 ],
+	[ foreign => '5000 nodes', zklock => '10 nodes: zklock', ratio => bytes => 'at most' => 1.3 ],
+	[ arrays => '1000 paths', zklock => 'C, create only', ratio => p50 => 'at most' => 3 ],
+	[ bystander => 'select-only', zklock => 'not loaded', ratio => rate => 'at least' => 0.99 ],
+	[ bystander => 'tpcb', zklock => 'not loaded', ratio => rate => 'at least' => 0.99 ],
+	[ guard => 'a commit', lease => 'off', difference => p50 => 'at most' => 5 ],
+	[ leader => 'a call', zk_is_leader => 'pg_backend_pid', difference => p50 => 'at most' => 1 ]);
 
 # What a target compares, round by round; nothing if it was not measured in this place
 sub _values($target, $place, @series)
 {
-	my (undef, $measure, $what, $with, $figure, $how) = @$target;
-	my $ours = Bench::Table::find($measure, $place, @$what, @series) or return ();
-	my @ours = Bench::Table::values_of($ours, $figure);
-	return grep { defined } @ours unless $with;
-	my $theirs = Bench::Table::find($measure, $place, @$with, @series) or return ();
-	my @theirs = Bench::Table::values_of($theirs, $figure);
-	return grep { defined } $how eq 'ratio' ? ratios(\@ours, \@theirs) : differences(\@ours, \@theirs);
+	my ($measure, $case, $contestant, $with, $how, $figure) = @$target;
+	my $ours = find($measure, $place, $case, $contestant, @series) or return ();
+	return values_of($ours, $figure) unless defined $with;
+	my ($its_case, $other) = $with =~ /^(.*): (.*)$/ ? ($1, $2) : ($case, $with);
+	my $theirs = find($measure, $place, $its_case, $other, @series) or return ();
+	return against($how, $figure, $ours, $theirs);
 }
 
 sub results(@series)
 {
+	my %title = map { $_->{name} => $_->{title} } Bench::Measure::all();
 	my @results;
 	foreach my $target (@targets)
 	{
-		my ($text, $direction, $limit) = @{$target}[ 0, 6, 7 ];
-		foreach my $place (@place_order)
+		my ($measure, $case, $contestant, $with, $how, $figure, $direction, $limit) = @$target;
+		foreach my $place (qw(memory disk ensemble))
 		{
-			my @values = _values($target, $place, @series) or next;
-			my $value = median(@values);
+			my @values = grep { defined } _values($target, $place, @series) or next;
+			my $value  = median(@values);
 			push @results, {
-				text    => $text,
+				text    => "$title{$measure}, $case: $contestant",
+				with    => defined $with ? "$how to $with" : '',
+				column  => $columns{$figure},
 				place   => $place,
 				value   => $value,
-				from    => min(@values),
-				to      => max(@values),
-				limit   => ($direction eq '<=' ? 'at most ' : 'at least ') . $limit,
-				reached => $direction eq '<=' ? $value <= $limit : $value >= $limit,
+				figure  => with_range(3, '', @values),
+				limit   => "$direction $limit",
+				reached => $direction eq 'at most' ? $value <= $limit : $value >= $limit,
 				rounds  => scalar @values };
 		}
 	}
 	return @results;
 }
 
-# The median of the rounds, and their range
-sub figure($result)
-{
-	my ($value, $from, $to) = map { rounded($_, 3) } @{$result}{qw(value from to)};
-	return "$value ($from to $to)";
-}
-
 sub markdown(@series)
 {
 	my @results = results(@series) or return '';
-	my @rows = map { [
-			@{$_}{qw(text place limit)}, figure($_), $_->{rounds},
-			$_->{reached} ? 'reached' : '**missed**' ] } @results;
-	return join('', "| target | ZooKeeper | limit | median of the rounds | rounds | |\n|---|---|---|--:|--:|---|\n",
-		map { '| ' . join(' | ', @$_) . " |\n" } @rows);
+	return table(
+		5, [ 'target', 'figure', '', 'ZooKeeper', 'limit', 'median of the rounds', 'rounds', '' ],
+		map { [ @{$_}{qw(text column with place limit figure rounds)}, $_->{reached} ? 'reached' : '**missed**' ] } @results);
 }
 
 1;

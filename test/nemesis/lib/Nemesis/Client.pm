@@ -31,7 +31,7 @@ sub one_of { return $_[ rand @_ ]; }
 
 sub new($class, $config)
 {
-	my $self = bless { config => $config, history => Nemesis::History->new($config->{history}), attempts => 0, last_lap => 0 }, $class;
+	my $self = bless { config => $config, attempts => 0, last_lap => 0 }, $class;
 	$SIG{USR1} = sub { $self->{last_lap} = 1; };
 	srand($config->{seed});
 	return $self;
@@ -52,7 +52,7 @@ sub begin_attempt($self)
 sub end_attempt($self, $attempt)
 {
 	$attempt->{told} = now;
-	$self->{history}->add($attempt);
+	Nemesis::History->add($self->config('history'), $attempt);
 	return;
 }
 

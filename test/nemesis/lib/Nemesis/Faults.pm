@@ -20,7 +20,7 @@ Nemesis::Faults - how the faults of a schedule are done, and undone
   $faults->heal;                      # ends all that goes on, and returns when all is up
 
   $faults->counts;                    # { stop_worker => 3, ... }
-  $faults->interventions;             # for Nemesis::Checker
+  $faults->interventions;             # see Nemesis::Target
 
 A fault that finds nobody to hit (no holder to stop, no waiter to cancel) is counted as
 one that missed: C<misses>.
@@ -220,29 +220,25 @@ sub _expire_session($self, $event, $server)
 
 # ---- between database server and ensemble
 
-sub _ways($self, $event)
-{
-	my @ways = @{ $self->{proxies}[ $event->{server} ] };
-	return defined $event->{way} ? $ways[ $event->{way} ] : @ways;
-}
+my %ways = (
+	cut        => [ sub ($way, $event) { $way->cut },                            sub ($way) { $way->heal } ],
+	blackhole  => [ sub ($way, $event) { $way->blackhole($event->{direction}) }, sub ($way) { $way->heal } ],
+	delay      => [ sub ($way, $event) { $way->delay($event->{ms}) },            sub ($way) { $way->delay(0) } ],
+	lose_reply => [ sub ($way, $event) { $way->lose_reply(%{$event}{qw(op nth)}) },  sub ($way) { $way->clear } ]);
 
 sub _disturb($self, $event, $begin, $end)
 {
-	my @ways = $self->_ways($event);
-	$begin->($_) foreach @ways;
+	my @ways = @{ $self->{proxies}[ $event->{server} ] };
+	@ways = $ways[ $event->{way} ] if defined $event->{way};
+	$begin->($_, $event) foreach @ways;
 	$self->_later($event->{duration}, sub { $end->($_) foreach @ways });
 	return 1;
 }
 
-sub _cut($self, $event, $) { return $self->_disturb($event, sub { $_[0]->cut }, sub { $_[0]->heal }); }
-sub _blackhole($self, $event, $) { return $self->_disturb($event, sub { $_[0]->blackhole($event->{direction}) }, sub { $_[0]->heal }); }
-sub _delay($self, $event, $) { return $self->_disturb($event, sub { $_[0]->delay($event->{ms}) }, sub { $_[0]->delay(0) }); }
-
-sub _lose_reply($self, $event, $)
+foreach my $fault (keys %ways)
 {
-	return $self->_disturb($event,
-		sub { $_[0]->lose_reply(op => $event->{op}, nth => $event->{nth}) },
-		sub { $_[0]->clear });
+	no strict 'refs';
+	*{"_$fault"} = sub ($self, $event, $) { return $self->_disturb($event, @{ $ways{$fault} }); };
 }
 
 # ---- a Java service

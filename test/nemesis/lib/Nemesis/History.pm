@@ -6,8 +6,7 @@ Nemesis::History - what the clients did, one line of JSON per attempt
 
 =head1 SYNOPSIS
 
-  my $history = Nemesis::History->new("$dir/a1.jsonl");
-  $history->add({ id => 'a1.7', path => '/n/0', granted => now, ... });
+  Nemesis::History->add("$dir/a1.jsonl", { id => 'a1.7', path => '/n/0', granted => now, ... });
   my @attempts = Nemesis::History->read("$dir/a1.jsonl");
 
 =head1 AN ATTEMPT
@@ -66,14 +65,12 @@ sub clock_difference :prototype() ()
 	return max map { clock_gettime(CLOCK_REALTIME) - clock_gettime(CLOCK_MONOTONIC) } 1 .. 5;
 }
 
-sub new($class, $file)
+sub add($class, $file, $record)
 {
 	open(my $handle, '>>', $file) or croak "$file: $!";
-	$handle->autoflush(1);
-	return bless { handle => $handle }, $class;
+	print $handle $json->encode($record), "\n";
+	return;
 }
-
-sub add($self, $record) { print { $self->{handle} } $json->encode($record), "\n"; return; }
 
 # A client that was killed may have left half a line.
 sub read($class, $file)

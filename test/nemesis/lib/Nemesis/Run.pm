@@ -6,26 +6,15 @@ Nemesis::Run - a whole fault run, as TAP tests
 
 =head1 SYNOPSIS
 
-  Nemesis::Run->new(seconds => 60, seed => 42, clients => 30, faults => [], targets => [])->test;
-  Nemesis::Run->from_environment(seconds => 60)->test;
+  Nemesis::Run->new(seconds => 60, seed => 42)->test;
 
 Starts an ensemble of three ZooKeeper servers, three database servers with proxies to each
 of them, the register, and the clients of each target; lets the schedule of the seed loose on
 them; heals everything; has each client try everything once more; stops, and has the targets
-check. C<faults> are names of Nemesis::Schedule, C<targets> of Nemesis::Target; none means all.
+check. NEMESIS_SECONDS, _SEED, _CLIENTS, _FAULTS (of Nemesis::Schedule) and _TARGETS (of Nemesis::Target) in the
+environment say something else; no names mean all.
 
 The summary is printed as a diagnostic. Each kind of violation makes a test fail.
-
-=head1 FOR TARGETS
-
-  $run->zookeeper;  $run->servers;  $run->register;     # the servers; register: without faults
-  $run->busy_server($n);                                # one of two, by number
-  $run->quiet_server;
-  $run->session_timeout;                                # seconds
-  $run->client_count;                                   # of SQL clients, of all targets
-  $run->interventions;                                  # see Nemesis::Checker
-  $run->directory;                                      # of histories
-  $run->sql_client($server, $name);                     # a list: name, class, server, dsn
 
 =cut
 
@@ -36,7 +25,7 @@ use v5.36;
 use Cwd qw(abs_path);
 use FindBin;
 use JSON::PP;
-use List::Util qw(max sum0 uniq);
+use List::Util qw(max sum0);
 use Nemesis::Faults;
 use Nemesis::History qw(now);
 use Nemesis::Schedule;
@@ -58,24 +47,17 @@ my $session_timeout = 4;
 # After the healing some attempt must end in each of these periods, until all have ended.
 my $bound = 20;
 
-sub new($class, %arg)
-{
-	my $self = bless { %arg, trouble => [] }, $class;
-	$self->{faults}    = [ Nemesis::Schedule->names ] unless @{ $self->{faults} || [] };
-	$self->{targets}   = [ Nemesis::Target->all(@{ $self->{targets} || [] }) ];
-	$self->{directory} = "$PostgreSQL::Test::Utils::log_path/history";
-	mkdir $self->{directory};
-	$self->{script}    = abs_path(__FILE__) =~ s{/lib/Nemesis/Run\.pm$}{/client.pl}r;
-	return $self;
-}
-
-# NEMESIS_SECONDS, _SEED, _FAULTS, _CLIENTS and _TARGETS, if set
-sub from_environment($class, %default)
+sub new($class, %default)
 {
 	my %set = map { lc s/^NEMESIS_//r => $ENV{$_} } grep { /^NEMESIS_/ && $ENV{$_} ne '' } keys %ENV;
-	my %arg = (seed => int(rand(1_000_000)), clients => 30, %default, %set);
-	$arg{$_} = [ split /[\s,]+/, $arg{$_} || '' ] foreach qw(faults targets);
-	return $class->new(%arg);
+	my $self = bless { clients => 30, faults => '', targets => '', %default, %set, trouble => [] }, $class;
+	$self->{faults}    = [ split(/[\s,]+/, $self->{faults}) ];
+	$self->{faults}    = [ Nemesis::Schedule->names ] unless @{ $self->{faults} };
+	$self->{targets}   = [ Nemesis::Target->all(split(/[\s,]+/, $self->{targets})) ];
+	$self->{directory} = "$PostgreSQL::Test::Utils::log_path/history";
+	mkdir $self->{directory};
+	$self->{script} = abs_path(__FILE__) =~ s{/lib/Nemesis/Run\.pm$}{/client.pl}r;
+	return $self;
 }
 
 sub test($self)
@@ -98,14 +80,22 @@ sub test($self)
 sub targets       { return @{ $_[0]{targets} }; }
 sub zookeeper     { return $_[0]{zookeeper}; }
 sub servers       { return @{ $_[0]{servers} }; }
-sub register      { return $_[0]{register}; }
-sub busy_server($self, $n) { return $self->{servers}[ $n % 2 ]; }
-sub quiet_server  { return $_[0]{servers}[2]; }
 sub directory     { return $_[0]{directory}; }
 sub interventions { return $_[0]{nemesis}->interventions; }
-sub client_count  { return $_[0]{clients}; }
-sub session_timeout { return $session_timeout; }
 sub _trouble($self, $kind, $text) { push @{ $self->{trouble} }, { kind => $kind, text => $text }; return; }
+
+# A database server that no fault touches
+sub register { return $_[0]{register}; }
+
+# Of the others, one of two; and one where there is little to do
+sub busy_server($self, $n) { return $self->{servers}[ $n % 2 ]; }
+sub quiet_server { return $_[0]{servers}[2]; }
+
+# SQL clients of all targets
+sub client_count { return $_[0]{clients}; }
+
+# Seconds
+sub session_timeout { return $session_timeout; }
 
 # ---- the cast
 
@@ -153,6 +143,7 @@ sub start($self)
 
 sub _dsn($self, $server) { return $server->connstr('postgres') =~ s/'//gr =~ s/ /;/gr; }
 
+# The configuration of a client, as targets have it
 sub sql_client($self, $server, $name)
 {
 	return (name => $server->name . $name, class => 'SqlClient', server => $server->name, dsn => $self->_dsn($server));
@@ -267,29 +258,12 @@ sub finish_clients($self)
 	return;
 }
 
+# Of the clients, and of processes that died of something else than a fault
 sub look_for_leftovers($self)
 {
-	my @left;
-	eval {
-		wait_until
-		{
-			@left = ();
-			foreach my $path (map { $_->emptied($self) } $self->targets)
-			{
-				push @left, map { "node $path/$_" } $self->{zookeeper}->children($path);
-			}
-			foreach my $server (@{ $self->{servers} })
-			{
-				push @left, map { $server->name . ": entry $_->{path} $_->{state} of $_->{pid}" } $server->locks;
-			}
-			my $watches = $self->{zookeeper}->watch_count;
-			push @left, "$watches watches" if $watches;
-			!@left;
-		}
-		'nothing to be left', $self->{state} ? 5 : $bound;
-	};
-	$self->_trouble('leftover', $_) foreach @left;
-	$self->{leftovers} = @left;
+	# Whoever is stuck has been killed.
+	local $ENV{ZKLOCK_CLEAN_TIMEOUT} = 5 if $self->{state};
+	Zklock::Server->assert_clean($self->{zookeeper}, $self->{servers}, map { $_->emptied($self) } $self->targets);
 	foreach my $server (@{ $self->{servers} })
 	{
 		my $log = $server->log_since($self->{marks}{ $server->name });
@@ -317,7 +291,9 @@ sub judge($self)
 	my %found;
 	push @{ $found{ $_->{kind} } }, $_->{text} foreach @violations;
 	foreach my $kind (
-		uniq((map { $_->kinds } $self->targets), 'no recovery', 'stuck', 'fault failed', 'client failed', 'leftover', 'crash', 'worker failed'))
+		(map { $_->kinds } $self->targets),
+		'unexpected error', 'false refusal', 'lost commit',
+		'no recovery', 'stuck', 'fault failed', 'client failed', 'crash', 'worker failed')
 	{
 		my @texts = @{ delete $found{$kind} || [] };
 		ok(!@texts, "no violation: $kind") or diag join("\n", @texts > 10 ? @texts[0 .. 9] : @texts);
@@ -336,7 +312,6 @@ sub _print($self, @rest)
 		[ 'faults injected', sum0 values %faults ],
 		(map { [ "  $_", $faults{$_} ] } sort keys %faults),
 		[ '  (nobody there to hit)', $self->{nemesis}->misses ],
-		[ 'leftovers', $self->{leftovers} ],
 		@rest);
 	diag join("\n", '', map { sprintf('%-32s %s', @$_) } @lines);
 	return;

@@ -64,9 +64,16 @@ sub run($self, $sql, @values)
 	return undef;
 }
 
-# BEGIN and COMMIT, which know that a ROLLBACK is due if something fails in between
+# BEGIN and COMMIT, which know that a ROLLBACK is due if something fails in between; the latter says what
+# became of the transaction
 sub begin($self) { return $self->{in_transaction} = $self->run('BEGIN'); }
-sub commit($self) { $self->{in_transaction} = 0; return $self->run('COMMIT'); }
+
+sub commit($self)
+{
+	$self->{in_transaction} = 0;
+	return 'committed' if $self->run('COMMIT');
+	return $self->error->{sqlstate} eq '40001' ? 'refused' : $self->error->{fatal} ? 'unknown' : 'aborted';
+}
 
 sub begin_attempt($self)
 {

@@ -4,11 +4,6 @@
 
 Nemesis::Target::Claims - slots that one caller in all may claim
 
-=head1 SYNOPSIS
-
-  my $verdict = Nemesis::Target::Claims->judge(@attempts);
-  print "$_->{kind}: $_->{text}\n" foreach @{ $verdict->{violations} };
-
 =head1 AN ATTEMPT
 
 A client claims slots on one of the paths, as a job would that is scheduled on each server. A slot is a
@@ -17,20 +12,6 @@ slot that others have passed.
 
 An attempt has path, slot (a number), asked, and an outcome: 'claimed' (true), 'refused' (false) or
 'failed' (an error, which leaves open whether the slot was claimed).
-
-=head1 WHAT IS CHECKED
-
-There is no excuse for any of these:
-
-I<slot claimed twice>: two were told that they had claimed one slot of a path.
-
-I<claim order>: a slot was claimed although its caller asked after another had been told that it had
-claimed the same slot or a later one.
-
-I<slot lost>: a caller was refused a slot although nobody had claimed it or a later one, nor got an
-error that leaves this open.
-
-I<unexpected error>: an error that no fault accounts for.
 
 A claim is one write, so it takes place at a moment between C<asked> and C<told>. Nodes of claims
 are not deleted by the faults: that is how an administrator makes zklock forget a claim.
@@ -44,7 +25,6 @@ use v5.36;
 use parent 'Nemesis::Target';
 
 use List::Util qw(max);
-use Nemesis::Checker;
 use Nemesis::Client qw(between one_of);
 use Nemesis::History qw(now);
 use Zklock::Util qw(nap);
@@ -53,13 +33,6 @@ my @paths = map { "/nemesis/claims/job$_" } 1 .. 2;
 my $tick  = 0.25;                           # seconds
 
 sub users { return q{SELECT pid, 'waiting' FROM pg_stat_activity WHERE state = 'active' AND query ~ '^SELECT zk_claim'}; }
-
-sub clients($self, $run, $count)
-{
-	return map {
-		{ $run->sql_client($run->busy_server($_), "-claims$_") }
-	} 1 .. max(4, $count);
-}
 
 sub _attempt($client, $path, $slot)
 {
@@ -90,7 +63,7 @@ sub last_turn($self, $client)
 	return;
 }
 
-sub kinds { return ('slot claimed twice', 'claim order', 'slot lost', 'unexpected error'); }
+sub kinds { return ('slot claimed twice', 'claim order', 'slot lost'); }
 sub _describe($attempt) { return sprintf('%s (%s) %.4f..%.4f', @$attempt{qw(id outcome asked told)}); }
 
 # The attempts of one path. Appends to the violations.
@@ -138,30 +111,19 @@ sub _judge_path($violations, @attempts)
 	return;
 }
 
-sub judge($class, @attempts)
+sub judge($self, %history)
 {
-	my @violations = Nemesis::Checker::unexpected_errors(\@attempts);
-	my (%count, %by_path);
-	foreach my $attempt (@attempts)
-	{
-		$count{ $attempt->{outcome} }++;
-		push @{ $by_path{ $attempt->{path} } }, $attempt;
-	}
+	my @violations = Nemesis::Target::unexpected_errors($history{attempts});
+	my %by_path    = Nemesis::Target::by_path(@{ $history{attempts} });
 	_judge_path(\@violations, @{ $by_path{$_} }) foreach sort keys %by_path;
-	return { violations => \@violations, counts => \%count };
+	return { violations => \@violations, counts => { Nemesis::Target::outcomes(@{ $history{attempts} }) } };
 }
 
-sub check($self, $run, @attempts)
+sub activity { return (claimed => 'slots were claimed'); }
+
+sub summary
 {
-	my $verdict = $self->judge(@attempts);
-	my %count   = %{ $verdict->{counts} };
-	return {
-		violations => $verdict->{violations},
-		activity   => [ $count{claimed} || 0, $run->client_count, 'slots were claimed' ],
-		summary    => [
-			[ 'slots claimed', $count{claimed} || 0 ],
-			[ '  refused, since others have', $count{refused} || 0 ],
-			[ '  failed, not known', $count{failed} || 0 ] ] };
+	return ([ 'slots claimed', 'claimed' ], [ '  refused, since others have', 'refused' ], [ '  failed, not known', 'failed' ]);
 }
 
 1;

@@ -4,12 +4,6 @@
 
 Nemesis::Target::Elections - one leader among the servers, as far as it can be proved
 
-=head1 SYNOPSIS
-
-  my $verdict = Nemesis::Target::Elections->judge(
-      attempts => \@attempts, interventions => \@interventions, session_timeout => 4);
-  print "$_->{kind}: $_->{text}\n" foreach @{ $verdict->{violations} };
-
 =head1 AN ATTEMPT
 
 All three servers stand at each path. A client asks again and again whether its server leads, and if so
@@ -20,21 +14,8 @@ An attempt has path, asked (before the question), granted (after it was answered
 was told; else missing), token (the term), until (before COMMIT), and an outcome: 'no' (it does not
 lead), 'asked' (it does, and that is all), or that of an attempt to lock.
 
-=head1 WHAT IS CHECKED
-
-I<two leaders>: a client was told that its server leads, although it asked after another one had
-been told so of a later term. Nobody can take such an answer back.
-
-I<late commit>: what was written under a term was committed after somebody had been told of a later
-one.
-
-I<term of two>: two servers led in one term.
-
-I<unexpected error>: an error that no fault accounts for.
-
-An administrator who deletes a candidate's node, or closes its session, takes leadership from a
-living server, which ZooKeeper tells that server later than the others. This excuses the
-terms that it hit, as it excuses holders of locks (L<Nemesis::Checker>).
+An administrator who takes leadership from a living server excuses the terms that he hit, as he excuses
+holders of locks (L<Nemesis::Target>).
 
 =cut
 
@@ -44,7 +25,6 @@ use v5.36;
 
 use parent 'Nemesis::Target';
 
-use Nemesis::Checker;
 use Nemesis::Client qw(between);
 use Nemesis::History qw(now);
 use Zklock::Util qw(nap);
@@ -78,13 +58,8 @@ sub clients($self, $run, $)
 	return @clients;
 }
 
-# Ends an attempt that was told that its server leads.
-sub _outcome_of_error($client, $sent_commit = 0)
-{
-	my $error = $client->error;
-	return 'refused' if $error->{sqlstate} eq '40001';
-	return $sent_commit && $error->{fatal} ? 'unknown' : 'aborted';
-}
+# Of a statement before the commit
+sub _outcome_of_error($client) { return $client->error->{sqlstate} eq '40001' ? 'refused' : 'aborted'; }
 
 sub _work($client, $attempt)
 {
@@ -92,12 +67,12 @@ sub _work($client, $attempt)
 	$attempt->{token} = $client->run('SELECT zk_fencing_token(?)', $attempt->{path}) // return _outcome_of_error($client);
 	# The term may be a later one than the question was answered in.
 	$attempt->{until} = $attempt->{granted} = now;
-	return $client->commit ? 'asked' : _outcome_of_error($client) if !$client->config('works');
+	return $client->commit =~ s/committed/asked/r =~ s/unknown/aborted/r if !$client->config('works');
 	$client->run('INSERT INTO attempts VALUES (?)', $attempt->{id}) or return _outcome_of_error($client);
 	nap(between(0, rand() < 0.03 ? 2 : 0.03));
 	# What was said last is that it leads still, or what the guard says.
 	$attempt->{until} = now;
-	return $client->commit ? 'committed' : _outcome_of_error($client, 'commit was sent');
+	return $client->commit;
 }
 
 sub _attempt($client)
@@ -145,15 +120,12 @@ sub last_turn($self, $client)
 }
 
 sub is_under_way($self, @attempts) { return grep { defined $_->{token} } @attempts; }
-sub kinds { return ('two leaders', 'late commit', 'term of two', 'unexpected error'); }
+sub kinds { return ('two leaders', 'late commit', 'term of two'); }
 
 # The servers stand for as long as they are told to.
 sub emptied($self, $run)
 {
-	if (!$self->{withdrawn}++)
-	{
-		$_->set_conf('zklock.elections' => '') foreach $run->servers;
-	}
+	$_->set_conf('zklock.elections' => '') foreach $run->servers;
 	return $self->paths;
 }
 
@@ -193,7 +165,7 @@ sub _judge_path($arg, $violations, @attempts)
 		{
 			my $kind = $attempt->{asked} > $later->{first} ? 'two leaders'
 			  : ($attempt->{commit_at} // 0) > $later->{first} ? 'late commit' : next;
-			next if Nemesis::Checker::is_excused($arg, $term, $term->{first}, $later->{first});
+			next if Nemesis::Target::is_excused($arg, $term, $term->{first}, $later->{first});
 			push @$violations, { kind => $kind, text => "$attempt->{path}: " . _describe($attempt) . ' after ' . _describe($later->{attempt}) };
 			last;
 		}
@@ -202,32 +174,24 @@ sub _judge_path($arg, $violations, @attempts)
 	return scalar keys %terms;
 }
 
-sub judge($class, %arg)
+sub settles($self, $attempt) { return defined $attempt->{granted} && $attempt->{outcome} ne 'asked'; }
+
+sub judge($self, %history)
 {
-	my @violations = Nemesis::Checker::unexpected_errors($arg{attempts}, '40001');
-	my (%count, %by_path);
-	foreach my $attempt (@{ $arg{attempts} })
-	{
-		$count{ $attempt->{outcome} }++;
-		push @{ $by_path{ $attempt->{path} } }, $attempt if defined $attempt->{token};
-	}
-	$count{terms} += _judge_path(\%arg, \@violations, @{ $by_path{$_} }) foreach sort keys %by_path;
+	my @violations = Nemesis::Target::unexpected_errors($history{attempts}, '40001');
+	my %count      = Nemesis::Target::outcomes(@{ $history{attempts} });
+	my %by_path    = Nemesis::Target::by_path(grep { defined $_->{token} } @{ $history{attempts} });
+	$count{terms} += _judge_path(\%history, \@violations, @{ $by_path{$_} }) foreach sort keys %by_path;
 	return { violations => \@violations, counts => \%count };
 }
 
-sub check($self, $run, @attempts)
+sub activity { return (committed => 'transactions of leaders have committed'); }
+
+sub summary
 {
-	my @settled = $self->settle($run, grep { defined $_->{granted} && $_->{outcome} ne 'asked' } @attempts);
-	my $verdict = $self->judge(attempts => \@attempts, interventions => $run->interventions, session_timeout => $run->session_timeout);
-	my %count   = %{ $verdict->{counts} };
-	return {
-		violations => [ @settled, @{ $verdict->{violations} } ],
-		activity   => [ $count{committed} || 0, $run->client_count, 'transactions of leaders have committed' ],
-		summary    => [
-			[ 'terms of leaders', $count{terms} || 0 ],
-			[ '  proofs of leadership', $count{asked} || 0 ],
-			[ '  transactions committed', $count{committed} || 0 ],
-			[ '  refused', $count{refused} || 0 ] ] };
+	return (
+		[ 'terms of leaders', 'terms' ], [ '  proofs of leadership', 'asked' ],
+		[ '  transactions committed', 'committed' ], [ '  refused', 'refused' ]);
 }
 
 1;

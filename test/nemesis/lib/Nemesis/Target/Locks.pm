@@ -11,7 +11,20 @@ may be silent, and relies on the lease alone.
 
 A Java service with Curator's InterProcessMutex has no lease and no commit guard. Before it lets go of a
 lock it has ZooKeeper commit that its node is still there; if it is not, its work does not count: the
-attempt is "lost". Nemesis::Checker judges.
+attempt is "lost".
+
+=head1 HOW IT IS JUDGED
+
+A client believes the lock function until it is told otherwise. It holds a lock from C<granted> until C<until>,
+and if it committed, until its commit record was written. An attempt is I<disowned> if its client was told that
+nothing came of it: refused, lost, aborted. That is what the guard is for: its overlaps are counted as C<overlaps>;
+C<latency> is the longest time from the grant to another until the disowned was told, in milliseconds. It may have
+been granted late, so its token may be any. C<writes>, if given, are those of Nemesis::Register.
+
+An intervention excuses the holder it hit, counted as C<overlaps_by_intervention>; but with C<commit_guard>
+'quorum' only if it was not over when the holder asked to commit: the guard must see what was there then.
+
+All is one pass over sorted lists; the holds that have not ended are few.
 
 =cut
 
@@ -21,8 +34,7 @@ use v5.36;
 
 use parent 'Nemesis::Target';
 
-use List::Util qw(sum0);
-use Nemesis::Checker;
+use List::Util qw(max);
 use Nemesis::Client qw(between one_of);
 use Nemesis::History qw(now);
 use Nemesis::Register;
@@ -33,7 +45,6 @@ my @slow  = map { "/nemesis/slow$_" } 1 .. 3;
 
 sub share { return 6; }
 sub paths { return (@quick, @slow); }
-sub emptied { return (@quick, @slow); }
 sub users { return q{SELECT pid, state FROM zk_locks WHERE state IN ('held', 'waiting')}; }
 sub prepare($self, $run) { Nemesis::Register->create($run->register, $self->paths); return; }
 
@@ -63,8 +74,7 @@ sub _work($client, $attempt, $pause)
 	$client->begin || return 'aborted' if $attempt->{scope} eq 'session';
 	$client->run('INSERT INTO attempts VALUES (?)', $attempt->{id}) || return 'aborted';
 	_write($client, $attempt, $pause);
-	$client->commit && return 'committed';
-	return $client->error->{fatal} ? 'unknown' : 'aborted';
+	return $client->commit;
 }
 
 # Believing that it holds the lock
@@ -177,38 +187,197 @@ sub describe($self, $run)
 	  . join('', map { "$_: @{[ $run->zookeeper->children($_) ]}\n" } $self->paths);
 }
 
-sub kinds
+sub kinds { return ('unguarded commit', 'exclusion', 'token order', 'fenced register', 'lost update'); }
+
+sub evidence($self, $run) { return (writes => [ Nemesis::Register->writes($run->register) ]); }
+sub settles($self, $attempt) { return 1; }
+sub activity { return (acquisitions => 'locks were taken'); }
+
+sub summary
 {
 	return (
-		'unguarded commit', 'exclusion', 'token order', 'fenced register', 'lost update',
-		'unexpected error', 'false refusal', 'lost commit');
+		[ 'acquisitions', 'acquisitions' ],
+		[ '  committed', 'committed' ],
+		[ '  aborted for other reasons', 'aborted' ],
+		[ 'losses noticed', 'refused', 'lost' ],
+		[ '  guarded commits refused', 'refused' ],
+		[ 'not granted in time, or failed', 'timeout', 'failed' ],
+		[ 'believed holds that overlapped', 'overlaps' ],
+		[ '  by intervention', 'overlaps_by_intervention' ],
+		[ '  longest detection latency, ms', 'latency' ],
+		[ 'writes accepted: unfenced', 'unfenced_writes' ],
+		[ '  of which lost an update', 'lost_unfenced_updates' ],
+		[ 'writes accepted: fenced', 'fenced_writes' ]);
 }
 
-sub check($self, $run, @attempts)
+# ---- the judgement
+
+# Whoever is told this knows that its work does not count.
+my %disowned = map { $_ => 1 } qw(refused lost aborted);
+
+sub judge($class, %arg)
 {
-	my @violations = $self->settle($run, @attempts);
-	my $verdict = Nemesis::Checker->check(
-		attempts        => \@attempts,
-		writes          => [ Nemesis::Register->writes($run->register) ],
-		interventions   => $run->interventions,
-		session_timeout => $run->session_timeout);
-	my %count = %{ $verdict->{counts} };
-	return {
-		violations => [ @violations, @{ $verdict->{violations} } ],
-		activity   => [ $count{acquisitions} || 0, $run->client_count, 'locks were taken' ],
-		summary    => [
-			[ 'acquisitions', $count{acquisitions} || 0 ],
-			[ '  committed', $count{committed} || 0 ],
-			[ '  aborted for other reasons', $count{aborted} || 0 ],
-			[ 'losses noticed', sum0 map { $count{$_} || 0 } qw(refused lost) ],
-			[ '  guarded commits refused', $count{refused} || 0 ],
-			[ 'not granted in time, or failed', sum0 map { $count{$_} || 0 } qw(timeout failed) ],
-			[ 'believed holds that overlapped', $count{overlaps} || 0 ],
-			[ '  by intervention', $count{overlaps_by_intervention} || 0 ],
-			[ '  longest detection latency', sprintf('%.3f s', $verdict->{latency}) ],
-			[ 'writes accepted: unfenced', $count{unfenced_writes} || 0 ],
-			[ '  of which lost an update', $count{lost_unfenced_updates} || 0 ],
-			[ 'writes accepted: fenced', $count{fenced_writes} || 0 ] ] };
+	my @granted = grep { defined $_->{granted} } @{ $arg{attempts} };
+	my %by_path = Nemesis::Target::by_path(@granted);
+	my $self    = bless {
+		violations    => [ Nemesis::Target::unexpected_errors($arg{attempts}, '40001') ],
+		counts        => { latency => 0, acquisitions => scalar @granted, Nemesis::Target::outcomes(@{ $arg{attempts} }) },
+		attempts      => { map { $_->{id} => $_ } @{ $arg{attempts} } },
+		interventions => $arg{interventions} || [],
+		session_timeout => $arg{session_timeout} || 0,
+	}, ref $class || $class;
+
+	foreach my $path (sort keys %by_path)
+	{
+		my @holds = sort { $a->{granted} <=> $b->{granted} } @{ $by_path{$path} };
+		$self->_check_exclusion(@holds);
+		$self->_check_tokens(@holds);
+	}
+	$self->_check_writes(@{ $arg{writes} || [] });
+	return $self;
+}
+
+sub _violation($self, $kind, $text, @attempts)
+{
+	push @{ $self->{violations} }, { kind => $kind, text => $text, attempts => [@attempts] };
+	return;
+}
+
+sub _end($hold)
+{
+	my ($until, $commit) = @{$hold}{qw(until commit_at)};
+	return defined $commit && $commit > $until ? $commit : $until;
+}
+
+sub _hit_by_intervention($self, $hold)
+{
+	my @possible = grep { ($hold->{guard} // '') ne 'quorum' || !defined $_->{to} || $_->{to} >= $hold->{until} } @{ $self->{interventions} };
+	return Nemesis::Target::is_excused({ %$self, interventions => \@possible }, $hold, $hold->{asked}, _end($hold));
+}
+
+# "a1.7 (server a, refused) 12.301..12.480"
+sub _describe($hold)
+{
+	my $where = $hold->{kind} eq 'sql' ? "server $hold->{server}, $hold->{scope} level" . ($hold->{guard} ? ", guard $hold->{guard}" : '') : 'Curator';
+	return sprintf('%s (%s, %s, token %s) %.4f..%.4f%s',
+		$hold->{id}, $where, $hold->{outcome},
+		defined $hold->{token} ? $hold->{token} : 'unknown', $hold->{granted}, $hold->{until},
+		defined $hold->{commit_at} ? sprintf(', committed %.4f', $hold->{commit_at}) : '');
+}
+
+sub _check_exclusion($self, @holds)
+{
+	my @current;
+	foreach my $new (@holds)
+	{
+		@current = grep { _end($_) > $new->{granted} } @current;
+		foreach my $old (@current)
+		{
+			if ($disowned{ $old->{outcome} } || $disowned{ $new->{outcome} })
+			{
+				$self->{counts}{overlaps}++;
+				my $latency = int(1000 * ($old->{told} - $new->{granted}) + 0.5);
+				$self->{counts}{latency} = max($self->{counts}{latency}, $latency) if $disowned{ $old->{outcome} };
+			}
+			elsif ($self->_hit_by_intervention($old) || $self->_hit_by_intervention($new))
+			{
+				$self->{counts}{overlaps_by_intervention}++;
+			}
+			else
+			{
+				$self->_violation_of_exclusion($old, $new);
+			}
+		}
+		push @current, $new;
+	}
+	return;
+}
+
+# One hold may run into many.
+sub _violation_of_exclusion($self, $old, $new)
+{
+	my $violation = $self->{exclusion}{ $old->{id} };
+	if ($violation)
+	{
+		my $others = ++$violation->{others};
+		$violation->{text} =~ s/(?:, and others: \d+)?$/, and others: $others/;
+		return;
+	}
+	my $sql = grep { $_->{kind} eq 'sql' } $old, $new;
+	$self->_violation(
+		$sql ? 'unguarded commit' : 'exclusion',
+		sprintf("%s: %s, and for %.4f s of it %s",
+			$new->{path}, _describe($old), _end($old) - $new->{granted}, _describe($new)),
+		$old, $new);
+	$self->{exclusion}{ $old->{id} } = $self->{violations}[-1];
+	return;
+}
+
+sub _check_tokens($self, @holds)
+{
+	my @ends = sort { $a->{until} <=> $b->{until} } grep { defined $_->{token} } @holds;
+	my ($highest, %granted);
+	foreach my $hold (grep { defined $_->{token} } @holds)
+	{
+		while (@ends && $ends[0]{until} < $hold->{granted})
+		{
+			my $ended = shift @ends;
+			$highest = $ended if !$highest || $ended->{token} > $highest->{token};
+		}
+		my $twice = $granted{ $hold->{token} };
+		$granted{ $hold->{token} } = $hold;
+		if ($twice)
+		{
+			$self->_violation('token order',
+				"$hold->{path}: one token for " . _describe($twice) . ' and ' . _describe($hold), $twice, $hold);
+		}
+		elsif ($highest && $highest->{token} >= $hold->{token}
+			&& !$disowned{ $hold->{outcome} }
+			&& !$self->_hit_by_intervention($hold))
+		{
+			$self->_violation('token order',
+				"$hold->{path}: " . _describe($hold) . ' after ' . _describe($highest), $highest, $hold);
+		}
+	}
+	return;
+}
+
+sub _excused($self, $id)
+{
+	my $attempt = $self->{attempts}{$id};
+	# It wrote, and did not live to report: nobody was told that its work counts.
+	return 1 unless $attempt;
+	return $disowned{ $attempt->{outcome} } || $self->_hit_by_intervention($attempt);
+}
+
+sub _check_writes($self, @writes)
+{
+	my (%value, %token, %writer);
+	foreach my $write (@writes)
+	{
+		my $register = "$write->{path} $write->{fenced}";
+		my $text = "$write->{path}: $write->{attempt} wrote $write->{value} with token $write->{token}";
+		my $last = $writer{$register};
+		my $lost = ($value{$register} || 0) != $write->{seen};
+		$self->{counts}{ $write->{fenced} ? 'fenced_writes' : 'unfenced_writes' }++;
+		if ($write->{fenced})
+		{
+			$self->_violation('fenced register', "$text after token $token{$register}", $last, $write)
+			  if $write->{token} < ($token{$register} || 0);
+			$self->_violation('fenced register', "$text over $value{$register} by $last->{attempt}", $last, $write)
+			  if $lost;
+		}
+		elsif ($lost)
+		{
+			$self->{counts}{lost_unfenced_updates}++;
+			$self->_violation('lost update', "$text over $value{$register} by $last->{attempt}", $last, $write)
+			  unless $self->_excused($last->{attempt}) || $self->_excused($write->{attempt});
+		}
+		$value{$register}  = $write->{value};
+		$token{$register}  = $write->{token};
+		$writer{$register} = $write;
+	}
+	return;
 }
 
 1;

@@ -4,11 +4,6 @@
 
 Nemesis::Target::Queues - elements that transactions take, each applied once
 
-=head1 SYNOPSIS
-
-  my $verdict = Nemesis::Target::Queues->judge(@attempts);
-  print "$_->{kind}: $_->{text}\n" foreach @{ $verdict->{violations} };
-
 =head1 AN ATTEMPT
 
 A client offers elements to one of the queues, and takes elements in transactions, of which some are
@@ -17,24 +12,7 @@ the end it takes until nothing is left.
 
 An attempt has path, action and outcome. An 'offer' has what was offered, and is 'offered' or 'failed'
 (which leaves it open). A 'take' has what was taken, or nothing, token and applied, and is 'committed',
-'aborted', 'unknown' or 'none'.
-
-=head1 WHAT IS CHECKED
-
-Which transactions have committed is settled by the servers' own record.
-
-I<element lost>: what was offered was taken by no transaction that committed, and is not in the
-queue any more.
-
-I<applied twice>: two committed transactions of one database server have applied one element, in
-spite of the table of tokens.
-
-I<element from nowhere>: a transaction took what nobody has tried to offer.
-
-I<unexpected error>: an error that no fault accounts for.
-
-That an element comes again after its transaction has committed is expected, and counted: a
-session may end before the element is removed.
+'aborted', 'refused', 'unknown' or 'none'.
 
 =cut
 
@@ -44,8 +22,6 @@ use v5.36;
 
 use parent 'Nemesis::Target';
 
-use List::Util qw(max);
-use Nemesis::Checker;
 use Nemesis::Client qw(between one_of);
 use Zklock::Util qw(nap);
 
@@ -61,13 +37,6 @@ sub prepare($self, $run)
 sub users
 {
 	return q{SELECT pid, CASE state WHEN 'active' THEN 'waiting' ELSE 'held' END FROM pg_stat_activity WHERE query ~ 'queue_take|INTO tokens' AND state <> 'idle'};
-}
-
-sub clients($self, $run, $count)
-{
-	return map {
-		{ $run->sql_client($run->busy_server($_), "-queues$_") }
-	} 1 .. max(4, $count);
 }
 
 sub _offer($client, $path)
@@ -97,7 +66,7 @@ sub _take($client, $path, $timeout, $may_roll_back)
 			nap(between(0, 0.05)) unless $client->last_lap;
 			if (!%{ $client->error } && !($may_roll_back && rand() < 0.2))
 			{
-				$attempt{outcome} = $client->commit ? 'committed' : $client->error->{fatal} ? 'unknown' : 'aborted';
+				$attempt{outcome} = $client->commit;
 			}
 		}
 		elsif (!%{ $client->error }) { $attempt{outcome} = 'none'; }
@@ -125,13 +94,13 @@ sub last_turn($self, $client)
 }
 
 sub emptied { return (@paths, '/zklock-receipts'); }
-sub kinds { return ('element lost', 'applied twice', 'element from nowhere', 'false refusal', 'lost commit', 'unexpected error'); }
+sub kinds { return ('element lost', 'applied twice', 'element from nowhere'); }
 
-# Attempts whose outcomes are settled
-sub judge($class, @attempts)
+sub judge($self, %history)
 {
+	my @attempts = @{ $history{attempts} };
 	# Lost; in a transaction that has failed; too many requests that were given up while ZooKeeper was silent
-	my @violations = Nemesis::Checker::unexpected_errors(\@attempts, qw(40001 25P02 53200));
+	my @violations = Nemesis::Target::unexpected_errors(\@attempts, qw(40001 25P02 53200));
 	my $violation  = sub ($kind, $text) { push @violations, { kind => $kind, text => $text }; };
 	my (%offered, %taken, %applied, %count);
 	foreach my $attempt (@attempts)
@@ -155,19 +124,14 @@ sub judge($class, @attempts)
 	return { violations => \@violations, counts => \%count };
 }
 
-sub check($self, $run, @attempts)
+sub settles($self, $attempt) { return $attempt->{action} eq 'take'; }
+sub activity { return ('take committed' => 'elements were taken'); }
+
+sub summary
 {
-	my @told    = $self->settle($run, grep { $_->{action} eq 'take' } @attempts);
-	my $verdict = $self->judge(@attempts);
-	my %count   = %{ $verdict->{counts} };
-	return {
-		violations => [ @told, @{ $verdict->{violations} } ],
-		activity   => [ $count{'take committed'} || 0, $run->client_count, 'elements were taken' ],
-		summary    => [
-			[ 'elements offered', $count{'offer offered'} || 0 ],
-			[ '  taken', $count{'take committed'} || 0 ],
-			[ '  of these, again', $count{again} || 0 ],
-			[ '  given back', $count{'take aborted'} || 0 ] ] };
+	return (
+		[ 'elements offered', 'offer offered' ], [ '  taken', 'take committed' ],
+		[ '  of these, again', 'again' ], [ '  given back', 'take aborted', 'take refused' ]);
 }
 
 1;

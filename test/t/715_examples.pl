@@ -1,0 +1,249 @@
+# Copyright (c) 2026, zklock contributors
+#
+# The examples of the documents run as they are written, in the order in which they stand; those of the tutorial
+# with the servers of the demo. (README.md's commands for a role have a test of their own, 007.)
+#
+# In SQL a comment behind a statement that begins with "true" or "false:" is its result; "--> words", there or in
+# lines that follow, is one as well: of the tutorial, a statement may wait, fail, or give that soon. What has
+# neither may be anything but false. Settings are accepted by a server, Java is compiled, and the services that
+# share a lock with SQL run.
+
+use Zklock::Test;
+use Cwd qw(abs_path);
+use File::Basename qw(dirname);
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Zklock::JavaPeer;
+use Zklock::Process;
+use Zklock::Session;
+
+my $top    = abs_path(dirname(__FILE__) . '/../..');
+my ($zk, $server) = cast('a', conf => [ 'max_prepared_transactions = 10', "zklock.elections = '/jobs/leader'" ]);
+
+# Needs what the tests do not have: pg_cron.
+my $elsewhere = qr/cron\.schedule/;
+
+# Blocks of a document: [language, text]
+sub blocks($file)
+{
+	my $text = slurp_file("$top/$file") =~ s/^  (?=```|\S.*;$)//mgr;
+	my @words = $text =~ /^```(\w*)\n(.*?)^```$/msg;
+	return map { [ @words[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. $#words / 2;
+}
+
+# Statements of a block, each with what is said of it
+sub statements($sql)
+{
+	my (@statements, $quoted);
+	my $statement = '';
+	foreach my $line (split /\n/, $sql)
+	{
+		$quoted = !$quoted if (() = $line =~ /\$\$(?!\/)/g) % 2;
+		if (!$quoted && $line =~ /^(.*;)(?:\s+--\s*(.*))?$/)
+		{
+			push @statements, [ "$statement$1", $2 // () ];
+			$statement = '';
+		}
+		elsif ($statement eq '' && $line =~ /^--(> .*)/) { push @{ $statements[-1] }, $1; }
+		elsif ($line !~ /^\s*--/ || $statement ne '')    { $statement .= "$line\n"; }
+	}
+	is($statement =~ s/\s//gr, '', 'the block ends with a statement');
+	return @statements;
+}
+
+sub words($statement) { return join(' ', split ' ', $statement); }
+
+# Rows as they are written
+sub rows($text) { return $text =~ s/\|/ | /gr; }
+
+sub run_statement($session, $statement, @said)
+{
+	my $result = $session->try($statement);
+	my $what   = words($statement);
+	my $said   = join("\n", @said);
+	return is($result->{sqlstate}, $1, $what) if $said =~ /^> ERROR (\w+)$/;
+	ok($result->{ok}, $what) or diag($result->{error});
+	return is(rows($result->{text}), $said =~ s/^> *//mgr, "... is $said") if $said =~ /^>/;
+	return unless $result->{ok} && @{ $result->{rows} };
+	if    ($said =~ /^true\b/)   { is($result->{text}, 't', '... is true'); }
+	elsif ($said =~ /^false\b:/) { is($result->{text}, 'f', '... is false'); }
+	else                         { isnt($result->{text}, 'f', '... is not false'); }
+	return;
+}
+
+sub run_sql($session, $sql)
+{
+	foreach my $pair (statements($sql))
+	{
+		my ($statement, @said) = @$pair;
+		next if $statement =~ $elsewhere;
+		# A variable of psql's
+		$statement =~ s/:'token'/"'" . $session->query(q{SELECT coalesce(max(token), 0) + 1 FROM zk_fences}) . "'"/e;
+		# README.md uses it before it says how it is made.
+		$session->query('DROP EXTENSION zklock') if $statement =~ /^CREATE EXTENSION/;
+		run_statement($session, $statement, @said);
+	}
+	return;
+}
+
+# Lines of postgresql.conf
+sub check_settings($session, $text)
+{
+	foreach my $line (split /\n/, $text)
+	{
+		my ($name, $value) = $line =~ /^([\w.]+) = (.*?)(?:\s+#.*)?$/ or next;
+		$value = "'$value'" unless $value =~ /^'/;
+		ok($session->try("ALTER SYSTEM SET $name = $value")->{ok}, "$name = $value");
+		$session->query("ALTER SYSTEM RESET $name");
+	}
+	return;
+}
+
+# Compiles code of Java, which is a class, or what a method does with a connection to the database.
+sub compile($name, $code)
+{
+	my $directory = PostgreSQL::Test::Utils::tempdir();
+	my $imports = join('', map { "import $_;\n" } qw(java.sql.* java.util.concurrent.TimeUnit java.util.concurrent.TimeoutException
+		  org.apache.curator.framework.* org.apache.curator.framework.recipes.locks.* org.apache.curator.retry.* org.apache.zookeeper.data.Stat));
+	$imports .= "$1\n" while $code =~ s/^(import .*;)$//m;
+	my $class = $code =~ /^class /m ? "$code\nclass Example {}\n" : <<"END";
+class Example {
+	static void run(Connection connection, String[] paths) throws Exception { $code }
+	public static void main(String[] args) throws Exception { run(null, args); }
+}
+END
+	append_to_file("$directory/Example.java", $imports . $class);
+	is(system('javac', '-nowarn', '-proc:none', '-cp', Zklock::JavaPeer::classpath(), '-d', $directory, "$directory/Example.java"),
+		0, "$name: Java compiles");
+	return $directory;
+}
+
+foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md"))
+{
+	next if $file =~ /tutorial/;
+	subtest $file => sub {
+		my $session = $server->session;
+		$session->query($_)
+		  foreach 'DROP SCHEMA public CASCADE', 'CREATE SCHEMA public', 'CREATE EXTENSION zklock',
+		  'CREATE TABLE account (id int PRIMARY KEY, balance int)', 'INSERT INTO account VALUES (7, 1000)';
+		$session->query("DO 'BEGIN CREATE ROLE $_; EXCEPTION WHEN duplicate_object THEN END'") foreach qw(batch pooled);
+		# The lock that is taken away there
+		my $holder = $server->session;
+		$holder->query(q{SELECT zk_lock('/pay/lock')}) if $file eq 'doc/operations.md';
+		foreach my $block (blocks($file))
+		{
+			my ($language, $text) = @$block;
+			if    ($language eq 'sql') { run_sql($session, $text); }
+			elsif ($language eq '')    { check_settings($session, $text); }
+			elsif ($language eq 'java')
+			{
+				$text =~ s/"zk1[^"]*"/'"' . $zk->connect_string . '"'/e;
+				my $classes = compile($file, $text);
+				is(system('java', '-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-cp', "$classes:" . Zklock::JavaPeer::classpath(), 'Example'),
+					0, '... and runs') if $text =~ /CuratorFrameworkFactory/;
+			}
+		}
+		pass('all examples were tried');
+	};
+}
+
+# ---- the tutorial
+
+my $directory = PostgreSQL::Test::Utils::tempdir('tutorial');
+my (%session, $service, $demo);
+
+sub session($name, $service = $name) { return $session{$name} ||= Zklock::Session->new(dsn => "service=$service", name => $name); }
+
+sub sql_block($block)
+{
+	$block =~ s/^-- ([AB])(, which waited)?\n// or die "not a session: $block";
+	my ($name, $waited) = ($1, $2);
+	my $session = session($name);
+	is(rows($session->finish), $1, "$name has what it waited for") if $waited && $block =~ s/^--> (.*)\n//;
+	foreach my $pair (statements($block))
+	{
+		my ($sql, @said) = @$pair;
+		my $what = words("$name: $sql");
+		if ("@said" eq '> waits')
+		{
+			$session->query_start($sql);
+			my $waiting = 'SELECT count(*) FROM zk_locks WHERE node IS NOT NULL AND state = \'waiting\' AND pid = ' . $session->pid;
+			wait_until { session("look at $name", $name)->query($waiting) } "$what to wait";
+			pass("$what: waits");
+		}
+		elsif ((my $expected = join("\n", map { s/^> //r } @said)) =~ s/^soon: //)
+		{
+			wait_until { rows($session->query($sql)) eq $expected } "$what to give $expected";
+			pass("$what: soon");
+		}
+		else { run_statement($session, $sql, @said); }
+	}
+	return;
+}
+
+sub shell($command)
+{
+	my ($out, $err) = ('', '');
+	my $source = defined $demo ? ". $demo/env; " : '';
+	IPC::Run::run([ 'sh', '-c', "$source$command" ], '<', \undef, '>', \$out, '2>', \$err, init => sub { chdir $directory });
+	is($?, 0, $command) or diag($out, $err);
+	return $out;
+}
+
+sub read_line
+{
+	local $SIG{ALRM} = sub { die "the service says nothing\n" };
+	alarm(Zklock::Util::default_timeout());
+	chomp(my $line = readline($service->{out}));
+	alarm(0);
+	return $line;
+}
+
+sub sh_block($block)
+{
+	foreach my $line (split /\n/, $block)
+	{
+		if ($line =~ /^make demo-shell/)
+		{
+			my $printed = shell("$top/test/demo/demo --shell </dev/null");
+			($demo) = $printed =~ m{^in each terminal, first +\. (\S+)/env$}m or die "no demo: $printed";
+			%ENV = (%ENV, slurp_file("$demo/env") =~ /(\w+)=(\S+)/g);
+		}
+		elsif ($line =~ m{^\. /tmp/zklock-demo\.X+/env$}) { ok(-r "$demo/env", $line); }
+		elsif ($line =~ /^java Service/)
+		{
+			$service = Zklock::Process->new(name => 'service', log => "$directory/service.log", pipes => 1, dir => $directory,
+				argv => [ 'java', '-XX:TieredStopAtLevel=1', 'Service', $ENV{ZOOKEEPER} ]);
+		}
+		elsif ($line =~ /^# the service: Enter/) { print { $service->{in} } "\n"; }
+		elsif ($line =~ /^# /) { next; }
+		elsif ($line =~ /^#> (.*)/) { is($service ? read_line() : '', $1, "terminal: $1") unless $1 =~ /^\[/; }
+		elsif ($line =~ m{^\$DEMO/zk}) { my ($expected) = $block =~ /^#> (.*)/m; like(shell($line), qr/^\Q$expected\E$/m, "... prints $expected"); }
+		elsif ($line =~ m{^test/demo/demo --stop}) { like(shell("$top/$line"), qr/^stopped and removed/, 'the demo has ended'); }
+		else { shell($line); }
+	}
+	return;
+}
+
+subtest 'the tutorial' => sub {
+	local %ENV = (%ENV, TMPDIR => PostgreSQL::Test::Utils::tempdir('demo'));
+	delete @ENV{ grep { /^PG/ && $_ ne 'PG_CONFIG' && !/^PG_/ } keys %ENV };
+	foreach my $block (blocks('doc/tutorial.md'))
+	{
+		my ($language, $text) = @$block;
+		if    ($language eq 'sql')  { sql_block($text); }
+		elsif ($language eq 'sh')   { %session = () if $text =~ /--stop/; sh_block($text); }
+		elsif ($language eq 'java') { append_to_file("$directory/Service.java", $text); }
+		else                        { fail("a block of the language \"$language\""); }
+	}
+	ok(!-d $demo, 'nothing is left of it');
+};
+
+END
+{
+	my $status = $?;
+	system("$top/test/demo/demo", '--stop') if defined $demo && -d $demo;
+	$? = $status;
+}
+$server->set_conf('zklock.elections' => '');
+done_clean($zk, $server);
