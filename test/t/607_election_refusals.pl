@@ -1,10 +1,9 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What elections refuse: wrong settings and arguments, a path where others' candidates are of another kind, or a
-# lock. What is refused where a server stands is in 627_one_use.pl.
+# What elections refuse: a path where others' candidates are of another kind, or a lock. Wrong settings and arguments
+# are in sql/election.sql, and what is refused where a server stands in 627_one_use.pl.
 
 use Zklock::Test;
-use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 my ($zk, $proxy, $a) = cast('a', proxied => 'a');
@@ -23,50 +22,9 @@ sub fails_at($setting, $path, $why, $name)
 	return;
 }
 
-subtest 'a wrong setting is refused, and says why' => sub {
-	my %wrong = (
-		'e'                    => qr/Item "e" is not valid\. A path must begin with a slash|must start with/,
-		'/e/*'                 => qr/Item "\/e\/\*" is not valid\. An election has one path/,
-		'/e=foo'               => qr/must be curator_latch, zookeeper or lock/,
-		'/e, /e=zookeeper'     => qr/Another item is for the same path/,
-		'/e,'                  => qr/is not valid/,
-		'/e/x, /e=zookeeper'   => qr/Item "\/e\/x" is not valid\. It lies below an election with names of "zookeeper"/,
-		join(', ', map { "/e/$_" } 1 .. 65) => qr/can stand at 64 elections/);
-	foreach my $setting (sort keys %wrong)
-	{
-		fails($s->try("ALTER SYSTEM SET zklock.elections = '$setting'"), '22023', substr($setting, 0, 30) . ' is refused',
-			detail => $wrong{$setting});
-	}
-	is($s->try("ALTER SYSTEM SET zklock.elections = '/e =  CURATOR_latch , /f=lock'")->{sqlstate}, '00000', 'blanks and case do not matter');
-	$s->query('ALTER SYSTEM RESET zklock.elections');
-};
-
-subtest 'arguments are checked' => sub {
-	stand('/e/leader');
-	$election->wait_state($a, 'elected');
-	my @calls = ('zk_is_leader(%s)', 'zk_await_leadership(%s)', 'zk_resign(%s)', 'zk_leader(%s)');
-	foreach my $call (@calls)
-	{
-		is($s->try('SELECT ' . sprintf($call, 'NULL'))->{sqlstate}, '22004', "$call: NULL");
-		is($s->try('SELECT ' . sprintf($call, q('e')))->{sqlstate}, '22023', "$call: a bad path");
-		my $other = $s->try('SELECT ' . sprintf($call, q('/e/other')));
-		is($other->{sqlstate}, $call =~ /zk_leader/ ? '00000' : '42704', "$call: a path that is not in zklock.elections");
-		like($other->{message}, qr{stands at no election at ZooKeeper path "/e/other"}, 'which it says') if !$other->{ok};
-	}
-	is($s->query(q{SELECT zk_leader('/e/other') IS NULL}), 't', 'nobody leads where nobody stands');
-	$a->value('CREATE ROLE batch LOGIN');
-	my $batch = $a->session(user => 'batch');
-	is($batch->try(sprintf("SELECT $_", q('/e/leader')))->{sqlstate}, '42501', "$_ is not for everybody") foreach @calls;
-	is($batch->try('SELECT * FROM zk_elections')->{sqlstate}, '42501', 'nor is zk_elections');
-	$a->value('GRANT EXECUTE ON FUNCTION zk_is_leader(text) TO batch');
-	is($batch->query(q{SELECT zk_is_leader('/e/leader')}), 't', 'but it can be granted');
-	$a->value('GRANT EXECUTE ON FUNCTION zk_resign(text) TO batch');
-	like($batch->try(q{SELECT zk_resign('/e/leader')})->{detail}, qr/privileges of the "pg_signal_backend" role/, 'but to resign, which concerns all sessions, is an administrator\'s');
-	$a->value(q(ALTER ROLE batch SET zklock.allowed_paths = '/b/*'));
-	is($a->session(user => 'batch')->try(q{SELECT zk_is_leader('/e/leader')})->{sqlstate}, '42501', 'for the paths that are allowed');
-};
-
 subtest 'a path that is locked here' => sub {
+	stand('/e/leader =  CURATOR_latch ');
+	$election->wait_state($a, 'elected');
 	$s->query(q{SELECT zk_lock('/e/locked')});
 	fails_at('/e/leader, /e/locked', '/e/locked', 'is in use for something else', 'it cannot stand there');
 	is($s->query(q{SELECT zk_fencing_token('/e/locked') > 0}), 't', 'the holder keeps its lock');

@@ -6,7 +6,6 @@
 # call is in the table of faults, 296_faults_of_claims_and_elements.pl.
 
 use Zklock::Test;
-use JSON::PP;
 use Zklock::Cast qw(fails);
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '6s' });
@@ -20,16 +19,6 @@ sub claims($session, $path, $slot, $expected, $name)
 	is(claim($session, $path, $slot)->{text}, $expected, $name);
 	return;
 }
-
-subtest 'a slot is claimed once' => sub {
-	claims($s, '/c/jobs/one', '2026-11-22', 't', 'the first who asks has it');
-	claims($s, '/c/jobs/one', '2026-11-22', 'f', 'not a second time');
-	claims($t, '/c/jobs/one', '2026-11-22', 'f', 'nor on another server');
-	claims($t, '/c/jobs/one', '2026-11-21', 'f', 'nor an earlier one');
-	claims($t, '/c/jobs/one', '2026-11-22 00:00:00.000001', 't', 'but a later one');
-	claims($s, '/c/jobs/two', '2026-11-22', 't', 'and the same of another path');
-	is($a->lock_count, 0, 'no lock is held afterwards');
-};
 
 subtest 'a hundred ask at once' => sub {
 	my @sessions = map { ($a->session, $b->session) } 1 .. 50;
@@ -62,32 +51,6 @@ subtest 'it stays, whatever becomes of the job' => sub {
 	claims($t, '/c/stays', '2026-11-23', 'f', 'whose server has crashed');
 	$a->start_connected;
 	$s = $a->session;
-};
-
-subtest 'who claimed what, and when' => sub {
-	$s->query("SET application_name = 'nightly'");
-	is($s->query("SELECT count(*) FROM zk_last_claim('/c/none')"), 0, 'nobody: no row');
-	claims($s, '/c/who', '2026-11-22 12:00:00+00', 't', 'somebody');
-	is($t->query("SELECT slot = '2026-11-22 12:00:00+00', claimed_at BETWEEN now() - interval '1 min' AND now() + interval '1 min',
-			server, pid, usename, application_name FROM zk_last_claim('/c/who')"),
-		't|t|a|' . $s->pid . '|postgres|nightly', 'is shown');
-	my $record = JSON::PP->new->decode($zk->shell->get('/c/who'));
-	is($record->{slot}, '2026-11-22T12:00:00Z', 'in ZooKeeper the slot is readable');
-	is($record->{by}{application_name}, 'nightly', 'and who has claimed it');
-};
-
-subtest 'claims are reset' => sub {
-	my $mark = $a->log_mark;
-	claims($s, '/c/reset', '2026-11-22', 't', 'a slot is claimed');
-	is($s->query("SELECT zk_claim_reset('/c/reset')"), 't', 'and forgotten');
-	$a->assert_log($mark,
-		qr/claims on ZooKeeper path "\/c\/reset" were reset\n.*The last slot was 2026-11-22T00:00:00Z\. It was reset by .*"user":"postgres"/,
-		'which the log tells');
-	is($t->query("SELECT slot IS NULL, server, usename FROM zk_last_claim('/c/reset')"), 't|a|postgres', 'and zk_last_claim');
-	is($t->query("SELECT zk_claim_reset('/c/reset')"), 'f', 'then there is nothing to reset');
-	is($t->query("SELECT zk_claim_reset('/c/never')"), 'f', 'nor where nothing was claimed');
-	is($zk->shell->exists('/c/never'), undef, 'where no node is made');
-	claims($t, '/c/reset', '2026-01-01', 't', 'an earlier slot can be claimed again');
 };
 
 # Slots are days; each path begins with one.

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # A path has one use: it is a lock, a semaphore or a queue, has claims, or an election is held there; or it has
-# somebody else's data. Functions refuse a path where another's nodes are, and leave these as they are.
+# somebody else's data. Functions refuse a path where another's nodes are, and leave these as they are. Claims of
+# paths below each other are in sql/claim.sql.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -178,13 +179,6 @@ subtest 'locks ignore candidates, and names that only look alike' => sub {
 	$shell->delete("/e/plain/$_") foreach @names;
 };
 
-subtest 'paths below each other' => sub {
-	claims($s, $_, "$_ is claimed") foreach '/u/tree', '/u/tree/leaf', '/u/tree/leaf/leaf';
-	is($t->query("SELECT zk_lock('/u/tree/lock')"), 't', 'a lock below claims');
-	claims($t, $_, "$_ is claimed again") foreach '/u/tree', '/u/tree/leaf';
-	$t->query("SELECT zk_unlock('/u/tree/lock')");
-};
-
 subtest 'data of others have no claims' => sub {
 	my $foreign = qr/were not written by zk_claim/;
 	my %foreign = (
@@ -199,23 +193,13 @@ subtest 'data of others have no claims' => sub {
 		is($shell->get($path), $foreign{$what}, 'they are there');
 		is($s->query("SELECT zk_lock('$path') AND zk_unlock('$path')"), 't', 'a lock does not mind them');
 	}
+	$shell->create('/u/foreign/none');
+	claims($s, '/u/foreign/none', 'an empty node can be claimed');
 	$shell->create('/u/foreign/bytes', hex => '00ff7b22');
 	refused($s, 'claim', '/u/foreign/bytes', $foreign);
 	$shell->create('/u/ephemeral', ephemeral => 1);
 	refused($s, 'claim', '/u/ephemeral', qr/belongs to a ZooKeeper session/);
 	is($s->try("SELECT zk_claim('/u/ephemeral/below', now())")->{sqlstate}, '42809', 'has nothing below it');
-};
-
-subtest 'nodes that are there, or not to be created' => sub {
-	$shell->create('/u/empty');
-	claims($s, '/u/empty', 'an empty node can be claimed');
-	$s->query('SET zklock.parent_nodes = existing');
-	is($s->try("SELECT zk_claim('/u/missing', now())")->{sqlstate}, '42704', 'a missing one not, if none is to be created');
-	is($shell->exists('/u/missing'), undef, 'and none is');
-	$s->query('RESET zklock.parent_nodes');
-	is($s->try("SELECT zk_claim('/u' || repeat('/x', 17), now())")->{sqlstate}, '54000', 'too many missing levels');
-	is($shell->exists('/u/x'), undef, 'are not created');
-	claims($s, '/u' . '/y' x 14, 'some are');
 };
 
 subtest 'that costs nothing where a path has no data' => sub {

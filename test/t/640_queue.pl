@@ -1,13 +1,12 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Queues: what is offered is shown, removed and taken in its order, once, by whomever it is
-# on whichever server. If a server has taken so many elements that not all claims are watched, who waits gets
-# whichever is given back. ZooKeeper's own DistributedQueue and Curator's SimpleDistributedQueue share queues with
-# zklock: who offers and who takes may be any of them. And what is refused, by whom, and with which error; that a path
-# is a queue or something else is in 627_one_use.pl, and what functions refuse without ZooKeeper in sql/queue.sql.
+# Queues: what is offered is removed and taken in its order, once, by whomever it is on whichever server; what one
+# session sees of that, and what is refused without ZooKeeper, is in sql/queue.sql. If a server has taken so many
+# elements that not all claims are watched, who waits gets whichever is given back. ZooKeeper's own DistributedQueue
+# and Curator's SimpleDistributedQueue share queues with zklock: who offers and who takes may be any of them. And what
+# ZooKeeper refuses, and with which error; that a path is a queue or something else is in 627_one_use.pl.
 
 use Zklock::Test;
-use Zklock::Cast qw(fails);
 use Zklock::JavaPeer;
 
 use constant { RECEIPTS => '/zklock-receipts', QUEUE => '/app/queue', MANY => '/m/queue', ELEMENTS => 100 };
@@ -35,37 +34,6 @@ sub says($call, $sqlstate, $message, $name = undef)
 	like(join(' ', map { $_ || '' } @{$result}{qw(message detail hint)}), $message, 'which says so');
 	return;
 }
-
-subtest 'a queue that does not exist is empty' => sub {
-	is(call($s, 'peek'), '', 'no element');
-	is(call($s, 'remove'),  '', 'nothing to remove');
-	is($s->query("SELECT zk_queue_take('@{[ QUEUE ]}', '0')"), '', 'nothing to take');
-	is($s->try("SELECT $_")->{ok}, 0, "$_ is refused")
-	  foreach "zk_queue_offer('@{[ QUEUE ]}', NULL)", "zk_queue_take('@{[ QUEUE ]}', '-1s')", "zk_xact_queue_take('@{[ QUEUE ]}', '-1s')";
-	ok(!$shell->exists('/app'), 'and nothing is created');
-};
-
-subtest 'elements come out as they went in, here and there' => sub {
-	my @names = (offer($s, 'one'), offer($t, 'two'), offer($s, 'three'));
-	is_deeply(\@names, [ map { sprintf 'qn-%010d', $_ } 0 .. 2 ], 'names');
-	is_deeply([ sort $zk->children(QUEUE) ], \@names, 'are those of the nodes');
-	is($shell->get(QUEUE . '/qn-0000000001'), 'two', 'and their data is what was offered');
-	is(call($t, 'peek'), 'one', 'the first is shown');
-	is(call($s, 'peek'), 'one', 'and stays');
-	is(call($t, 'remove'),  'one', 'until it is removed');
-	is(call($s, 'take'),    'two', 'the next is taken');
-	is(call($t, 'take'),    'three', 'and the last');
-	is(call($s, 'remove'),  '', 'then there is none');
-};
-
-subtest 'any bytes, none, and 64 kB' => sub {
-	foreach my $data ("''", q{'\\x0001ff00'}, "convert_to(repeat('x', 65536), 'UTF8')")
-	{
-		$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', $data)");
-		is($t->query("SELECT zk_queue_peek('@{[ QUEUE ]}') = $data"), 't', 'shown as they are');
-		is($t->query("SELECT zk_queue_remove('@{[ QUEUE ]}') = $data"), 't', 'and removed');
-	}
-};
 
 subtest 'who waits is served as soon as there is an element' => sub {
 	take_start($s);
@@ -270,32 +238,6 @@ subtest 'a queue that is full, or worn out' => sub {
 		$proxy->clear;
 	}
 	is(scalar(() = $zk->children(QUEUE)), 0, 'nothing was sent');
-};
-
-subtest 'a path that is not to be created' => sub {
-	$s->query("SET zklock.parent_nodes = 'existing'");
-	says("zk_queue_offer('/r/missing', 'x')", '42704', qr/does not exist.*"zklock.parent_nodes"/);
-	says("zk_queue_take('/r/missing', '1min')", '42704', qr/does not exist/);
-	is($s->query("SELECT zk_queue_remove('/r/missing')"), '', 'who does not wait finds it empty');
-	ok(!$shell->exists('/r/missing'), 'it is not created');
-	$s->query('RESET zklock.parent_nodes');
-};
-
-subtest 'no session has more than its share' => sub {
-	$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', convert_to(i::text, 'UTF8')) FROM generate_series(1, 66) i");
-	$s->query('BEGIN');
-	$s->query("SELECT count(zk_xact_queue_take('@{[ QUEUE ]}')) FROM generate_series(1, 64)");
-	says("zk_xact_queue_take('@{[ QUEUE ]}')", '53200', qr/too many elements.*as many as it may/, 'one more');
-	$s->query('ROLLBACK');
-	my $t = $a->session;
-	my $long = '/r/' . join '/', map { $_ x 200 } 'a' .. 'd';
-	$t->query("SET zklock.max_locks_per_session = 50");
-	$t->query("SELECT zk_queue_offer('$long', 'x') FROM generate_series(1, 40)");
-	$t->query('BEGIN');
-	fails($t->try("SELECT zk_xact_queue_take('$long') FROM generate_series(1, 40)"), '53200', 'nor more bytes of paths');
-	$t->query('ROLLBACK');
-	wait_until { $s->query("SELECT count(zk_queue_remove('@{[ QUEUE ]}')) FROM generate_series(1, 60)"); !$zk->children(QUEUE) } 'all to come back';
-	wait_until { $t->query("SELECT zk_queue_remove('$long')"); !$zk->children($long) } 'those too';
 };
 
 subtest 'who does not wait is told that ZooKeeper is away' => sub {

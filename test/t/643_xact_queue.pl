@@ -1,9 +1,9 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_xact_queue_take(): the element goes when the transaction commits, and comes back
-# however else it ends. Nobody else gets it meanwhile, and who waits gets it then. And the moments in between: an
-# element that is just being given back is not missing; one that is lost before its session has seen it; a worker
-# that stands still; and a ZooKeeper server that breaks down over a request, which it has done or not.
+# zk_xact_queue_take(): the element goes when the transaction commits, and comes back however else it ends; what one
+# session sees of that is in sql/queue.sql. Nobody else gets it meanwhile, and who waits gets it then. And the moments
+# in between: an element that is just being given back is not missing; one that is lost before its session has seen
+# it; a worker that stands still; and a ZooKeeper server that breaks down over a request, which it has done or not.
 #
 # When others are faster while a request or reply is lost, or somebody gives up, no element is offered twice, none is
 # removed that nobody gets, and none comes twice. Where that cannot be known the error names the element. What becomes
@@ -14,8 +14,7 @@ use Zklock::Cast qw(fails);
 
 use constant { QUEUE => '/x/queue', RECEIPTS => '/zklock-receipts' };
 
-my ($zk, $proxy, $here, $there) = cast('here there', proxied => 'here',
-	timeout => '10s', conf => ['max_prepared_transactions = 1']);
+my ($zk, $proxy, $here, $there) = cast('here there', proxied => 'here', timeout => '10s');
 my $shell = $zk->shell;
 my $s = $here->session(name => 's');
 my $t = $there->session(name => 't');
@@ -31,31 +30,8 @@ sub is_left($n, $name)    { wait_until { names() == $n } "$name: $n elements"; r
 # All claims are given back.
 sub none_claimed { wait_until { !grep { $zk->children(QUEUE . "/$_") } names() } 'no claim'; return; }
 
-subtest 'what is taken is removed when the transaction commits' => sub {
-	is(take($s, '0'), '', 'a queue that does not exist has no element');
-	offer(qw(one two));
-	$s->query('BEGIN');
-	my $row = $s->query("SELECT element || ' ' || convert_from(data, 'UTF8') || ' ' || (token > 0) FROM zk_xact_queue_take('@{[ QUEUE ]}')");
-	is($row, 'qn-0000000000 one true', 'name, data and token');
-	is_deeply([ $zk->children(QUEUE . '/qn-0000000000') ], ['claim'], 'it is claimed');
-	is($t->query("SELECT convert_from(zk_queue_peek('@{[ QUEUE ]}'), 'UTF8')"), 'two', 'so another is the first');
-	$s->query('COMMIT');
-	is_left(1, 'it goes');
-	is(take($t), 'two', 'a statement alone is a transaction');
-	is_left(0, 'which removes it');
-};
-
-subtest 'it comes back if the transaction does not commit' => sub {
+subtest 'it comes back when the session ends' => sub {
 	offer('one');
-	foreach my $end ('ROLLBACK', 'SELECT 1/0', 'PREPARE TRANSACTION \'p\'')
-	{
-		begins($s, 'one');
-		my $result = $s->try($end);
-		$s->query('ROLLBACK') if $end eq 'SELECT 1/0';
-		is($result->{sqlstate}, '0A000', 'which cannot be prepared') if $end =~ /PREPARE/;
-		none_claimed();
-		is_left(1, $end);
-	}
 	foreach my $end (qw(terminate vanish))
 	{
 		my $u = $here->session;
@@ -67,23 +43,6 @@ subtest 'it comes back if the transaction does not commit' => sub {
 	begins($s, 'one', 'and can be taken again');
 	$s->query('COMMIT');
 	is_left(0, 'for good');
-};
-
-subtest 'savepoints' => sub {
-	offer(qw(one two three));
-	begins($s, 'one', 'before the savepoint');
-	$s->query('SAVEPOINT a');
-	is(take($s), 'two', 'after it');
-	$s->query('SAVEPOINT b');
-	is(take($s), 'three', 'and after another');
-	$s->query('RELEASE b');
-	$s->query('ROLLBACK TO a');
-	wait_until { 1 == grep { $zk->children(QUEUE . "/$_") } names() } 'one claim';
-	is($t->query("SELECT convert_from(zk_queue_take('@{[ QUEUE ]}'), 'UTF8')"), 'two', 'what came after the savepoint is given back');
-	$s->query('COMMIT');
-	is_left(1, 'what came before it is removed');
-	is(take($s), 'three', 'and the rest is still there');
-	is_left(0, 'until then');
 };
 
 subtest 'who waits gets what is given back' => sub {
