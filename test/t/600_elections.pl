@@ -2,7 +2,7 @@
 #
 # Servers stand at elections: one leads, the others are ready; who leads is told by
 # zk_is_leader(), zk_elections and zk_leader(). zk_resign() moves leadership on, in each family of names;
-# zk_await_leadership() waits for it. And what leadership survives, and who leads next when it does not:
+# zk_await_leadership() waits for it, as 660_stats.pl has it in detail. And what leadership survives, and who leads next when it does not:
 # restarts of the worker and of ZooKeeper, the end of the session, crash and shutdown of the server.
 
 use Zklock::Test;
@@ -127,22 +127,6 @@ subtest 'the view does not wait for an answer of ZooKeeper' => sub {
 	$proxy->heal;
 	$sa->query('RESET statement_timeout');
 	$a->wait_value($view, 'ready|beta');
-};
-
-subtest 'a wait for leadership ends like that for a lock' => sub {
-	my $path = '/e/latch';
-	is($sa->query("SELECT zk_await_leadership('$path', '0')"), 'f', 'a timeout of 0 does not wait');
-	is($sa->query("SELECT zk_await_leadership('$path', '200ms')"), 'f', 'a timeout passes');
-	foreach my $end ([ lock_timeout => '55P03' ], [ statement_timeout => '57014' ])
-	{
-		my ($setting, $sqlstate) = @$end;
-		$sa->query("SET $setting = '200ms'");
-		is($sa->try("SELECT zk_await_leadership('$path')")->{sqlstate}, $sqlstate, "so does $setting");
-		$sa->query("RESET $setting");
-	}
-	$sa->query_start("SELECT zk_await_leadership('$path')");
-	$a->wait_event($sa, 'lock');
-	is($sa->cancelled, '57014', 'it can be cancelled');
 };
 
 subtest 'leadership is not given up while a transaction commits under it' => sub {

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_claim: one caller in all gets a slot, whatever becomes of it afterwards; zk_last_claim shows
-# the last claim, zk_claim_reset forgets it. When answers are lost, others are faster, the worker is restarted, or
+# zk_claim: one caller in all gets a slot, whatever becomes of it afterwards; what one session sees of claims is in
+# sql/claim.sql. When answers are lost, others are faster, the worker is restarted, or
 # somebody deletes the node: never two who have a slot, and nobody is told a guess. What becomes of one claim at each
 # call is in the table of faults, 296_faults_of_claims_and_elements.pl.
 
@@ -62,17 +62,6 @@ sub undecided($result, $name)
 	fails($result, '58030', $name, error => qr/could not find out whether slot 2026-01-\d\dT00:00:00Z of ZooKeeper path/);
 	return;
 }
-
-subtest 'the answer to sync is lost' => sub {
-	my $path = '/l/sync/job';
-	$t->query(claim_of($path, 0));
-	my $fault = $proxy->lose_reply(op => 'sync');
-	is($s->query(claim_of($path, 1)), 't', 'the slot is claimed');
-	$proxy->fired($fault);
-	is($t->query(claim_of($path, 1)), 'f', 'by one');
-	is(last_day($path), 1, 'which ZooKeeper knows');
-	is($s->query(claim_of($path, 2)), 't', 'the next can be claimed');
-};
 
 # A claim of slot 1 that is held before ZooKeeper has it, or before its answer; the slots that others claim
 # meanwhile; how things go on, and what the claim comes to, unless that cannot be known
@@ -149,11 +138,14 @@ subtest 'a reset whose answer is lost' => sub {
 	my $mark  = $a->log_mark;
 	my $fault = $proxy->lose_reply(op => 'setData', path => '^/l/reset');
 	is($s->query("SELECT zk_claim_reset('/l/reset')"), 't', 'is done');
-	$a->assert_log($mark, qr/claims on ZooKeeper path "\/l\/reset" were reset\n.*The last slot was 2026-01-06T00:00:00Z/, 'and logged');
+	$a->assert_log($mark,
+		qr{claims on ZooKeeper path "/l/reset" were reset\n.*The last slot was 2026-01-06T00:00:00Z\. It was reset by .*"user":"postgres"},
+		'and logged');
+	is($t->query("SELECT slot IS NULL, server, usename FROM zk_last_claim('/l/reset')"), 't|a|postgres', 'and shown');
 	is($s->query(claim_of('/l/reset', 1)), 't', 'once');
 };
 
 $_->end_sessions foreach $a, $b;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/jobs/one', '/c/many', '/c/order', '/c/reset', '/l/reset',
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/many', '/c/order', '/l/reset',
 	map { "/l/held$_" } 0 .. $#held);
 done_clean($zk, $a, $b);

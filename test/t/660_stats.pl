@@ -238,6 +238,7 @@ subtest 'leadership' => sub {
 	gives($s1, sprintf($await, ", '0'"), 'f', 'another leads', election => { waits => 1, busy => 1 });
 	gives($s1, sprintf($await, ", '1 ms'"), 'f', 'a timeout', election => { waits => 1, timeouts => 1 });
 	gives($s1, "SET lock_timeout = '1ms'; " . sprintf($await, ''), '55P03', 'lock_timeout', election => { waits => 1, timeouts => 1 });
+	gives($s1, "SET statement_timeout = '50ms'; " . sprintf($await, ''), '57014', 'statement_timeout', election => { waits => 1, cancels => 1 });
 	end_as_it_waits('election', 'lock', sprintf $await, '');
 	$s1->query_start(sprintf $await, '');
 	$a->wait_event($s1, 'lock');

@@ -41,14 +41,6 @@ story 'a holder of the same server hears of its loss, and the next one gets the 
 	is($admin->query("SELECT zk_break_lock('/b/local', '$node')"), 'f', 'the node is gone');
 };
 
-story 'a holder of another server' => sub {
-	hold($b, 'holder', '/b/remote');
-	queue($a, 'waiter', '/b/remote');
-	is(break_it('/b/remote', "server = 'b'"), 't', 'the node is deleted');
-	is($s{waiter}->finish, 't', 'the lock is free');
-	lost($b, 'holder', '/b/remote');
-};
-
 story 'a session that waits queues again' => sub {
 	hold($a, 'holder', '/b/waits');
 	queue($b, 'first', '/b/waits');
@@ -203,5 +195,5 @@ story 'an answer that is lost' => sub {
 };
 
 $java->stop;
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/b/$_" } qw(local remote waits java slots/leases slots/locks holders permits/leases permits/locks victim reply));
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/b/$_" } qw(local waits java slots/leases slots/locks holders permits/leases permits/locks victim reply));
 done_testing;

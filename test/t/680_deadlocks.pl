@@ -98,19 +98,6 @@ subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub
 	clean();
 };
 
-subtest 'waits without a circle end by themselves' => sub {
-	in_transactions($one, $two, $three);
-	steps('one has /d/a, two has row, two wants /d/a, three wants row');
-	my $late = $a->session(name => 'late');
-	$late->query("SET deadlock_timeout = '50ms'");
-	is($late->query("SELECT zk_lock('/d/a', '1s')"), 'f', 'one behind them looks twenty times');
-	ok($_->busy, $_->name . ' waits') foreach $two, $three;
-	$one->query('COMMIT');
-	go_on($two, $three);
-	$late->disconnect;
-	clean();
-};
-
 subtest 'a prepared transaction is waited for by many, and waits for nobody' => sub {
 	in_transactions($one, $two, $three);
 	steps('three has row');
@@ -120,17 +107,6 @@ subtest 'a prepared transaction is waited for by many, and waits for nobody' => 
 	ok($_->busy, $_->name . ' waits') foreach $one, $two;
 	$three->query("COMMIT PREPARED 'p'");
 	go_on($one, $two);
-	clean();
-};
-
-subtest 'the holder of the only permit waits for one who waits for a permit' => sub {
-	in_transactions($one, $two);
-	steps('one has /d/s:1, two has /d/a, two wants /d/s:1, one wants /d/a');
-	gives_up('one two');
-	ok($two->busy, 'a permit is not a transaction\'s');
-	steps('one releases /d/s');
-	go_on($two);
-	steps('two releases /d/s');
 	clean();
 };
 
