@@ -2,15 +2,19 @@
 #
 # Servers stand at elections: one leads, the others are ready; who leads is told by
 # zk_is_leader(), zk_elections and zk_leader(). zk_resign() moves leadership on, in each family of names;
-# zk_await_leadership() waits for it, as 660_stats.pl has it in detail. And what leadership survives, and who leads next when it does not:
-# restarts of the worker and of ZooKeeper, the end of the session, crash and shutdown of the server.
+# zk_await_leadership() waits for it; how such waits end is in 660_stats.pl. And what leadership survives, and who leads
+# next when it does not: restarts of the worker and of ZooKeeper, the end of the session, crash and shutdown of the
+# server. A standby stands at no election, and stands when it is promoted; its former primary, which runs on, leads no
+# more.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 my $path = '/e/leader';
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s',
-	a => { conf => [ "zklock.elections = '$path'", "zklock.server_name = 'alpha'" ] }, b => { conf => ["zklock.server_name = 'beta'"], allows_streaming => 1 });
+# Commits wait for a synchronous standby, which takes streaming.
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s', allows_streaming => 1,
+	a => { conf => [ "zklock.elections = '$path'", "zklock.server_name = 'alpha'" ] }, b => { conf => ["zklock.server_name = 'beta'"] });
 my $election = Zklock::Election->new($zk, $path);
 
 subtest 'a server that stands alone leads' => sub {
@@ -139,7 +143,7 @@ subtest 'leadership is not given up while a transaction commits under it' => sub
 	is($sb->query("SELECT zk_is_leader('$path')"), 't', 'b leads');
 	$sb->query('INSERT INTO work VALUES (1)');
 	$sb->query_start('COMMIT');
-	wait_until { $b->value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $sb->pid) eq 'SyncRep' } 'the commit to wait';
+	$b->wait_event($sb, 'SyncRep');
 	$r->query_start("SELECT zk_resign('$path')");
 	wait_until { $b->value("SELECT zk_is_leader('$path')") eq 'f' } 'b to give up leadership';
 	$a->settle;
@@ -257,4 +261,50 @@ subtest 'a deleted node ends the term, and the server stands again' => sub {
 	leads_before($a, $b);
 };
 
-$election->over($a, $b);
+$b->set_conf('zklock.elections' => '');
+$a->reconfigure('zklock.session_timeout' => '4s');
+my $standby = Zklock::Server->standby('standby', primary => $a, zookeeper => $zk,
+	conf => [ "zklock.elections = '$path'", "zklock.session_timeout = '4s'", "zklock.server_name = 'gamma'" ]);
+
+subtest 'a standby does not stand' => sub {
+	$election->wait_state($standby, 'stop');
+	is($election->leads($standby), 'f', 'it does not lead');
+	is(scalar $zk->children($path), 1, 'and has no node');
+	is($standby->value("SELECT zk_resign('$path')"), 'f', 'it has nothing to give up');
+	is($standby->value("SELECT server FROM zk_leader('$path')"), 'alpha', 'it can tell who leads');
+	is($a->session->query("SELECT zk_resign('$path')"), 't', 'its primary resigns');
+	is($election->leads($a), 't', 'and leads again, as nobody else stands');
+};
+
+subtest 'a path keeps its place in shared memory until the server is started again' => sub {
+	my $mark = $standby->log_mark;
+	foreach my $round (1 .. 5)
+	{
+		$standby->set_conf('zklock.elections' => join(', ', $path, map { "/e/$round.$_" } 1 .. 63));
+		$standby->wait_value("SELECT count(*) FROM zk_elections WHERE path = '/e/$round.1'", 1);
+	}
+	$standby->wait_log(qr{election "/e/5\.4": cannot stand there before the server is started again}, $mark);
+	is($standby->value('SELECT count(*) FROM zk_elections'), 4, 'there are places for 256 paths');
+	$standby->set_conf('zklock.elections' => $path);
+	$standby->wait_value('SELECT string_agg(path, $$ $$) FROM zk_elections', $path);
+};
+
+subtest 'a promoted standby stands, and leads when its former primary is isolated' => sub {
+	$standby->promote;
+	$election->wait_state($standby, 'ready');
+	is($election->leads($a), 't', 'the former primary leads as long as it can prove it');
+	$election->watch($a, $standby);
+	$proxy->cut;
+	$election->wait_state($standby, 'elected');
+	is($election->leads($a), 'f', 'which does not lead any more');
+	foreach my $timeout ('0', '100ms')
+	{
+		fails($a->session->try("SELECT zk_await_leadership('$path', '$timeout')"), '58030', "to wait for leadership there ($timeout)",
+			message => qr{could not use ZooKeeper path "\Q$path\E": ZooKeeper cannot be reached});
+	}
+	$proxy->heal;
+	$election->wait_state($a, 'ready');
+	$election->led_once;
+};
+
+$election->over($a, $b, $standby);

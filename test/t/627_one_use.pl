@@ -111,22 +111,19 @@ subtest 'the data of a queue are read before anything is taken, whatever happens
 };
 
 subtest 'nodes of others keep elements out' => sub {
-	my %others = (
-		'_c_edda2515-abf2-4579-b513-df182d03af67-latch-0000000000' => qr/candidates of an election cannot/,
-		'latch-0000000003' => qr/candidates of an election cannot/,
-		'n_0000000001'     => qr/candidates of an election cannot/,
-		map { $_ => qr/./ } '_c_00000000-0000-0000-0000-000000000001-lock-0000000000', '0123__lock__0000000000', 'leases', 'locks');
+	# test/unit/test_element_name.c has all names.
+	my %others = ('latch-0000000003' => qr/candidates of an election cannot/, leases => qr/nodes of a lock or semaphore cannot/);
 	foreach my $node (sort keys %others)
 	{
 		$shell->create("/u/other/$node", ephemeral => 1, makepath => 1);
 		keeps_out('/u/other', $others{$node}, 'queue');
 		$shell->delete("/u/other/$node");
 	}
-	$shell->create("/u/other/$_") foreach qw(region_0000000001 n_x latch);
+	$shell->create('/u/other/latch');
 	is($s->query("SELECT zk_queue_offer('/u/other', 'x') IS NOT NULL"), 't', 'other names do not');
 	$shell->create('/u/other/n_0000000009');
 	is(element('/u/other'), 'x', 'nor does anything where elements are');
-	$shell->delete("/u/other/$_") foreach qw(region_0000000001 n_x latch n_0000000009);
+	$shell->delete("/u/other/$_") foreach qw(latch n_0000000009);
 	my $lock = $shell->create('/u/above/_c_00000000-0000-0000-0000-000000000001-lock-0000000000', makepath => 1);
 	refused($s, "zk_queue_offer('/u/above/-lock-0', 'x')", '/u/above/-lock-0', qr/./, qr/below a lock or semaphore in use/);
 	$shell->delete($lock);
@@ -172,13 +169,6 @@ subtest 'an election keeps all else out, of this server and of others' => sub {
 	is(element($_), 'x', "$_ is a queue") foreach '/e/latch', '/e/latch4';
 };
 
-subtest 'locks ignore candidates, and names that only look alike' => sub {
-	my @names = qw(region_0000000001 latch-7 n_x latch n_0000000000);
-	$shell->create("/e/plain/$_", makepath => 1) foreach @names;
-	is($s->query(q{SELECT zk_lock('/e/plain') AND zk_unlock('/e/plain')}), 't', 'beside them, a path can be locked');
-	$shell->delete("/e/plain/$_") foreach @names;
-};
-
 subtest 'data of others have no claims' => sub {
 	my $foreign = qr/were not written by zk_claim/;
 	# test/unit/test_claim_record.c has more.
@@ -216,7 +206,7 @@ subtest 'that costs nothing where a path has no data' => sub {
 	is(element('/u/cheap/queue'), 'x', 'an element') foreach 1 .. 3;
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ], RECEIPTS, '/e/latch', '/e/support', '/e/plain', '/e/waited',
+Zklock::Server->assert_clean($zk, [ $a, $b ], RECEIPTS, '/e/latch', '/e/support', '/e/waited',
 	'/e/permits/locks', '/e/permits/leases', '/e/turns/locks',
 	map { "/u/$_" } qw(lock claim both semaphore/leases queue lost other empty cheap/queue));
 done_testing;
