@@ -49,7 +49,7 @@ DATA = zklock--1.0.sql
 PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 # In this order: setup makes what the others use.
-REGRESS = setup lock xact shared upgrade array tree semaphore claim queue election hold_time break_lock stats \
+REGRESS = setup lock xact shared upgrade array tree semaphore claim queue one_use election hold_time break_lock stats \
 	errors privileges views tokens fence
 
 PG_CPPFLAGS = -I$(srcdir)/src

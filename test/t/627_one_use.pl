@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # A path has one use: it is a lock, a semaphore or a queue, has claims, or an election is held there; or it has
-# somebody else's data. Functions refuse a path where another's nodes are, and leave these as they are. Claims of
-# paths below each other are in sql/claim.sql.
+# somebody else's data. Functions refuse a path where another's nodes are, and leave these as they are. What they refuse
+# where zklock's own are is in sql/one_use.sql; here others write there, or things happen meanwhile.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -51,25 +51,13 @@ sub element($path) { return $s->query("SELECT convert_from(zk_queue_remove('$pat
 my $claims   = qr/\bclaims\b.* cannot have the same path/;
 my $children = qr/has or had children/;
 
-subtest 'a lock' => sub {
-	$r->query("SELECT zk_lock('/u/lock')");
-	keeps_out('/u/lock', $children, 'claim');
-	keeps_out('/u/lock', qr/locks?\b.*cannot have the same path/, 'queue');
-	$r->query("SELECT zk_unlock('/u/lock')");
-	keeps_out('/u/lock', qr/ZooKeeper may remove such a node/, 'claim');
-	$shell->delete('/u/lock');
-	claims($t, '/u/lock', 'when its node is gone the path can be claimed');
-};
-
-subtest 'claims' => sub {
+subtest 'an element beside claims' => sub {
 	claims($s, '/u/claim', 'a path has claims');
-	keeps_out('/u/claim', $claims, qw(lock semaphore queue));
 	$shell->create('/u/claim/qn-0000000000', data => 'x');
 	keeps_out('/u/claim', qr/elements of a queue and claims cannot have the same path/, 'queue');
 	$shell->delete('/u/claim/qn-0000000000');
 	claims($t, '/u/claim', 'claims go on');
 	$s->query("SELECT zk_claim_reset('/u/claim')");
-	keeps_out('/u/claim', $claims, 'queue');
 };
 
 subtest 'a lock that is held when somebody writes a claim' => sub {
@@ -80,25 +68,13 @@ subtest 'a lock that is held when somebody writes a claim' => sub {
 	is($s->query("SELECT zk_unlock('/u/both')"), 't', 'its holder holds it');
 };
 
-subtest 'a semaphore' => sub {
-	$s->query("SELECT zk_semaphore_acquire('/u/semaphore', 1)");
-	refused($t, 'claim', '/u/semaphore', $children);
-	refused($t, 'claim', '/u/semaphore/leases/0', qr/./, qr/lies below a lock or semaphore in use/);
-	is(scalar $zk->children('/u/semaphore/leases'), 1, 'where each node would be a permit');
-	$s->query("SELECT zk_semaphore_release('/u/semaphore')");
-};
-
-subtest 'a queue' => sub {
+subtest 'a queue that has data' => sub {
 	$s->query("SELECT zk_queue_offer('/u/queue', 'x')");
-	keeps_out('/u/queue', $children, 'claim');
-	keeps_out('/u/queue', qr/cannot have the same path/, 'lock');
 	$shell->set('/u/queue', 'data of others');
-	refused($s, 'claim', '/u/queue', qr/not written by zk_claim/);
+	keeps_out('/u/queue', qr/not written by zk_claim/, 'claim');
 	is(element('/u/queue'), 'x', 'the element is as it was');
 	is($s->query("SELECT zk_queue_offer('/u/queue', 'y') IS NOT NULL"), 't', 'data of others do not matter to a queue');
 	is($s->query("SELECT convert_from(zk_queue_take('/u/queue', '0'), 'UTF8')"), 'y', 'nor do they to its consumers');
-	$shell->set('/u/queue', '');
-	refused($s, 'claim', '/u/queue', $children);
 };
 
 subtest 'the data of a queue are read before anything is taken, whatever happens meanwhile' => sub {
@@ -208,5 +184,5 @@ subtest 'that costs nothing where a path has no data' => sub {
 
 Zklock::Server->assert_clean($zk, [ $a, $b ], RECEIPTS, '/e/latch', '/e/support', '/e/waited',
 	'/e/permits/locks', '/e/permits/leases', '/e/turns/locks',
-	map { "/u/$_" } qw(lock claim both semaphore/leases queue lost other empty cheap/queue));
+	map { "/u/$_" } qw(claim both queue lost other empty cheap/queue));
 done_testing;

@@ -139,22 +139,23 @@ foreach my $kind (qw(zookeeper curator))
 	push @shared, $path;
 	my $peer = sub ($action, @data) { return $java->queue($action, $kind, $kind, $path, @data); };
 
-	subtest "$kind takes what zklock offers, in order" => sub {
-		offer($s, $_, $path) foreach qw(one two three);
-		is($peer->('element'), 'one', 'the first is shown');
-		is($peer->('remove'), $_, $_) foreach qw(one two);
-		is($peer->('take'), 'three', 'three');
-		is($peer->('remove'), 'none', 'then there is none');
-	};
-
-	subtest "zklock takes what $kind offers, in order" => sub {
-		$peer->('offer', $_) foreach qw(one two three four);
-		is(call($s, 'peek', $path), 'one', 'the first is shown');
-		is(call($s, 'remove', $path), $_, $_) foreach qw(one two);
-		is(call($s, 'take', $path), 'three', 'three');
-		is($s->query("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('$path')"), 'four', 'four, in a transaction');
+	subtest "$kind and zklock take what the other offers, in order" => sub {
+		foreach my $pair ([ 1, 2 ], [ 3, 4 ])
+		{
+			offer($s, $pair->[0], $path);
+			$peer->('offer', $pair->[1]);
+		}
+		$peer->('offer', 5);
+		is($peer->('element'), 1, 'the first is shown');
+		is($peer->('remove'), 1, 'and removed');
+		is(call($s, 'peek', $path), 2, 'the next is shown');
+		is(call($s, 'remove', $path), 2, 'and removed');
+		is($peer->('take'), 3, 'one is taken');
+		is(call($s, 'take', $path), 4, 'and one');
+		is($s->query("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('$path')"), 5, 'the last by a transaction');
 		wait_until { !$zk->children($path) } 'it to be gone';
-		is(call($s, 'remove', $path), '', 'then there is none');
+		is($peer->('remove'), 'none', 'then there is none');
+		is(call($s, 'remove', $path), '', 'for both');
 	};
 
 	subtest "$kind and zklock wake each other" => sub {
