@@ -6,17 +6,16 @@
 # call is in the table of faults, 296_faults_of_claims_and_elements.pl.
 
 use Zklock::Test;
+use List::Util qw(max);
 use Zklock::Cast qw(fails);
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '6s' });
 my $s  = $a->session;
 my $t  = $b->session;
 
-sub claim($session, $path, $slot) { return $session->try("SELECT zk_claim('$path', '$slot')"); }
-
 sub claims($session, $path, $slot, $expected, $name)
 {
-	is(claim($session, $path, $slot)->{text}, $expected, $name);
+	is($session->query("SELECT zk_claim('$path', '$slot')"), $expected, $name);
 	return;
 }
 
@@ -63,45 +62,37 @@ sub undecided($result, $name)
 	return;
 }
 
-# A claim of slot 1 that is held before ZooKeeper has it, or before its answer; the slots that others claim
-# meanwhile; how things go on, and what the claim comes to, unless that cannot be known
-my $drop = sub { $proxy->drop };
+# A claim that is held before ZooKeeper has it, or before its answer: what it asks, and of which slot; the slots that
+# others claim meanwhile; how things go on, and what the claim comes to, unless that cannot be known
+my ($drop, $heal) = (sub { $proxy->drop }, sub { $proxy->heal });
 my @held = (
-	[ 'the answer is lost while others claim later slots',    'hold_reply_of',   [ 2 .. 9 ],  $drop, 't' ],
-	[ 'it is lost while more claim than are remembered',      'hold_reply_of',   [ 2 .. 14 ], $drop, undef ],
-	[ 'the request is lost, and another claims the slot',     'hold_request_of', [1],         $drop, 'f' ],
-	[ 'the next worker finds more claims than are remembered', 'hold_reply_of',  [ 2 .. 14 ], sub { $a->restart_worker }, undef ],
-	[ 'the ZooKeeper session ends while a claim is under way', 'hold_reply_of',  [], sub { $a->expire_session($zk); $proxy->drop }, 't' ]);
+	[ 'another claims the slot first',                         'hold_request_of', setData => 1, [1], $heal, 'f' ],
+	[ 'a later slot is claimed behind another',                'hold_request_of', setData => 2, [1], $heal, 't' ],
+	[ 'another makes the first claim of the path',             'hold_request_of', create2 => 1, [1], $heal, 'f' ],
+	[ 'the first claim of a path comes behind another',        'hold_request_of', create2 => 2, [1], $heal, 't' ],
+	[ 'the answer is lost while others claim later slots',     'hold_reply_of',   setData => 1, [ 2 .. 9 ], $drop, 't' ],
+	[ 'it is lost while more claim than are remembered',       'hold_reply_of',   setData => 1, [ 2 .. 14 ], $drop, undef ],
+	[ 'the request is lost, and another claims the slot',      'hold_request_of', setData => 1, [1], $drop, 'f' ],
+	[ 'the next worker finds more claims than are remembered', 'hold_reply_of',   setData => 1, [ 2 .. 14 ],
+		sub { $a->restart_worker }, undef ],
+	[ 'the ZooKeeper session ends while a claim is under way', 'hold_reply_of',   setData => 1, [],
+		sub { $a->expire_session($zk); $proxy->drop }, 't' ]);
 
 foreach my $i (0 .. $#held)
 {
-	my ($name, $hold, $slots, $go_on, $expected) = @{ $held[$i] };
+	my ($name, $hold, $op, $day, $others, $go_on, $expected) = @{ $held[$i] };
 	subtest $name => sub {
 		my $path = "/l/held$i";
-		$t->query(claim_of($path, 0));
-		$proxy->$hold($s, claim_of($path, 1), op => 'setData', path => "^$path\$");
-		is($t->query(claim_of($path, $_)), 't', "slot $_ is claimed by another") foreach @$slots;
+		$t->query(claim_of($path, 0)) if $op eq 'setData';
+		$proxy->$hold($s, claim_of($path, $day), op => $op, path => "^$path\$");
+		is($t->query(claim_of($path, $_)), 't', "slot $_ is claimed by another") foreach @$others;
 		$go_on->();
 		my $result = $s->result;
 		defined $expected ? is($result->{text}, $expected, 'it is told whether it has the slot') : undecided($result, 'that it cannot be known is said');
-		is(last_day($path), $slots->[-1] // 1, 'nothing is undone');
-		is($t->query(claim_of($path, 1)), 'f', 'the slot is claimed once');
+		is(last_day($path), max(@$others, ($expected // '') eq 't' ? $day : ()), 'nothing is undone');
+		is($t->query(claim_of($path, $day)), 'f', 'the slot is claimed once');
 	};
 }
-
-subtest 'another is faster' => sub {
-	foreach my $case ([ setData => 'f', 1 ], [ setData => 't', 2 ], [ create2 => 'f', 1 ], [ create2 => 't', 2 ])
-	{
-		my ($op, $expected, $day) = @$case;
-		my $path = "/l/faster-$op-$day";
-		$t->query(claim_of($path, 0)) if $op eq 'setData';
-		$proxy->hold_request_of($s, claim_of($path, $day), op => $op, path => "^$path\$");
-		is($t->query(claim_of($path, 1)), 't', "$op: it has its slot");
-		$proxy->heal;
-		is($s->finish, $expected, $expected eq 'f' ? 'the same is refused' : 'a later one is claimed behind it');
-		is(last_day($path), $day, 'in order');
-	}
-};
 
 subtest 'somebody deletes the node' => sub {
 	foreach my $again (0, 1)

@@ -7,6 +7,7 @@
 # ZooKeeper refuses, and with which error; that a path is a queue or something else is in 627_one_use.pl.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::JavaPeer;
 
 use constant { RECEIPTS => '/zklock-receipts', QUEUE => '/app/queue', MANY => '/m/queue', ELEMENTS => 100 };
@@ -26,12 +27,10 @@ sub take_start($session, $timeout = undef)
 	return $session->query_start("SELECT convert_from(zk_queue_take($arguments), 'UTF8')");
 }
 
-# What a function call says
-sub says($call, $sqlstate, $message, $name = undef)
+# Tests: a function call is refused, and how.
+sub says($call, $sqlstate, $message, $name = $call)
 {
-	my $result = $s->try("SELECT $call");
-	is($result->{sqlstate}, $sqlstate, $name || $call) or diag $result->{error} || $result->{text};
-	like(join(' ', map { $_ || '' } @{$result}{qw(message detail hint)}), $message, 'which says so');
+	fails($s->try("SELECT $call"), $sqlstate, $name, error => $message);
 	return;
 }
 
@@ -210,7 +209,7 @@ subtest 'what ZooKeeper refuses' => sub {
 		[ multi => RECEIPTS, 'zk_queue_remove' ], [ create2 => QUEUE, 'zk_xact_queue_take' ])
 	{
 		$proxy->refuse(op => $op->[0], code => -102, path => "^$op->[1]", times => 0);
-		says("$op->[2]('@{[ QUEUE ]}')", '42501', qr/ZNOAUTH.*ACL/, "$op->[2] when $op->[0] is refused");
+		says("$op->[2]('@{[ QUEUE ]}')", '42501', qr/ZNOAUTH.*ACL/s, "$op->[2] when $op->[0] is refused");
 		$proxy->clear;
 	}
 	is($s->query("SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')"), 'x', 'the element is as it was');
@@ -220,7 +219,7 @@ subtest 'what ZooKeeper refuses' => sub {
 sub stat_of($children, $changes) { return pack('q> q> q> q> l> l> l> q> l> l> q>', 5, 5, 1, 1, 0, $changes, 0, 0, 0, $children, 5); }
 
 subtest 'a queue that is full, or worn out' => sub {
-	foreach my $case ([ 50000, 50000, qr/is full.*50000 elements or more.*SKIP LOCKED/ ],
+	foreach my $case ([ 50000, 50000, qr/is full.*50000 elements or more.*SKIP LOCKED/s ],
 		[ 1, 2147483647, qr/sequence numbers .* are used up/ ], [ 1, -5, qr/sequence numbers .* are used up/ ])
 	{
 		my ($children, $changes, $message) = @$case;

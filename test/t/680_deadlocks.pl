@@ -195,8 +195,28 @@ sub told_by($server)
 
 sub wait_told($server, $path) { return wait_until { told_by($server) =~ m{^held\t\Q$path\E/}m } "$path to be told"; }
 
-# The first to wait for long is the one that searches.
-sub circle_is_found($what, $end, $after)
+# The first to wait for long is the one that searches. What becomes of it, and what its session does in the end
+my %ends = (
+	'is granted what it waits for' => sub ($a1) {
+		$b2->query('COMMIT');
+		is($a1->finish, 't', 'it goes on');
+		$b2->query('BEGIN');
+		return sub { $a1->query('COMMIT'); };
+	},
+	'is cancelled' => sub ($a1) {
+		is($a1->cancelled, '57014', 'it gives up');
+		return sub { $a1->query('ROLLBACK'); };
+	},
+	'is terminated' => sub ($a1) {
+		is($a1->terminated, '57P01', 'it ends');
+		return sub { };
+	},
+	'is stopped' => sub ($a1) {
+		freeze($a1->pid);
+		return sub { thaw($a1->pid); go_on($a1); };
+	});
+
+foreach my $what (sort keys %ends)
 {
 	subtest "the session that searches $what, and another one takes over" => sub {
 		my ($a1) = sessions($a, 'a1');
@@ -205,31 +225,13 @@ sub circle_is_found($what, $end, $after)
 		wait_told($a, '/d/one');
 		steps('a2 wants /d/p');
 		wait_told($a, '/d/two');
-		$end->($a1);
+		my $over = $ends{$what}->($a1);
 		steps('b1 wants /d/two');
 		one_victim('b1 a2');
 		$b2->query('COMMIT');
-		$after->($a1);
+		$over->();
 		clean();
 	};
-	return;
 }
-
-circle_is_found(
-	'is granted what it waits for',
-	sub ($a1) { $b2->query('COMMIT'); is($a1->finish, 't', 'it goes on'); $b2->query('BEGIN'); return; },
-	sub { $_[0]->query('COMMIT'); return; });
-circle_is_found(
-	'is cancelled',
-	sub ($a1) { $a1->cancel; is($a1->result->{sqlstate}, '57014', 'it gives up'); return; },
-	sub { $_[0]->query('ROLLBACK'); return; });
-circle_is_found(
-	'is terminated',
-	sub ($a1) { $a->value('SELECT pg_terminate_backend(' . $a1->pid . ')'); ok(!$a1->result->{ok}, 'it ends'); return; },
-	sub { return; });
-circle_is_found(
-	'is stopped',
-	sub ($a1) { freeze($a1->pid); return; },
-	sub ($a1) { thaw($a1->pid); is($a1->finish, 't', 'it goes on later'); $a1->query('COMMIT'); return; });
 
 done_testing();
