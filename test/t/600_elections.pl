@@ -3,9 +3,9 @@
 # Servers stand at elections: one leads, the others are ready; who leads is told by
 # zk_is_leader(), zk_elections and zk_leader(). zk_resign() moves leadership on, in each family of names;
 # zk_await_leadership() waits for it; how such waits end is in 660_stats.pl. And what leadership survives, and who leads
-# next when it does not: restarts of the worker and of ZooKeeper, the end of the session, crash and shutdown of the
-# server. A standby stands at no election, and stands when it is promoted; its former primary, which runs on, leads no
-# more.
+# next when it does not: restarts of the worker, the end of the session, crash and shutdown of the server; those of
+# ZooKeeper are in 603_election_cut_off.pl. A standby stands at no election, and stands when it is promoted; its former
+# primary, which runs on, leads no more.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -192,15 +192,6 @@ subtest 'a restart of the worker ends no term and no place' => sub {
 	is(join(' ', $zk->children($path)), $node, 'each has the node that it had');
 	is($election->leads($b), 'f', 'the other waits');
 	unlike($a->log_since($mark), qr/candidacy is in state "(?!elected|suspended)/, 'the log tells of nothing else');
-};
-
-subtest 'a restart of ZooKeeper neither' => sub {
-	my $term = $election->term($a);
-	$zk->restart;
-	$_->wait_session foreach $a, $b;
-	leads_before($a, $b);
-	is($election->term($a), $term, 'the term goes on');
-	$zk->shell->reconnect;
 };
 
 subtest 'after the end of its session a server is the last' => sub {
