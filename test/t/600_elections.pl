@@ -139,18 +139,6 @@ subtest 'leadership is not given up while a transaction commits under it' => sub
 	is($sb->result->{ok}, 1, 'the transaction has committed');
 	is($r->finish, 't', 'then leadership goes on');
 	is($sa->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'to the other');
-
-	$b->value('TRUNCATE work');
-};
-
-subtest 'who resigns amidst a transaction that was told it leads cannot commit' => sub {
-	my $path = '/e/support';
-	$sb->query('BEGIN');
-	is($sb->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'b leads');
-	$sb->query('INSERT INTO work VALUES (1)');
-	is($b->session->query("SELECT zk_resign('$path')"), 't', 'another session has it resign');
-	is($sb->try('COMMIT')->{sqlstate}, '40001', 'what was written is not committed');
-	is($b->value('SELECT count(*) FROM work'), '0', 'nothing of it is left');
 };
 
 $_->set_conf('zklock.elections' => '') foreach $a, $b;

@@ -44,8 +44,8 @@ subtest 'nothing was lost: the transaction commits' => sub {
 	}
 };
 
-# What a transaction does before the term ends and the server leads again in another one; how it is to end then, and
-# whether it can
+# What a transaction does before the term ends and the server leads again in another one; whether it can commit then.
+# How it is to end, and how the term ends
 foreach my $case (
 	[ 'a transaction that was told it leads fails', 0, [ $leads, $write ] ],
 	[ 'so does one that is prepared',               0, [ $leads, $write ], "PREPARE TRANSACTION 'p'" ],
@@ -54,16 +54,18 @@ foreach my $case (
 	[ 'so does who waited to lead',                 0, [ "SELECT zk_await_leadership('$path')", $write ] ],
 	[ 'the guard can ask a quorum',                 0, [ 'SET LOCAL zklock.commit_guard = quorum', $leads, $write ] ],
 	[ 'or be off',                                  1, [ 'SET LOCAL zklock.commit_guard = off', $leads, $write ] ],
+	[ 'a resignation ends a term as well',          0, [ $leads, $write ], 'COMMIT',
+		sub { is($other->query("SELECT zk_resign('$path')"), 't', 'another session has the server resign'); } ],
 	[ 'who has written nothing can commit',         1, [$leads] ])
 {
-	my ($name, $commits, $does, $end) = @$case;
+	my ($name, $commits, $does, $end, $ends_term) = @$case;
 	subtest $name => sub {
 		foreach my $sql ('BEGIN', @$does)
 		{
 			my $answer = $s->query($sql);
 			is($answer, 't', $sql) if $sql =~ /zk_is_leader|zk_await/;
 		}
-		delete_node();
+		($ends_term // \&delete_node)->();
 		my $result = $s->try($end // 'COMMIT');
 		$commits ? is($result->{sqlstate}, '00000', 'it commits') : refused($result, 'it does not commit');
 		$a->value('TRUNCATE work');

@@ -140,8 +140,6 @@ my ($a1, $a2, $a3, $b1, $b2) = (sessions($a, 'a1 a2 a3'), sessions($b, 'b1 b2 b3
 circle('two servers, and a row of one of them', 'a1 a2 b1',
 	'a1 has /d/a, a2 has row, b1 has /d/b, a2 wants /d/b, b1 wants /d/a, a1 wants row');
 
-circle('two readers of two servers that upgrade', 'a1 b1', 'a1 shares /d/a, b1 shares /d/a, a1 wants /d/a, b1 wants /d/a');
-
 subtest 'a permit that a session of the same server has, which waits for another server' => sub {
 	in_transactions($a1, $a2, $b1);
 	steps('a1 has /d/s:1, a2 has /d/b, b1 has /d/a, a2 wants /d/s:1');
