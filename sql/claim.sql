@@ -28,6 +28,11 @@ SELECT zk_claim_reset('/regress/claims/two'), zk_claim_reset('/regress/claims/tw
 SELECT slot, pid = pg_backend_pid() FROM zk_last_claim('/regress/claims/two');
 SELECT count(*) FROM zk_last_claim('/regress/claims/never');
 SELECT zk_claim('/regress/claims/two', '2026-01-01');
+-- whatever becomes of the transaction
+BEGIN;
+SELECT zk_claim('/regress/claims/two', '2026-01-02');
+ROLLBACK;
+SELECT zk_claim('/regress/claims/two', '2026-01-02');
 -- a path and those below it have claims of their own, beside a lock
 SELECT path, zk_claim(path, clock_timestamp())
 FROM unnest(ARRAY['/regress/claims/tree', '/regress/claims/tree/leaf', '/regress/claims/tree/leaf/leaf']) path;

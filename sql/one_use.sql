@@ -41,5 +41,7 @@ SELECT * FROM ends('claim', '/regress/uses/queue');
 SELECT * FROM ends('lock', '/regress/uses/queue');
 SELECT convert_from(zk_queue_remove('/regress/uses/queue'), 'UTF8');
 SELECT * FROM ends('claim', '/regress/uses/queue');
+-- where zklock keeps its own
+SELECT * FROM unnest('{/zklock-waits,/zklock-waits/x,/zklock-receipts}'::text[]) path, ends('lock', path);
 DROP FUNCTION ends;
 DROP TABLE calls;

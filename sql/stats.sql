@@ -54,12 +54,14 @@ SELECT counts_of($$ SELECT data FROM zk_xact_queue_take('/regress/stats/q', '0')
 -- none, and none in time
 SELECT call, counts_of(format('SELECT %s(%L, %L)', call, '/regress/stats/q', timeout))
 FROM unnest('{zk_queue_take,zk_xact_queue_take}'::text[]) call, unnest('{0,1 ms}'::text[]) timeout;
+\set SHOW_CONTEXT never
 SET statement_timeout = '50ms';
 SELECT zk_queue_take('/regress/stats/q');
 SELECT more();
 SELECT zk_xact_queue_take('/regress/stats/q');
 SELECT more();
 RESET statement_timeout;
+\set SHOW_CONTEXT errors
 -- an error
 SET zklock.parent_nodes = existing;
 SELECT counts_of($$ SELECT zk_queue_take('/regress/stats/missing', '1min') $$);

@@ -13,48 +13,38 @@ my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '6s' })
 my $s  = $a->session;
 my $t  = $b->session;
 
-sub claims($session, $path, $slot, $expected, $name)
-{
-	is($session->query("SELECT zk_claim('$path', '$slot')"), $expected, $name);
-	return;
-}
-
-subtest 'a hundred ask at once' => sub {
-	my @sessions = map { ($a->session, $b->session) } 1 .. 50;
-	foreach my $slot (1 .. 3)
-	{
-		$_->query_start("SELECT zk_claim('/c/many', '2026-01-0$slot')") foreach @sessions;
-		is(scalar(grep { $_->finish eq 't' } @sessions), 1, 'one has it');
-	}
-	my $day = 0;
-	$_->query_start("SELECT zk_claim('/c/order', date '2026-01-01' + " . $day++ . ')') foreach @sessions;
-	my @got = grep { $sessions[$_]->finish eq 't' } 0 .. $#sessions;
-	is($got[-1], $#sessions, 'of different slots the last is claimed in any case');
-	is($s->query("SELECT slot::date - date '2026-01-01' FROM zk_last_claim('/c/order')"), $#sessions, 'and remembered');
-	$_->disconnect foreach @sessions;
-};
-
-subtest 'it stays, whatever becomes of the job' => sub {
-	$s->query('BEGIN');
-	claims($s, '/c/stays', '2026-11-22', 't', 'it is claimed in a transaction');
-	$s->query('ROLLBACK');
-	claims($t, '/c/stays', '2026-11-22', 'f', 'which is rolled back');
-	my $dying = $a->session;
-	claims($dying, '/c/stays', '2026-11-23', 't', 'it is claimed in a session');
-	$a->terminate_backend($dying->pid);
-	claims($t, '/c/stays', '2026-11-23', 'f', 'which is terminated');
-	$a->expire_session($zk);
-	claims($t, '/c/stays', '2026-11-23', 'f', 'whose ZooKeeper session has ended');
-	$a->wait_session;
-	$a->stop('immediate');
-	claims($t, '/c/stays', '2026-11-23', 'f', 'whose server has crashed');
-	$a->start_connected;
-	$s = $a->session;
-};
-
 # Slots are days; each path begins with one.
 sub claim_of($path, $day) { return "SELECT zk_claim('$path', date '2026-01-01' + $day)"; }
 sub last_day($path) { return $t->query("SELECT slot::date - date '2026-01-01' FROM zk_last_claim('$path')"); }
+
+subtest 'a hundred ask at once' => sub {
+	my @sessions = map { ($a->session, $b->session) } 1 .. 50;
+	foreach my $day (1 .. 3)
+	{
+		$_->query_start(claim_of('/c/many', $day)) foreach @sessions;
+		is(scalar(grep { $_->finish eq 't' } @sessions), 1, 'one has it');
+	}
+	my $day = 0;
+	$_->query_start(claim_of('/c/order', $day++)) foreach @sessions;
+	my @got = grep { $sessions[$_]->finish eq 't' } 0 .. $#sessions;
+	is($got[-1], $#sessions, 'of different slots the last is claimed in any case');
+	is(last_day('/c/order'), $#sessions, 'and remembered');
+	$_->disconnect foreach @sessions;
+};
+
+subtest 'it stays, whatever becomes of the server' => sub {
+	my ($dying, $claim) = ($a->session, claim_of('/c/stays', 1));
+	is($dying->query($claim), 't', 'it is claimed in a session');
+	$a->terminate_backend($dying->pid);
+	is($t->query($claim), 'f', 'which is terminated');
+	$a->expire_session($zk);
+	is($t->query($claim), 'f', 'whose ZooKeeper session has ended');
+	$a->wait_session;
+	$a->stop('immediate');
+	is($t->query($claim), 'f', 'whose server has crashed');
+	$a->start_connected;
+	$s = $a->session;
+};
 
 sub undecided($result, $name)
 {

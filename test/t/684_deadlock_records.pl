@@ -164,13 +164,6 @@ subtest 'what somebody deletes is told anew, and that is no refusal' => sub {
 	unlike($b->log_since($mark), qr/could not/, 'the log has none');
 };
 
-subtest 'a path for records is none for locks' => sub {
-	foreach my $path ($root, "$root/x")
-	{
-		is($a1->try("SELECT zk_lock('$path')")->{detail}, "The paths \"$root\" and \"/zklock-receipts\", and all paths below them, are reserved for zklock.", $path);
-	}
-};
-
 subtest 'what a server may not tell, its log says once, and it is told when it may be' => sub {
 	my $mark = $b->log_mark;
 	my $refusal = qr/LOG:  could not create nodes below ZooKeeper node "$root": .*\n.*DETAIL:  Deadlocks across servers are not found\./;
