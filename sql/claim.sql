@@ -13,6 +13,40 @@ SELECT slot = '294276-12-31 23:59:59.999999+00' FROM zk_last_claim('/regress/cla
 SELECT outcome($$ SELECT zk_claim('/regress/claims/far', 'infinity') $$);
 SELECT outcome($$ SELECT zk_claim('/regress/claims/new', '-infinity') $$);
 
+-- a slot is claimed once, and none before it afterwards; each path has its own
+SELECT zk_claim_reset('/regress/claims/one') IS NOT NULL, zk_claim_reset('/regress/claims/two') IS NOT NULL;
+SELECT slot, zk_claim('/regress/claims/one', slot::timestamptz) FROM unnest(ARRAY[
+  '2026-11-22', '2026-11-22', '2026-11-21', '2026-11-22 00:00:00.000001', '2026-11-22']) slot;
+SELECT zk_claim('/regress/claims/two', '2026-11-22');
+SELECT count(*) FROM held;
+-- who claimed it, and when
+SELECT slot = '2026-11-22', claimed_at BETWEEN now() - interval '1 min' AND now() + interval '1 min', server <> '',
+  pid = pg_backend_pid(), usename = session_user, application_name = current_setting('application_name')
+FROM zk_last_claim('/regress/claims/two');
+-- it is forgotten
+SELECT zk_claim_reset('/regress/claims/two'), zk_claim_reset('/regress/claims/two'), zk_claim_reset('/regress/claims/never');
+SELECT slot, pid = pg_backend_pid() FROM zk_last_claim('/regress/claims/two');
+SELECT count(*) FROM zk_last_claim('/regress/claims/never');
+SELECT zk_claim('/regress/claims/two', '2026-01-01');
+-- whatever becomes of the transaction
+BEGIN;
+SELECT zk_claim('/regress/claims/two', '2026-01-02');
+ROLLBACK;
+SELECT zk_claim('/regress/claims/two', '2026-01-02');
+-- a path and those below it have claims of their own, beside a lock
+SELECT path, zk_claim(path, clock_timestamp())
+FROM unnest(ARRAY['/regress/claims/tree', '/regress/claims/tree/leaf', '/regress/claims/tree/leaf/leaf']) path;
+SELECT zk_lock('/regress/claims/tree/lock');
+SELECT path, zk_claim(path, clock_timestamp()) FROM unnest(ARRAY['/regress/claims/tree', '/regress/claims/tree/leaf']) path;
+SELECT zk_unlock('/regress/claims/tree/lock');
+-- so many missing levels are not created, and where none is to be created none is; nor by a reset
+SELECT zk_claim('/regress/claims/levels' || repeat('/y', 14), clock_timestamp());
+SELECT outcome($$ SELECT zk_claim('/regress/claims/many' || repeat('/x', 17), now()) $$);
+SET zklock.parent_nodes = existing;
+SELECT path, outcome(format('SELECT zk_claim(%L, now())', '/regress/claims/' || path))
+FROM unnest(ARRAY['missing', 'missing', 'many', 'never']) path;
+RESET zklock.parent_nodes;
+
 -- arguments
 SELECT outcome($$ SELECT zk_claim(NULL, now()) $$);
 SELECT outcome($$ SELECT zk_claim('/regress/claims/new', NULL) $$);

@@ -20,8 +20,8 @@ my $server = Zklock::Server->new(
 
 my $input = dirname(__FILE__) . '/../..';
 # "make installcheck" runs the same, on a server that is there.
-my ($regress) = slurp_file("$input/Makefile") =~ /^REGRESS = (.*)$/m;
-my @tests = split(' ', $regress);
+my ($regress) = slurp_file("$input/Makefile") =~ /^REGRESS = ((?:.*\\\n)*.*)$/m;
+my @tests = split(' ', $regress =~ s/\\\n//gr);
 is_deeply(
 	[ sort map { s/.*\/(.*)\.sql$/$1/r } glob("$input/sql/*.sql") ],
 	[ sort @tests ],

@@ -2,15 +2,19 @@
 #
 # Servers stand at elections: one leads, the others are ready; who leads is told by
 # zk_is_leader(), zk_elections and zk_leader(). zk_resign() moves leadership on, in each family of names;
-# zk_await_leadership() waits for it. And what leadership survives, and who leads next when it does not:
-# restarts of the worker and of ZooKeeper, the end of the session, crash and shutdown of the server.
+# zk_await_leadership() waits for it; how such waits end is in 660_stats.pl. And what leadership survives, and who leads
+# next when it does not: restarts of the worker, the end of the session, crash and shutdown of the server; those of
+# ZooKeeper are in 603_election_cut_off.pl. A standby stands at no election, and stands when it is promoted; its former
+# primary, which runs on, leads no more.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 my $path = '/e/leader';
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s',
-	a => { conf => [ "zklock.elections = '$path'", "zklock.server_name = 'alpha'" ] }, b => { conf => ["zklock.server_name = 'beta'"], allows_streaming => 1 });
+# Commits wait for a synchronous standby, which takes streaming.
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s', allows_streaming => 1,
+	a => { conf => [ "zklock.elections = '$path'", "zklock.server_name = 'alpha'" ] }, b => { conf => ["zklock.server_name = 'beta'"] });
 my $election = Zklock::Election->new($zk, $path);
 
 subtest 'a server that stands alone leads' => sub {
@@ -76,28 +80,12 @@ sub all_in_state($server, $state)
 	return;
 }
 
-subtest 'a server without rivals leads again, in a new term' => sub {
-	$a->set_conf('zklock.elections' => $elections);
-	all_in_state($a, 'elected');
-	foreach my $kind (@kinds)
-	{
-		my ($path, $names) = @$kind;
-		my $term = $sa->query("SELECT zk_fencing_token('$path')");
-		my ($node) = $zk->children($path);
-		my $mark = $zk->mark;
-		is($sa->query("SELECT zk_resign('$path')"), 't', "$names: it resigns");
-		my $asked = $zk->requests($mark);
-		is(($asked->{delete} // 0) + ($asked->{create2} // 0), 0, 'in one step: it is never out of the queue');
-		is($sa->query("SELECT zk_is_leader('$path')"), 't', 'and leads again');
-		cmp_ok($sa->query("SELECT zk_fencing_token('$path')"), '>', $term, 'in a new term');
-		is(scalar $zk->children($path), 1, 'with one node');
-		isnt(($zk->children($path))[0], $node, 'which is another one');
-	}
-};
-
+$a->set_conf('zklock.elections' => $elections);
+all_in_state($a, 'elected');
 $b->set_conf('zklock.elections' => $elections);
 all_in_state($b, 'ready');
 
+# 295_faults_of_elections.pl has who resigns without rivals.
 subtest 'another takes over' => sub {
 	is($sb->query("SELECT zk_resign('/e/latch')"), 'f', 'a server that does not lead has nothing to give up');
 	foreach my $kind (@kinds)
@@ -106,8 +94,10 @@ subtest 'another takes over' => sub {
 		my $term = $sa->query("SELECT zk_fencing_token('$path')");
 		$sb->query_start("SELECT zk_await_leadership('$path')");
 		$b->wait_event($sb, 'lock');
-		my $mark = $a->log_mark;
+		my ($mark, $requests) = ($a->log_mark, $zk->mark);
 		is($sa->query("SELECT zk_resign('$path')"), 't', "$names: a resigns");
+		my $asked = $zk->requests($requests);
+		is(($asked->{delete} // 0) + ($asked->{create2} // 0), 0, 'in one step: it is never out of the queue');
 		is($sa->query("SELECT zk_is_leader('$path')"), 'f', 'it does not lead any more');
 		is($sb->finish, 't', 'b does');
 		cmp_ok($sb->query("SELECT zk_fencing_token('$path')"), '>', $term, 'in a higher term');
@@ -129,23 +119,6 @@ subtest 'the view does not wait for an answer of ZooKeeper' => sub {
 	$a->wait_value($view, 'ready|beta');
 };
 
-subtest 'a wait for leadership ends like that for a lock' => sub {
-	my $path = '/e/latch';
-	is($sa->query("SELECT zk_await_leadership('$path', '0')"), 'f', 'a timeout of 0 does not wait');
-	is($sa->query("SELECT zk_await_leadership('$path', '200ms')"), 'f', 'a timeout passes');
-	foreach my $end ([ lock_timeout => '55P03' ], [ statement_timeout => '57014' ])
-	{
-		my ($setting, $sqlstate) = @$end;
-		$sa->query("SET $setting = '200ms'");
-		is($sa->try("SELECT zk_await_leadership('$path')")->{sqlstate}, $sqlstate, "so does $setting");
-		$sa->query("RESET $setting");
-	}
-	$sa->query_start("SELECT zk_await_leadership('$path')");
-	$a->wait_event($sa, 'lock');
-	is($sa->cancelled, '57014', 'it can be cancelled');
-	is($sa->try("SELECT zk_await_leadership('$path', '-1s')")->{sqlstate}, '22023', 'no negative timeout');
-};
-
 subtest 'leadership is not given up while a transaction commits under it' => sub {
 	my $path = '/e/latch';
 	my $r = $b->session;
@@ -156,7 +129,7 @@ subtest 'leadership is not given up while a transaction commits under it' => sub
 	is($sb->query("SELECT zk_is_leader('$path')"), 't', 'b leads');
 	$sb->query('INSERT INTO work VALUES (1)');
 	$sb->query_start('COMMIT');
-	wait_until { $b->value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $sb->pid) eq 'SyncRep' } 'the commit to wait';
+	$b->wait_event($sb, 'SyncRep');
 	$r->query_start("SELECT zk_resign('$path')");
 	wait_until { $b->value("SELECT zk_is_leader('$path')") eq 'f' } 'b to give up leadership';
 	$a->settle;
@@ -166,18 +139,6 @@ subtest 'leadership is not given up while a transaction commits under it' => sub
 	is($sb->result->{ok}, 1, 'the transaction has committed');
 	is($r->finish, 't', 'then leadership goes on');
 	is($sa->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'to the other');
-
-	$b->value('TRUNCATE work');
-};
-
-subtest 'who resigns amidst a transaction that was told it leads cannot commit' => sub {
-	my $path = '/e/support';
-	$sb->query('BEGIN');
-	is($sb->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'b leads');
-	$sb->query('INSERT INTO work VALUES (1)');
-	is($b->session->query("SELECT zk_resign('$path')"), 't', 'another session has it resign');
-	is($sb->try('COMMIT')->{sqlstate}, '40001', 'what was written is not committed');
-	is($b->value('SELECT count(*) FROM work'), '0', 'nothing of it is left');
 };
 
 $_->set_conf('zklock.elections' => '') foreach $a, $b;
@@ -219,15 +180,6 @@ subtest 'a restart of the worker ends no term and no place' => sub {
 	is(join(' ', $zk->children($path)), $node, 'each has the node that it had');
 	is($election->leads($b), 'f', 'the other waits');
 	unlike($a->log_since($mark), qr/candidacy is in state "(?!elected|suspended)/, 'the log tells of nothing else');
-};
-
-subtest 'a restart of ZooKeeper neither' => sub {
-	my $term = $election->term($a);
-	$zk->restart;
-	$_->wait_session foreach $a, $b;
-	leads_before($a, $b);
-	is($election->term($a), $term, 'the term goes on');
-	$zk->shell->reconnect;
 };
 
 subtest 'after the end of its session a server is the last' => sub {
@@ -274,4 +226,50 @@ subtest 'a deleted node ends the term, and the server stands again' => sub {
 	leads_before($a, $b);
 };
 
-$election->over($a, $b);
+$b->set_conf('zklock.elections' => '');
+$a->reconfigure('zklock.session_timeout' => '4s');
+my $standby = Zklock::Server->standby('standby', primary => $a, zookeeper => $zk,
+	conf => [ "zklock.elections = '$path'", "zklock.session_timeout = '4s'", "zklock.server_name = 'gamma'" ]);
+
+subtest 'a standby does not stand' => sub {
+	$election->wait_state($standby, 'stop');
+	is($election->leads($standby), 'f', 'it does not lead');
+	is(scalar $zk->children($path), 1, 'and has no node');
+	is($standby->value("SELECT zk_resign('$path')"), 'f', 'it has nothing to give up');
+	is($standby->value("SELECT server FROM zk_leader('$path')"), 'alpha', 'it can tell who leads');
+	is($a->session->query("SELECT zk_resign('$path')"), 't', 'its primary resigns');
+	is($election->leads($a), 't', 'and leads again, as nobody else stands');
+};
+
+subtest 'a path keeps its place in shared memory until the server is started again' => sub {
+	my $mark = $standby->log_mark;
+	foreach my $round (1 .. 5)
+	{
+		$standby->set_conf('zklock.elections' => join(', ', $path, map { "/e/$round.$_" } 1 .. 63));
+		$standby->wait_value("SELECT count(*) FROM zk_elections WHERE path = '/e/$round.1'", 1);
+	}
+	$standby->wait_log(qr{election "/e/5\.4": cannot stand there before the server is started again}, $mark);
+	is($standby->value('SELECT count(*) FROM zk_elections'), 4, 'there are places for 256 paths');
+	$standby->set_conf('zklock.elections' => $path);
+	$standby->wait_value('SELECT string_agg(path, $$ $$) FROM zk_elections', $path);
+};
+
+subtest 'a promoted standby stands, and leads when its former primary is isolated' => sub {
+	$standby->promote;
+	$election->wait_state($standby, 'ready');
+	is($election->leads($a), 't', 'the former primary leads as long as it can prove it');
+	$election->watch($a, $standby);
+	$proxy->cut;
+	$election->wait_state($standby, 'elected');
+	is($election->leads($a), 'f', 'which does not lead any more');
+	foreach my $timeout ('0', '100ms')
+	{
+		fails($a->session->try("SELECT zk_await_leadership('$path', '$timeout')"), '58030', "to wait for leadership there ($timeout)",
+			message => qr{could not use ZooKeeper path "\Q$path\E": ZooKeeper cannot be reached});
+	}
+	$proxy->heal;
+	$election->wait_state($a, 'ready');
+	$election->led_once;
+};
+
+$election->over($a, $b, $standby);

@@ -31,95 +31,72 @@ sub refused($result, $name)
 	return;
 }
 
+my ($leads, $write) = ("SELECT zk_is_leader('$path')", 'INSERT INTO work VALUES (1)');
+$a->value('CREATE TABLE work (n int)');
+
 subtest 'nothing was lost: the transaction commits' => sub {
-	$election->work($s);
-	is($s->try('COMMIT')->{sqlstate}, '00000', 'it commits');
-	$a->value('TRUNCATE work');
-};
-
-subtest 'the term ended, even if the server leads again' => sub {
-	$election->work($s);
-	delete_node();
-	is($s->query("SELECT zk_is_leader('$path')"), 't', 'it leads again, in another term');
-	refused($s->try('COMMIT'), 'the transaction fails at commit');
-
-	$s->query('BEGIN');
-	$s->query("SELECT zk_is_leader('$path')");
-	delete_node();
-	is($s->try('COMMIT')->{sqlstate}, '00000', 'one that has written nothing does not');
-
-	$election->work($s);
-	delete_node();
-	refused($s->try("PREPARE TRANSACTION 'p'"), 'nor is one prepared');
-
-	my $leads = "SELECT zk_is_leader('$path')";
-	my %asked = (
-		'a savepoint changes nothing'           => [ $leads, 'SAVEPOINT s' ],
-		'who asked for the term relies on it'   => [ 'SAVEPOINT s', "SELECT zk_fencing_token('$path')", 'ROLLBACK TO s' ],
-		'so does who waited to lead'            => ["SELECT zk_await_leadership('$path')"]);
-	foreach my $name (sort keys %asked)
+	foreach my $guard (qw(lease quorum))
 	{
-		foreach my $said ('BEGIN', @{ $asked{$name} }, 'INSERT INTO work VALUES (1)')
-		{
-			my $answer = $s->query($said);
-			is($answer, 't', $said) if $said =~ /zk_is_leader|zk_await/;
-		}
-		delete_node();
-		refused($s->try('COMMIT'), $name);
+		$election->work($s);
+		$s->query("SET LOCAL zklock.commit_guard = $guard");
+		is($s->try('COMMIT')->{sqlstate}, '00000', "$guard: it commits");
+		$a->value('TRUNCATE work');
 	}
 };
 
-subtest 'the guard can be laxer or stricter' => sub {
-	$s->query('SET zklock.commit_guard = off');
-	$election->work($s);
-	delete_node();
-	is($s->try('COMMIT')->{sqlstate}, '00000', 'off: it commits');
-	$a->value('TRUNCATE work');
-	$s->query('SET zklock.commit_guard = quorum');
-	$election->work($s);
-	is($s->try('COMMIT')->{sqlstate}, '00000', 'quorum: it commits when a quorum has seen the node');
-	$a->value('TRUNCATE work');
-	$election->work($s);
-	delete_node();
-	refused($s->try('COMMIT'), 'or fails');
-	$s->query('RESET zklock.commit_guard');
-};
+# What a transaction does before the term ends and the server leads again in another one; whether it can commit then.
+# How it is to end, and how the term ends
+foreach my $case (
+	[ 'a transaction that was told it leads fails', 0, [ $leads, $write ] ],
+	[ 'so does one that is prepared',               0, [ $leads, $write ], "PREPARE TRANSACTION 'p'" ],
+	[ 'a savepoint changes nothing',                0, [ $leads, 'SAVEPOINT s', $write ] ],
+	[ 'who asked for the term relies on it', 0, [ 'SAVEPOINT s', "SELECT zk_fencing_token('$path')", 'ROLLBACK TO s', $write ] ],
+	[ 'so does who waited to lead',                 0, [ "SELECT zk_await_leadership('$path')", $write ] ],
+	[ 'the guard can ask a quorum',                 0, [ 'SET LOCAL zklock.commit_guard = quorum', $leads, $write ] ],
+	[ 'or be off',                                  1, [ 'SET LOCAL zklock.commit_guard = off', $leads, $write ] ],
+	[ 'a resignation ends a term as well',          0, [ $leads, $write ], 'COMMIT',
+		sub { is($other->query("SELECT zk_resign('$path')"), 't', 'another session has the server resign'); } ],
+	[ 'who has written nothing can commit',         1, [$leads] ])
+{
+	my ($name, $commits, $does, $end, $ends_term) = @$case;
+	subtest $name => sub {
+		foreach my $sql ('BEGIN', @$does)
+		{
+			my $answer = $s->query($sql);
+			is($answer, 't', $sql) if $sql =~ /zk_is_leader|zk_await/;
+		}
+		($ends_term // \&delete_node)->();
+		my $result = $s->try($end // 'COMMIT');
+		$commits ? is($result->{sqlstate}, '00000', 'it commits') : refused($result, 'it does not commit');
+		$a->value('TRUNCATE work');
+	};
+}
 
 # A loss interrupts the statement that runs then.
-sub run_on($session)
+sub runs_on($session)
 {
-	$session->query_start('SELECT pg_advisory_lock(1)');
-	$a->wait_value("SELECT wait_event FROM pg_stat_activity WHERE pid = @{[ $session->pid ]}", 'advisory');
+	$other->query('SELECT pg_advisory_lock(1)');
+	$session->query_start('SELECT pg_advisory_xact_lock(1)');
+	$a->wait_event($session, 'advisory');
+	delete_node();
 	return;
 }
 
 subtest 'on_lock_loss interrupts the session' => sub {
-	$s->query("SET zklock.on_lock_loss = 'cancel'");
-	$election->work($s);
-	$other->query('SELECT pg_advisory_lock(1)');
-	run_on($s);
-	delete_node();
-	my $result = $s->result;
-	is($result->{sqlstate}, '57014', 'its statement is cancelled');
-	$s->query('ROLLBACK');
-	run_on($s);
-	delete_node();
-	$other->query('SELECT pg_advisory_unlock(1)');
-	is($s->result->{ok}, 1, 'a transaction that has not asked is left alone');
-	$s->query('SELECT pg_advisory_unlock(1)');
-
-	my $t = $a->session;
-	$t->query("SET zklock.on_lock_loss = 'terminate'");
-	$election->work($t);
-	$other->query('SELECT pg_advisory_lock(1)');
-	run_on($t);
-	delete_node();
-	$result = $t->result;
-	is($result->{severity}, 'FATAL', 'with terminate, so is its connection');
-	is($result->{sqlstate}, '57P01', 'in PostgreSQL\'s way');
-	is($a->value('SELECT count(*) FROM work'), '0', 'nothing is left of its work');
-	$other->query('SELECT pg_advisory_unlock(1)');
-	$s->query('RESET zklock.on_lock_loss');
+	foreach my $case ([ cancel => 'ERROR', '57014' ], [ terminate => 'FATAL', '57P01' ])
+	{
+		my ($policy, @expected) = @$case;
+		my $t = $a->session;
+		$t->query("SET zklock.on_lock_loss = '$policy'");
+		runs_on($t);
+		$other->query('SELECT pg_advisory_unlock(1)');
+		is($t->result->{ok}, 1, "$policy: a transaction that has not asked is left alone");
+		$election->work($t);
+		runs_on($t);
+		is_deeply([ @{ $t->result }{qw(severity sqlstate)} ], \@expected, 'one that has is not');
+		$other->query('SELECT pg_advisory_unlock(1)');
+		is($a->value('SELECT count(*) FROM work'), '0', 'nothing is left of its work');
+	}
 };
 
 subtest 'a server that is stopped, or cut off, does not lead' => sub {
@@ -134,7 +111,6 @@ subtest 'a server that is stopped, or cut off, does not lead' => sub {
 	thaw($worker);
 	is($s->result->{sqlstate}, '00000', 'and commits when the term is proved to go on');
 	$election->wait_state($a, 'elected');
-	$a->value('TRUNCATE work');
 };
 
 $election->over($a);

@@ -1,10 +1,9 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What elections refuse: wrong settings and arguments, a path where others' candidates are of another kind, or a
-# lock. What is refused where a server stands is in 627_one_use.pl.
+# What elections refuse: a path where others' candidates are of another kind, or a lock. Wrong settings and arguments
+# are in sql/election.sql, and what is refused where a server stands in 627_one_use.pl.
 
 use Zklock::Test;
-use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 my ($zk, $proxy, $a) = cast('a', proxied => 'a');
@@ -23,50 +22,9 @@ sub fails_at($setting, $path, $why, $name)
 	return;
 }
 
-subtest 'a wrong setting is refused, and says why' => sub {
-	my %wrong = (
-		'e'                    => qr/Item "e" is not valid\. A path must begin with a slash|must start with/,
-		'/e/*'                 => qr/Item "\/e\/\*" is not valid\. An election has one path/,
-		'/e=foo'               => qr/must be curator_latch, zookeeper or lock/,
-		'/e, /e=zookeeper'     => qr/Another item is for the same path/,
-		'/e,'                  => qr/is not valid/,
-		'/e/x, /e=zookeeper'   => qr/Item "\/e\/x" is not valid\. It lies below an election with names of "zookeeper"/,
-		join(', ', map { "/e/$_" } 1 .. 65) => qr/can stand at 64 elections/);
-	foreach my $setting (sort keys %wrong)
-	{
-		fails($s->try("ALTER SYSTEM SET zklock.elections = '$setting'"), '22023', substr($setting, 0, 30) . ' is refused',
-			detail => $wrong{$setting});
-	}
-	is($s->try("ALTER SYSTEM SET zklock.elections = '/e =  CURATOR_latch , /f=lock'")->{sqlstate}, '00000', 'blanks and case do not matter');
-	$s->query('ALTER SYSTEM RESET zklock.elections');
-};
-
-subtest 'arguments are checked' => sub {
-	stand('/e/leader');
-	$election->wait_state($a, 'elected');
-	my @calls = ('zk_is_leader(%s)', 'zk_await_leadership(%s)', 'zk_resign(%s)', 'zk_leader(%s)');
-	foreach my $call (@calls)
-	{
-		is($s->try('SELECT ' . sprintf($call, 'NULL'))->{sqlstate}, '22004', "$call: NULL");
-		is($s->try('SELECT ' . sprintf($call, q('e')))->{sqlstate}, '22023', "$call: a bad path");
-		my $other = $s->try('SELECT ' . sprintf($call, q('/e/other')));
-		is($other->{sqlstate}, $call =~ /zk_leader/ ? '00000' : '42704', "$call: a path that is not in zklock.elections");
-		like($other->{message}, qr{stands at no election at ZooKeeper path "/e/other"}, 'which it says') if !$other->{ok};
-	}
-	is($s->query(q{SELECT zk_leader('/e/other') IS NULL}), 't', 'nobody leads where nobody stands');
-	$a->value('CREATE ROLE batch LOGIN');
-	my $batch = $a->session(user => 'batch');
-	is($batch->try(sprintf("SELECT $_", q('/e/leader')))->{sqlstate}, '42501', "$_ is not for everybody") foreach @calls;
-	is($batch->try('SELECT * FROM zk_elections')->{sqlstate}, '42501', 'nor is zk_elections');
-	$a->value('GRANT EXECUTE ON FUNCTION zk_is_leader(text) TO batch');
-	is($batch->query(q{SELECT zk_is_leader('/e/leader')}), 't', 'but it can be granted');
-	$a->value('GRANT EXECUTE ON FUNCTION zk_resign(text) TO batch');
-	like($batch->try(q{SELECT zk_resign('/e/leader')})->{detail}, qr/privileges of the "pg_signal_backend" role/, 'but to resign, which concerns all sessions, is an administrator\'s');
-	$a->value(q(ALTER ROLE batch SET zklock.allowed_paths = '/b/*'));
-	is($a->session(user => 'batch')->try(q{SELECT zk_is_leader('/e/leader')})->{sqlstate}, '42501', 'for the paths that are allowed');
-};
-
 subtest 'a path that is locked here' => sub {
+	stand('/e/leader =  CURATOR_latch ');
+	$election->wait_state($a, 'elected');
 	$s->query(q{SELECT zk_lock('/e/locked')});
 	fails_at('/e/leader, /e/locked', '/e/locked', 'is in use for something else', 'it cannot stand there');
 	is($s->query(q{SELECT zk_fencing_token('/e/locked') > 0}), 't', 'the holder keeps its lock');
@@ -95,26 +53,7 @@ subtest 'no candidate is created where those of another family are' => sub {
 	}
 };
 
-subtest 'nor when a candidate that once resigned has lost its node' => sub {
-	my $rival = '/f/again/_c_edda2515-abf2-4579-b513-df182d03af67-latch-';
-	stand('/e/leader, /f/again');
-	$election->wait_state($a, 'elected', '/f/again');
-	my @nodes = $shell->create($rival, ephemeral => 1, sequence => 1);
-	is($a->value("SELECT zk_resign('/f/again')"), 't', 'it stands behind its rival');
-	$election->wait_state($a, 'ready', '/f/again');
-	push @nodes, $shell->create('/f/again/n_', ephemeral => 1, sequence => 1);
-	my ($ours) = grep { my $name = $_; !grep { m{/\Q$name\E$} } @nodes } $zk->children('/f/again');
-	my $mark = $zk->mark;
-	$shell->delete("/f/again/$ours");
-	$election->wait_state($a, 'failed', '/f/again');
-	is($zk->requests($mark)->{create2} // 0, 0, 'it tries to create none beside those of another family');
-	$shell->delete($_) foreach @nodes;
-	$election->wait_state($a, 'elected', '/f/again');
-	stand('/e/leader');
-	wait_until { $zk->children('/f/again') == 0 } 'its node to go';
-};
-
-subtest 'nor when its node goes while it resigns' => sub {
+subtest 'nor when its node goes when it has resigned, or is about to' => sub {
 	my $rival = '/f/resigns/_c_edda2515-abf2-4579-b513-df182d03af67-latch-';
 	my $resign = q{SELECT zk_resign('/f/resigns')};
 	my $away = sub ($meanwhile) {
@@ -126,6 +65,14 @@ subtest 'nor when its node goes while it resigns' => sub {
 		$shell->expire_session($id);
 	};
 	my %ends = (
+		'it is deleted later' => sub {
+			$s->query($resign);
+			$election->wait_state($a, 'ready', '/f/resigns');
+			my ($node) = grep { $zk->shell->stat("/f/resigns/$_")->{ephemeralOwner} eq $a->session_id } $zk->children('/f/resigns');
+			$proxy->cut;
+			$shell->delete("/f/resigns/$node");
+			$s->query_start($resign);
+		},
 		'it is deleted' => sub ($node) {
 			$proxy->hold_request_of($s, $resign, op => 'multi', path => '^/f/resigns/');
 			$shell->delete($node);
@@ -184,18 +131,6 @@ subtest 'candidates of all clients are shown, and can be broken' => sub {
 	wait_until { $a->value(q{SELECT coalesce(max(term), 0) FROM zk_elections WHERE path = '/e/leader'}) > $term } 'the server to lead in a new term';
 };
 
-subtest 'what another client has written is shown if it is a line of text' => sub {
-	my $hidden = sub ($data) {
-		$shell->create('/g/leader/latch-', ephemeral => 1, sequence => 1, makepath => 1, data => $data);
-		my $shown = $a->value("SELECT concat_ws('|', coalesce(server, 'hidden'), coalesce(owner, 'hidden')) FROM zk_leader('/g/leader')");
-		$shell->delete("/g/leader/$_") foreach $zk->children('/g/leader');
-		return $shown;
-	};
-	is($hidden->($_), "$_|$_", 'text') foreach 'jane', "j\xc3\xa4ne";
-	is($hidden->($_->[0]), 'hidden|hidden', $_->[1])
-	  foreach [ "a\nb", 'a new line' ], [ "a\x7f", 'a control character' ], [ "a\xc2\x9b0m", 'one of those from U+0080 to U+009F' ];
-};
-
 subtest 'a candidate that renews its node while it is looked for' => sub {
 	my $candidate = sub { $shell->create('/g/renewed/latch-', ephemeral => 1, sequence => 1, makepath => 1, data => $_[0]) };
 	my $first     = $candidate->('old');
@@ -204,6 +139,9 @@ subtest 'a candidate that renews its node while it is looked for' => sub {
 	$candidate->('new');
 	$proxy->heal;
 	is($s->finish, 'new', 'is found by its new one');
+	$shell->set("/g/renewed/$_", "a\nb") foreach $zk->children('/g/renewed');
+	is($s->query("SELECT owner IS NULL, server IS NULL, session IS NULL FROM zk_leader('/g/renewed')"), 't|t|f',
+		'what is no line of text is not shown; 289_contenders.pl has more');
 	$shell->delete("/g/renewed/$_") foreach $zk->children('/g/renewed');
 	is($s->query("SELECT owner FROM zk_leader('/g/renewed')"), '', 'when it has gone nobody leads');
 };

@@ -1,98 +1,50 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_claim: one caller in all gets a slot, whatever becomes of it afterwards; zk_last_claim shows
-# the last claim, zk_claim_reset forgets it. When answers are lost, others are faster, the worker is restarted, or
+# zk_claim: one caller in all gets a slot, whatever becomes of it afterwards; what one session sees of claims is in
+# sql/claim.sql. When answers are lost, others are faster, the worker is restarted, or
 # somebody deletes the node: never two who have a slot, and nobody is told a guess. What becomes of one claim at each
 # call is in the table of faults, 296_faults_of_claims_and_elements.pl.
 
 use Zklock::Test;
-use JSON::PP;
+use List::Util qw(max);
 use Zklock::Cast qw(fails);
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '6s' });
 my $s  = $a->session;
 my $t  = $b->session;
 
-sub claim($session, $path, $slot) { return $session->try("SELECT zk_claim('$path', '$slot')"); }
-
-sub claims($session, $path, $slot, $expected, $name)
-{
-	is(claim($session, $path, $slot)->{text}, $expected, $name);
-	return;
-}
-
-subtest 'a slot is claimed once' => sub {
-	claims($s, '/c/jobs/one', '2026-11-22', 't', 'the first who asks has it');
-	claims($s, '/c/jobs/one', '2026-11-22', 'f', 'not a second time');
-	claims($t, '/c/jobs/one', '2026-11-22', 'f', 'nor on another server');
-	claims($t, '/c/jobs/one', '2026-11-21', 'f', 'nor an earlier one');
-	claims($t, '/c/jobs/one', '2026-11-22 00:00:00.000001', 't', 'but a later one');
-	claims($s, '/c/jobs/two', '2026-11-22', 't', 'and the same of another path');
-	is($a->lock_count, 0, 'no lock is held afterwards');
-};
-
-subtest 'a hundred ask at once' => sub {
-	my @sessions = map { ($a->session, $b->session) } 1 .. 50;
-	foreach my $slot (1 .. 3)
-	{
-		$_->query_start("SELECT zk_claim('/c/many', '2026-01-0$slot')") foreach @sessions;
-		is(scalar(grep { $_->finish eq 't' } @sessions), 1, 'one has it');
-	}
-	my $day = 0;
-	$_->query_start("SELECT zk_claim('/c/order', date '2026-01-01' + " . $day++ . ')') foreach @sessions;
-	my @got = grep { $sessions[$_]->finish eq 't' } 0 .. $#sessions;
-	is($got[-1], $#sessions, 'of different slots the last is claimed in any case');
-	is($s->query("SELECT slot::date - date '2026-01-01' FROM zk_last_claim('/c/order')"), $#sessions, 'and remembered');
-	$_->disconnect foreach @sessions;
-};
-
-subtest 'it stays, whatever becomes of the job' => sub {
-	$s->query('BEGIN');
-	claims($s, '/c/stays', '2026-11-22', 't', 'it is claimed in a transaction');
-	$s->query('ROLLBACK');
-	claims($t, '/c/stays', '2026-11-22', 'f', 'which is rolled back');
-	my $dying = $a->session;
-	claims($dying, '/c/stays', '2026-11-23', 't', 'it is claimed in a session');
-	$a->terminate_backend($dying->pid);
-	claims($t, '/c/stays', '2026-11-23', 'f', 'which is terminated');
-	$a->expire_session($zk);
-	claims($t, '/c/stays', '2026-11-23', 'f', 'whose ZooKeeper session has ended');
-	$a->wait_session;
-	$a->stop('immediate');
-	claims($t, '/c/stays', '2026-11-23', 'f', 'whose server has crashed');
-	$a->start_connected;
-	$s = $a->session;
-};
-
-subtest 'who claimed what, and when' => sub {
-	$s->query("SET application_name = 'nightly'");
-	is($s->query("SELECT count(*) FROM zk_last_claim('/c/none')"), 0, 'nobody: no row');
-	claims($s, '/c/who', '2026-11-22 12:00:00+00', 't', 'somebody');
-	is($t->query("SELECT slot = '2026-11-22 12:00:00+00', claimed_at BETWEEN now() - interval '1 min' AND now() + interval '1 min',
-			server, pid, usename, application_name FROM zk_last_claim('/c/who')"),
-		't|t|a|' . $s->pid . '|postgres|nightly', 'is shown');
-	my $record = JSON::PP->new->decode($zk->shell->get('/c/who'));
-	is($record->{slot}, '2026-11-22T12:00:00Z', 'in ZooKeeper the slot is readable');
-	is($record->{by}{application_name}, 'nightly', 'and who has claimed it');
-};
-
-subtest 'claims are reset' => sub {
-	my $mark = $a->log_mark;
-	claims($s, '/c/reset', '2026-11-22', 't', 'a slot is claimed');
-	is($s->query("SELECT zk_claim_reset('/c/reset')"), 't', 'and forgotten');
-	$a->assert_log($mark,
-		qr/claims on ZooKeeper path "\/c\/reset" were reset\n.*The last slot was 2026-11-22T00:00:00Z\. It was reset by .*"user":"postgres"/,
-		'which the log tells');
-	is($t->query("SELECT slot IS NULL, server, usename FROM zk_last_claim('/c/reset')"), 't|a|postgres', 'and zk_last_claim');
-	is($t->query("SELECT zk_claim_reset('/c/reset')"), 'f', 'then there is nothing to reset');
-	is($t->query("SELECT zk_claim_reset('/c/never')"), 'f', 'nor where nothing was claimed');
-	is($zk->shell->exists('/c/never'), undef, 'where no node is made');
-	claims($t, '/c/reset', '2026-01-01', 't', 'an earlier slot can be claimed again');
-};
-
 # Slots are days; each path begins with one.
 sub claim_of($path, $day) { return "SELECT zk_claim('$path', date '2026-01-01' + $day)"; }
 sub last_day($path) { return $t->query("SELECT slot::date - date '2026-01-01' FROM zk_last_claim('$path')"); }
+
+subtest 'a hundred ask at once' => sub {
+	my @sessions = map { ($a->session, $b->session) } 1 .. 50;
+	foreach my $day (1 .. 3)
+	{
+		$_->query_start(claim_of('/c/many', $day)) foreach @sessions;
+		is(scalar(grep { $_->finish eq 't' } @sessions), 1, 'one has it');
+	}
+	my $day = 0;
+	$_->query_start(claim_of('/c/order', $day++)) foreach @sessions;
+	my @got = grep { $sessions[$_]->finish eq 't' } 0 .. $#sessions;
+	is($got[-1], $#sessions, 'of different slots the last is claimed in any case');
+	is(last_day('/c/order'), $#sessions, 'and remembered');
+	$_->disconnect foreach @sessions;
+};
+
+subtest 'it stays, whatever becomes of the server' => sub {
+	my ($dying, $claim) = ($a->session, claim_of('/c/stays', 1));
+	is($dying->query($claim), 't', 'it is claimed in a session');
+	$a->terminate_backend($dying->pid);
+	is($t->query($claim), 'f', 'which is terminated');
+	$a->expire_session($zk);
+	is($t->query($claim), 'f', 'whose ZooKeeper session has ended');
+	$a->wait_session;
+	$a->stop('immediate');
+	is($t->query($claim), 'f', 'whose server has crashed');
+	$a->start_connected;
+	$s = $a->session;
+};
 
 sub undecided($result, $name)
 {
@@ -100,56 +52,37 @@ sub undecided($result, $name)
 	return;
 }
 
-subtest 'the answer to sync is lost' => sub {
-	my $path = '/l/sync/job';
-	$t->query(claim_of($path, 0));
-	my $fault = $proxy->lose_reply(op => 'sync');
-	is($s->query(claim_of($path, 1)), 't', 'the slot is claimed');
-	$proxy->fired($fault);
-	is($t->query(claim_of($path, 1)), 'f', 'by one');
-	is(last_day($path), 1, 'which ZooKeeper knows');
-	is($s->query(claim_of($path, 2)), 't', 'the next can be claimed');
-};
-
-# A claim of slot 1 that is held before ZooKeeper has it, or before its answer; the slots that others claim
-# meanwhile; how things go on, and what the claim comes to, unless that cannot be known
-my $drop = sub { $proxy->drop };
+# A claim that is held before ZooKeeper has it, or before its answer: what it asks, and of which slot; the slots that
+# others claim meanwhile; how things go on, and what the claim comes to, unless that cannot be known
+my ($drop, $heal) = (sub { $proxy->drop }, sub { $proxy->heal });
 my @held = (
-	[ 'the answer is lost while others claim later slots',    'hold_reply_of',   [ 2 .. 9 ],  $drop, 't' ],
-	[ 'it is lost while more claim than are remembered',      'hold_reply_of',   [ 2 .. 14 ], $drop, undef ],
-	[ 'the request is lost, and another claims the slot',     'hold_request_of', [1],         $drop, 'f' ],
-	[ 'the next worker finds more claims than are remembered', 'hold_reply_of',  [ 2 .. 14 ], sub { $a->restart_worker }, undef ],
-	[ 'the ZooKeeper session ends while a claim is under way', 'hold_reply_of',  [], sub { $a->expire_session($zk); $proxy->drop }, 't' ]);
+	[ 'another claims the slot first',                         'hold_request_of', setData => 1, [1], $heal, 'f' ],
+	[ 'a later slot is claimed behind another',                'hold_request_of', setData => 2, [1], $heal, 't' ],
+	[ 'another makes the first claim of the path',             'hold_request_of', create2 => 1, [1], $heal, 'f' ],
+	[ 'the first claim of a path comes behind another',        'hold_request_of', create2 => 2, [1], $heal, 't' ],
+	[ 'the answer is lost while others claim later slots',     'hold_reply_of',   setData => 1, [ 2 .. 9 ], $drop, 't' ],
+	[ 'it is lost while more claim than are remembered',       'hold_reply_of',   setData => 1, [ 2 .. 14 ], $drop, undef ],
+	[ 'the request is lost, and another claims the slot',      'hold_request_of', setData => 1, [1], $drop, 'f' ],
+	[ 'the next worker finds more claims than are remembered', 'hold_reply_of',   setData => 1, [ 2 .. 14 ],
+		sub { $a->restart_worker }, undef ],
+	[ 'the ZooKeeper session ends while a claim is under way', 'hold_reply_of',   setData => 1, [],
+		sub { $a->expire_session($zk); $proxy->drop }, 't' ]);
 
 foreach my $i (0 .. $#held)
 {
-	my ($name, $hold, $slots, $go_on, $expected) = @{ $held[$i] };
+	my ($name, $hold, $op, $day, $others, $go_on, $expected) = @{ $held[$i] };
 	subtest $name => sub {
 		my $path = "/l/held$i";
-		$t->query(claim_of($path, 0));
-		$proxy->$hold($s, claim_of($path, 1), op => 'setData', path => "^$path\$");
-		is($t->query(claim_of($path, $_)), 't', "slot $_ is claimed by another") foreach @$slots;
+		$t->query(claim_of($path, 0)) if $op eq 'setData';
+		$proxy->$hold($s, claim_of($path, $day), op => $op, path => "^$path\$");
+		is($t->query(claim_of($path, $_)), 't', "slot $_ is claimed by another") foreach @$others;
 		$go_on->();
 		my $result = $s->result;
 		defined $expected ? is($result->{text}, $expected, 'it is told whether it has the slot') : undecided($result, 'that it cannot be known is said');
-		is(last_day($path), $slots->[-1] // 1, 'nothing is undone');
-		is($t->query(claim_of($path, 1)), 'f', 'the slot is claimed once');
+		is(last_day($path), max(@$others, ($expected // '') eq 't' ? $day : ()), 'nothing is undone');
+		is($t->query(claim_of($path, $day)), 'f', 'the slot is claimed once');
 	};
 }
-
-subtest 'another is faster' => sub {
-	foreach my $case ([ setData => 'f', 1 ], [ setData => 't', 2 ], [ create2 => 'f', 1 ], [ create2 => 't', 2 ])
-	{
-		my ($op, $expected, $day) = @$case;
-		my $path = "/l/faster-$op-$day";
-		$t->query(claim_of($path, 0)) if $op eq 'setData';
-		$proxy->hold_request_of($s, claim_of($path, $day), op => $op, path => "^$path\$");
-		is($t->query(claim_of($path, 1)), 't', "$op: it has its slot");
-		$proxy->heal;
-		is($s->finish, $expected, $expected eq 'f' ? 'the same is refused' : 'a later one is claimed behind it');
-		is(last_day($path), $day, 'in order');
-	}
-};
 
 subtest 'somebody deletes the node' => sub {
 	foreach my $again (0, 1)
@@ -186,11 +119,14 @@ subtest 'a reset whose answer is lost' => sub {
 	my $mark  = $a->log_mark;
 	my $fault = $proxy->lose_reply(op => 'setData', path => '^/l/reset');
 	is($s->query("SELECT zk_claim_reset('/l/reset')"), 't', 'is done');
-	$a->assert_log($mark, qr/claims on ZooKeeper path "\/l\/reset" were reset\n.*The last slot was 2026-01-06T00:00:00Z/, 'and logged');
+	$a->assert_log($mark,
+		qr{claims on ZooKeeper path "/l/reset" were reset\n.*The last slot was 2026-01-06T00:00:00Z\. It was reset by .*"user":"postgres"},
+		'and logged');
+	is($t->query("SELECT slot IS NULL, server, usename FROM zk_last_claim('/l/reset')"), 't|a|postgres', 'and shown');
 	is($s->query(claim_of('/l/reset', 1)), 't', 'once');
 };
 
 $_->end_sessions foreach $a, $b;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/jobs/one', '/c/many', '/c/order', '/c/reset', '/l/reset',
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/many', '/c/order', '/l/reset',
 	map { "/l/held$_" } 0 .. $#held);
 done_clean($zk, $a, $b);

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # A path has one use: it is a lock, a semaphore or a queue, has claims, or an election is held there; or it has
-# somebody else's data. Functions refuse a path where another's nodes are, and leave these as they are.
+# somebody else's data. Functions refuse a path where another's nodes are, and leave these as they are. What they refuse
+# where zklock's own are is in sql/one_use.sql; here others write there, or things happen meanwhile.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -50,25 +51,13 @@ sub element($path) { return $s->query("SELECT convert_from(zk_queue_remove('$pat
 my $claims   = qr/\bclaims\b.* cannot have the same path/;
 my $children = qr/has or had children/;
 
-subtest 'a lock' => sub {
-	$r->query("SELECT zk_lock('/u/lock')");
-	keeps_out('/u/lock', $children, 'claim');
-	keeps_out('/u/lock', qr/locks?\b.*cannot have the same path/, 'queue');
-	$r->query("SELECT zk_unlock('/u/lock')");
-	keeps_out('/u/lock', qr/ZooKeeper may remove such a node/, 'claim');
-	$shell->delete('/u/lock');
-	claims($t, '/u/lock', 'when its node is gone the path can be claimed');
-};
-
-subtest 'claims' => sub {
+subtest 'an element beside claims' => sub {
 	claims($s, '/u/claim', 'a path has claims');
-	keeps_out('/u/claim', $claims, qw(lock semaphore queue));
 	$shell->create('/u/claim/qn-0000000000', data => 'x');
 	keeps_out('/u/claim', qr/elements of a queue and claims cannot have the same path/, 'queue');
 	$shell->delete('/u/claim/qn-0000000000');
 	claims($t, '/u/claim', 'claims go on');
 	$s->query("SELECT zk_claim_reset('/u/claim')");
-	keeps_out('/u/claim', $claims, 'queue');
 };
 
 subtest 'a lock that is held when somebody writes a claim' => sub {
@@ -79,25 +68,13 @@ subtest 'a lock that is held when somebody writes a claim' => sub {
 	is($s->query("SELECT zk_unlock('/u/both')"), 't', 'its holder holds it');
 };
 
-subtest 'a semaphore' => sub {
-	$s->query("SELECT zk_semaphore_acquire('/u/semaphore', 1)");
-	refused($t, 'claim', '/u/semaphore', $children);
-	refused($t, 'claim', '/u/semaphore/leases/0', qr/./, qr/lies below a lock or semaphore in use/);
-	is(scalar $zk->children('/u/semaphore/leases'), 1, 'where each node would be a permit');
-	$s->query("SELECT zk_semaphore_release('/u/semaphore')");
-};
-
-subtest 'a queue' => sub {
+subtest 'a queue that has data' => sub {
 	$s->query("SELECT zk_queue_offer('/u/queue', 'x')");
-	keeps_out('/u/queue', $children, 'claim');
-	keeps_out('/u/queue', qr/cannot have the same path/, 'lock');
 	$shell->set('/u/queue', 'data of others');
-	refused($s, 'claim', '/u/queue', qr/not written by zk_claim/);
+	keeps_out('/u/queue', qr/not written by zk_claim/, 'claim');
 	is(element('/u/queue'), 'x', 'the element is as it was');
 	is($s->query("SELECT zk_queue_offer('/u/queue', 'y') IS NOT NULL"), 't', 'data of others do not matter to a queue');
 	is($s->query("SELECT convert_from(zk_queue_take('/u/queue', '0'), 'UTF8')"), 'y', 'nor do they to its consumers');
-	$shell->set('/u/queue', '');
-	refused($s, 'claim', '/u/queue', $children);
 };
 
 subtest 'the data of a queue are read before anything is taken, whatever happens meanwhile' => sub {
@@ -110,22 +87,19 @@ subtest 'the data of a queue are read before anything is taken, whatever happens
 };
 
 subtest 'nodes of others keep elements out' => sub {
-	my %others = (
-		'_c_edda2515-abf2-4579-b513-df182d03af67-latch-0000000000' => qr/candidates of an election cannot/,
-		'latch-0000000003' => qr/candidates of an election cannot/,
-		'n_0000000001'     => qr/candidates of an election cannot/,
-		map { $_ => qr/./ } '_c_00000000-0000-0000-0000-000000000001-lock-0000000000', '0123__lock__0000000000', 'leases', 'locks');
+	# test/unit/test_element_name.c has all names.
+	my %others = ('latch-0000000003' => qr/candidates of an election cannot/, leases => qr/nodes of a lock or semaphore cannot/);
 	foreach my $node (sort keys %others)
 	{
 		$shell->create("/u/other/$node", ephemeral => 1, makepath => 1);
 		keeps_out('/u/other', $others{$node}, 'queue');
 		$shell->delete("/u/other/$node");
 	}
-	$shell->create("/u/other/$_") foreach qw(region_0000000001 n_x latch);
+	$shell->create('/u/other/latch');
 	is($s->query("SELECT zk_queue_offer('/u/other', 'x') IS NOT NULL"), 't', 'other names do not');
 	$shell->create('/u/other/n_0000000009');
 	is(element('/u/other'), 'x', 'nor does anything where elements are');
-	$shell->delete("/u/other/$_") foreach qw(region_0000000001 n_x latch n_0000000009);
+	$shell->delete("/u/other/$_") foreach qw(latch n_0000000009);
 	my $lock = $shell->create('/u/above/_c_00000000-0000-0000-0000-000000000001-lock-0000000000', makepath => 1);
 	refused($s, "zk_queue_offer('/u/above/-lock-0', 'x')", '/u/above/-lock-0', qr/./, qr/below a lock or semaphore in use/);
 	$shell->delete($lock);
@@ -171,26 +145,10 @@ subtest 'an election keeps all else out, of this server and of others' => sub {
 	is(element($_), 'x', "$_ is a queue") foreach '/e/latch', '/e/latch4';
 };
 
-subtest 'locks ignore candidates, and names that only look alike' => sub {
-	my @names = qw(region_0000000001 latch-7 n_x latch n_0000000000);
-	$shell->create("/e/plain/$_", makepath => 1) foreach @names;
-	is($s->query(q{SELECT zk_lock('/e/plain') AND zk_unlock('/e/plain')}), 't', 'beside them, a path can be locked');
-	$shell->delete("/e/plain/$_") foreach @names;
-};
-
-subtest 'paths below each other' => sub {
-	claims($s, $_, "$_ is claimed") foreach '/u/tree', '/u/tree/leaf', '/u/tree/leaf/leaf';
-	is($t->query("SELECT zk_lock('/u/tree/lock')"), 't', 'a lock below claims');
-	claims($t, $_, "$_ is claimed again") foreach '/u/tree', '/u/tree/leaf';
-	$t->query("SELECT zk_unlock('/u/tree/lock')");
-};
-
 subtest 'data of others have no claims' => sub {
 	my $foreign = qr/were not written by zk_claim/;
-	my %foreign = (
-		text     => 'x', shedlock => '2026-11-22T00:00:00.000Z',
-		kazoo    => '{"version": 1, "holder": "h", "end": "2026-11-22T00:00:00"}',
-		lock     => '{"server":"a","host":"h","port":5432,"pid":1}', long => 'x' x 100_000);
+	# test/unit/test_claim_record.c has more.
+	my %foreign = (lock => '{"server":"a","host":"h","port":5432,"pid":1}', long => 'x' x 100_000);
 	foreach my $what (sort keys %foreign)
 	{
 		my $path = "/u/foreign/$what";
@@ -199,23 +157,13 @@ subtest 'data of others have no claims' => sub {
 		is($shell->get($path), $foreign{$what}, 'they are there');
 		is($s->query("SELECT zk_lock('$path') AND zk_unlock('$path')"), 't', 'a lock does not mind them');
 	}
+	$shell->create('/u/foreign/none');
+	claims($s, '/u/foreign/none', 'an empty node can be claimed');
 	$shell->create('/u/foreign/bytes', hex => '00ff7b22');
 	refused($s, 'claim', '/u/foreign/bytes', $foreign);
 	$shell->create('/u/ephemeral', ephemeral => 1);
 	refused($s, 'claim', '/u/ephemeral', qr/belongs to a ZooKeeper session/);
 	is($s->try("SELECT zk_claim('/u/ephemeral/below', now())")->{sqlstate}, '42809', 'has nothing below it');
-};
-
-subtest 'nodes that are there, or not to be created' => sub {
-	$shell->create('/u/empty');
-	claims($s, '/u/empty', 'an empty node can be claimed');
-	$s->query('SET zklock.parent_nodes = existing');
-	is($s->try("SELECT zk_claim('/u/missing', now())")->{sqlstate}, '42704', 'a missing one not, if none is to be created');
-	is($shell->exists('/u/missing'), undef, 'and none is');
-	$s->query('RESET zklock.parent_nodes');
-	is($s->try("SELECT zk_claim('/u' || repeat('/x', 17), now())")->{sqlstate}, '54000', 'too many missing levels');
-	is($shell->exists('/u/x'), undef, 'are not created');
-	claims($s, '/u' . '/y' x 14, 'some are');
 };
 
 subtest 'that costs nothing where a path has no data' => sub {
@@ -234,7 +182,7 @@ subtest 'that costs nothing where a path has no data' => sub {
 	is(element('/u/cheap/queue'), 'x', 'an element') foreach 1 .. 3;
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ], RECEIPTS, '/e/latch', '/e/support', '/e/plain', '/e/waited',
+Zklock::Server->assert_clean($zk, [ $a, $b ], RECEIPTS, '/e/latch', '/e/support', '/e/waited',
 	'/e/permits/locks', '/e/permits/leases', '/e/turns/locks',
-	map { "/u/$_" } qw(lock claim both semaphore/leases queue lost other empty cheap/queue));
+	map { "/u/$_" } qw(claim both queue lost other empty cheap/queue));
 done_testing;

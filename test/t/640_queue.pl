@@ -1,10 +1,10 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Queues: what is offered is shown, removed and taken in its order, once, by whomever it is
-# on whichever server. If a server has taken so many elements that not all claims are watched, who waits gets
-# whichever is given back. ZooKeeper's own DistributedQueue and Curator's SimpleDistributedQueue share queues with
-# zklock: who offers and who takes may be any of them. And what is refused, by whom, and with which error; that a path
-# is a queue or something else is in 627_one_use.pl, and what functions refuse without ZooKeeper in sql/queue.sql.
+# Queues: what is offered is removed and taken in its order, once, by whomever it is on whichever server; what one
+# session sees of that, and what is refused without ZooKeeper, is in sql/queue.sql. If a server has taken so many
+# elements that not all claims are watched, who waits gets whichever is given back. ZooKeeper's own DistributedQueue
+# and Curator's SimpleDistributedQueue share queues with zklock: who offers and who takes may be any of them. And what
+# ZooKeeper refuses, and with which error; that a path is a queue or something else is in 627_one_use.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -21,51 +21,14 @@ sub offer($session, $data, $queue = QUEUE) { return $session->query("SELECT zk_q
 sub call($session, $what, $queue = QUEUE) { return $session->query("SELECT convert_from(zk_queue_$what('$queue'), 'UTF8')"); }
 
 # Waits in the background for an element.
-sub take_start($session, $timeout = undef)
-{
-	my $arguments = join ', ', "'" . QUEUE . "'", defined $timeout ? "'$timeout'" : ();
-	return $session->query_start("SELECT convert_from(zk_queue_take($arguments), 'UTF8')");
-}
+sub take_start($session) { return $session->query_start("SELECT convert_from(zk_queue_take('@{[ QUEUE ]}'), 'UTF8')"); }
 
-# What a function call says
-sub says($call, $sqlstate, $message, $name = undef)
+# Tests: a function call is refused, and how.
+sub says($call, $sqlstate, $message, $name = $call)
 {
-	my $result = $s->try("SELECT $call");
-	is($result->{sqlstate}, $sqlstate, $name || $call) or diag $result->{error} || $result->{text};
-	like(join(' ', map { $_ || '' } @{$result}{qw(message detail hint)}), $message, 'which says so');
+	fails($s->try("SELECT $call"), $sqlstate, $name, error => $message);
 	return;
 }
-
-subtest 'a queue that does not exist is empty' => sub {
-	is(call($s, 'peek'), '', 'no element');
-	is(call($s, 'remove'),  '', 'nothing to remove');
-	is($s->query("SELECT zk_queue_take('@{[ QUEUE ]}', '0')"), '', 'nothing to take');
-	is($s->try("SELECT $_")->{ok}, 0, "$_ is refused")
-	  foreach "zk_queue_offer('@{[ QUEUE ]}', NULL)", "zk_queue_take('@{[ QUEUE ]}', '-1s')", "zk_xact_queue_take('@{[ QUEUE ]}', '-1s')";
-	ok(!$shell->exists('/app'), 'and nothing is created');
-};
-
-subtest 'elements come out as they went in, here and there' => sub {
-	my @names = (offer($s, 'one'), offer($t, 'two'), offer($s, 'three'));
-	is_deeply(\@names, [ map { sprintf 'qn-%010d', $_ } 0 .. 2 ], 'names');
-	is_deeply([ sort $zk->children(QUEUE) ], \@names, 'are those of the nodes');
-	is($shell->get(QUEUE . '/qn-0000000001'), 'two', 'and their data is what was offered');
-	is(call($t, 'peek'), 'one', 'the first is shown');
-	is(call($s, 'peek'), 'one', 'and stays');
-	is(call($t, 'remove'),  'one', 'until it is removed');
-	is(call($s, 'take'),    'two', 'the next is taken');
-	is(call($t, 'take'),    'three', 'and the last');
-	is(call($s, 'remove'),  '', 'then there is none');
-};
-
-subtest 'any bytes, none, and 64 kB' => sub {
-	foreach my $data ("''", q{'\\x0001ff00'}, "convert_to(repeat('x', 65536), 'UTF8')")
-	{
-		$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', $data)");
-		is($t->query("SELECT zk_queue_peek('@{[ QUEUE ]}') = $data"), 't', 'shown as they are');
-		is($t->query("SELECT zk_queue_remove('@{[ QUEUE ]}') = $data"), 't', 'and removed');
-	}
-};
 
 subtest 'who waits is served as soon as there is an element' => sub {
 	take_start($s);
@@ -87,7 +50,7 @@ subtest 'those of one server are served in order' => sub {
 	foreach my $i (0 .. $#waiting)
 	{
 		take_start($waiting[$i]);
-		wait_until { $a->value("SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('Extension', 'ZkElement', 'ZkCall') AND query LIKE '%zk_queue_take(%' AND backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()") == $i + 1 } 'to wait';
+		$a->wait_event($waiting[$i], 'element');
 	}
 	foreach my $i (0 .. $#waiting)
 	{
@@ -97,35 +60,18 @@ subtest 'those of one server are served in order' => sub {
 	$_->disconnect foreach @waiting;
 };
 
-subtest 'a wait ends by its timeout, or by a cancellation, and leaves nothing behind' => sub {
-	take_start($s, '100ms');
-	is($s->finish, '', 'NULL after the timeout');
-	wait_until { $zk->watch_count == 0 } 'no watch';
-	take_start($s);
-	wait_until { $zk->watch_count == 1 } 'the watch';
-	is($s->cancelled, '57014', 'cancelled');
-	$s->query("SET statement_timeout = '100ms'");
-	take_start($s);
-	is($s->result->{sqlstate}, '57014', 'statement_timeout');
-	$s->query('RESET statement_timeout');
-	wait_until { $zk->watch_count == 0 } 'no watch';
-	take_start($t);
-	wait_until { $zk->watch_count == 1 } 'the watch';
-	$t->terminate;
-	$t = $b->session(name => 't');
-	wait_until { $zk->watch_count == 0 } 'no watch';
+# sql/stats.sql has waits that a timeout ends.
+subtest 'a wait that is cancelled, or ends with its session, leaves nothing behind' => sub {
+	foreach my $end (qw(cancelled terminated))
+	{
+		my $waiting = $b->session;
+		take_start($waiting);
+		wait_until { $zk->watch_count == 1 } 'the watch';
+		is($waiting->$end, $end eq 'cancelled' ? '57014' : '57P01', $end);
+		wait_until { $zk->watch_count == 0 } 'no watch';
+	}
 	offer($s, 'still there');
 	is(call($t, 'remove'), 'still there', 'nobody has taken it in vain');
-};
-
-subtest 'foreign names are left alone' => sub {
-	$shell->create(QUEUE . "/$_", data => 'foreign') foreach qw(other qn- qn-x entry-000-0000000001);
-	is(call($s, 'peek'), '', 'no element');
-	offer($s, 'mine');
-	is(call($t, 'take'), 'mine', 'an element beside them');
-	is(call($t, 'remove'), '', 'and no more');
-	is(scalar(() = $zk->children(QUEUE)), 4, 'they are still there');
-	$shell->delete(QUEUE . "/$_") foreach qw(other qn- qn-x entry-000-0000000001);
 };
 
 subtest 'another client may offer a million bytes' => sub {
@@ -181,22 +127,23 @@ foreach my $kind (qw(zookeeper curator))
 	push @shared, $path;
 	my $peer = sub ($action, @data) { return $java->queue($action, $kind, $kind, $path, @data); };
 
-	subtest "$kind takes what zklock offers, in order" => sub {
-		offer($s, $_, $path) foreach qw(one two three);
-		is($peer->('element'), 'one', 'the first is shown');
-		is($peer->('remove'), $_, $_) foreach qw(one two);
-		is($peer->('take'), 'three', 'three');
-		is($peer->('remove'), 'none', 'then there is none');
-	};
-
-	subtest "zklock takes what $kind offers, in order" => sub {
-		$peer->('offer', $_) foreach qw(one two three four);
-		is(call($s, 'peek', $path), 'one', 'the first is shown');
-		is(call($s, 'remove', $path), $_, $_) foreach qw(one two);
-		is(call($s, 'take', $path), 'three', 'three');
-		is($s->query("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('$path')"), 'four', 'four, in a transaction');
+	subtest "$kind and zklock take what the other offers, in order" => sub {
+		foreach my $pair ([ 1, 2 ], [ 3, 4 ])
+		{
+			offer($s, $pair->[0], $path);
+			$peer->('offer', $pair->[1]);
+		}
+		$peer->('offer', 5);
+		is($peer->('element'), 1, 'the first is shown');
+		is($peer->('remove'), 1, 'and removed');
+		is(call($s, 'peek', $path), 2, 'the next is shown');
+		is(call($s, 'remove', $path), 2, 'and removed');
+		is($peer->('take'), 3, 'one is taken');
+		is(call($s, 'take', $path), 4, 'and one');
+		is($s->query("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('$path')"), 5, 'the last by a transaction');
 		wait_until { !$zk->children($path) } 'it to be gone';
-		is(call($s, 'remove', $path), '', 'then there is none');
+		is($peer->('remove'), 'none', 'then there is none');
+		is(call($s, 'remove', $path), '', 'for both');
 	};
 
 	subtest "$kind and zklock wake each other" => sub {
@@ -251,7 +198,7 @@ subtest 'what ZooKeeper refuses' => sub {
 		[ multi => RECEIPTS, 'zk_queue_remove' ], [ create2 => QUEUE, 'zk_xact_queue_take' ])
 	{
 		$proxy->refuse(op => $op->[0], code => -102, path => "^$op->[1]", times => 0);
-		says("$op->[2]('@{[ QUEUE ]}')", '42501', qr/ZNOAUTH.*ACL/, "$op->[2] when $op->[0] is refused");
+		says("$op->[2]('@{[ QUEUE ]}')", '42501', qr/ZNOAUTH.*ACL/s, "$op->[2] when $op->[0] is refused");
 		$proxy->clear;
 	}
 	is($s->query("SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')"), 'x', 'the element is as it was');
@@ -261,7 +208,7 @@ subtest 'what ZooKeeper refuses' => sub {
 sub stat_of($children, $changes) { return pack('q> q> q> q> l> l> l> q> l> l> q>', 5, 5, 1, 1, 0, $changes, 0, 0, 0, $children, 5); }
 
 subtest 'a queue that is full, or worn out' => sub {
-	foreach my $case ([ 50000, 50000, qr/is full.*50000 elements or more.*SKIP LOCKED/ ],
+	foreach my $case ([ 50000, 50000, qr/is full.*50000 elements or more.*SKIP LOCKED/s ],
 		[ 1, 2147483647, qr/sequence numbers .* are used up/ ], [ 1, -5, qr/sequence numbers .* are used up/ ])
 	{
 		my ($children, $changes, $message) = @$case;
@@ -270,32 +217,6 @@ subtest 'a queue that is full, or worn out' => sub {
 		$proxy->clear;
 	}
 	is(scalar(() = $zk->children(QUEUE)), 0, 'nothing was sent');
-};
-
-subtest 'a path that is not to be created' => sub {
-	$s->query("SET zklock.parent_nodes = 'existing'");
-	says("zk_queue_offer('/r/missing', 'x')", '42704', qr/does not exist.*"zklock.parent_nodes"/);
-	says("zk_queue_take('/r/missing', '1min')", '42704', qr/does not exist/);
-	is($s->query("SELECT zk_queue_remove('/r/missing')"), '', 'who does not wait finds it empty');
-	ok(!$shell->exists('/r/missing'), 'it is not created');
-	$s->query('RESET zklock.parent_nodes');
-};
-
-subtest 'no session has more than its share' => sub {
-	$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', convert_to(i::text, 'UTF8')) FROM generate_series(1, 66) i");
-	$s->query('BEGIN');
-	$s->query("SELECT count(zk_xact_queue_take('@{[ QUEUE ]}')) FROM generate_series(1, 64)");
-	says("zk_xact_queue_take('@{[ QUEUE ]}')", '53200', qr/too many elements.*as many as it may/, 'one more');
-	$s->query('ROLLBACK');
-	my $t = $a->session;
-	my $long = '/r/' . join '/', map { $_ x 200 } 'a' .. 'd';
-	$t->query("SET zklock.max_locks_per_session = 50");
-	$t->query("SELECT zk_queue_offer('$long', 'x') FROM generate_series(1, 40)");
-	$t->query('BEGIN');
-	fails($t->try("SELECT zk_xact_queue_take('$long') FROM generate_series(1, 40)"), '53200', 'nor more bytes of paths');
-	$t->query('ROLLBACK');
-	wait_until { $s->query("SELECT count(zk_queue_remove('@{[ QUEUE ]}')) FROM generate_series(1, 60)"); !$zk->children(QUEUE) } 'all to come back';
-	wait_until { $t->query("SELECT zk_queue_remove('$long')"); !$zk->children($long) } 'those too';
 };
 
 subtest 'who does not wait is told that ZooKeeper is away' => sub {

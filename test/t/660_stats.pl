@@ -2,11 +2,10 @@
 #
 # zk_session: what the server has asked of ZooKeeper, and how often its session was continued or ended.
 # zk_stats: each event is counted once, for its kind and mode, by all sessions together; counts outlast sessions
-# and workers, until they are reset.
+# and workers. What a session counts that has no rival, and what a reset does, is in sql/stats.sql.
 
 use Zklock::Test;
 use List::Util qw(sum0);
-use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 use constant { SESSIONS => 6, ROUNDS => 50, AGAIN => 50_000 };
@@ -125,54 +124,35 @@ $admin->query("CREATE FUNCTION disagreeing(readings int) RETURNS bigint LANGUAGE
 
 note_counts();
 
-subtest 'acquisitions, and how they came about' => sub {
-	gives($s1, "SELECT zk_lock('/s/a')", 't', 'one that was waited for', 'lock exclusive' => { acquisitions => 1, waits => 1 });
-	gives($s1, "SELECT zk_lock('/s/a'), zk_xact_lock('/s/a')", 't|t', 'two of a lock that is held',
-		'lock exclusive' => { acquisitions => 2, reentrant => 2 });
-	gives($s1, "SELECT zk_lock_shared('/s/a')", 't', 'a shared one of it', 'lock shared' => { acquisitions => 1, reentrant => 1 });
+subtest 'a rival of the same server' => sub {
+	$s1->query("SELECT zk_lock('/s/a') AND bool_and(zk_semaphore_acquire('/s/slots', 2)) FROM generate_series(1, 2)");
 	$s2->start_queued("SELECT zk_lock('/s/a')");
-	$s1->query('SELECT zk_unlock_all()');
-	is($s2->finish, 't', 'another session of the server follows');
-	counted('behind the same node', 'lock exclusive' => { acquisitions => 1, waits => 1, handed_over => 1 });
-	$s2->query("SELECT zk_unlock('/s/a')");
-	gives($s1, "SELECT zk_lock(ARRAY['/s/a', '/s/b', '/s/c'])", 't', 'an array', 'lock exclusive' => { acquisitions => 3, waits => 3 });
-	$s1->query('SELECT zk_unlock_all()');
-	gives($s1, "SELECT zk_lock_tree('/s/t/b', '/s')", 't', 'a tree',
-		map { ("lock $_" => { acquisitions => 1, waits => 1 }) } qw(exclusive shared));
-	$s1->query('SELECT zk_unlock_all()');
-	gives($s1, "SELECT bool_and(zk_semaphore_acquire('/s/slots', 2)) FROM generate_series(1, 2)", 't', 'two permits',
-		semaphore => { acquisitions => 2, waits => 2 });
-};
-
-subtest 'calls that get nothing' => sub {
-	$s1->query("SELECT zk_lock('/s/a')");
-	$zk->shell->create('/s/closed', acl => [ [ 'world', 'anyone', 'r' ] ]);
 	note_counts();
-	gives($s2, "SELECT zk_try_lock('/s/a')", 'f', 'one that does not wait', 'lock exclusive' => { waits => 1, busy => 1 });
-	gives($s2, "SELECT zk_lock_shared('/s/a', '1 ms')", 'f', 'a timeout', 'lock shared' => { waits => 1, timeouts => 1 });
-	gives($s2, "SET lock_timeout = '1ms'; SELECT zk_lock_shared('/s/a')", '55P03', "PostgreSQL's", 'lock shared' => { waits => 1, timeouts => 1 });
-	my $permit = "SELECT zk_semaphore_acquire('/s/slots', 2, '%s')";
-	gives($s2, sprintf($permit, '1 ms'), 'f', 'no permit in time', semaphore => { waits => 1, timeouts => 1 });
-	gives($s2, sprintf($permit, '0'), 'f', 'none at once', semaphore => { waits => 1, busy => 1 });
-	$s2->start_queued("SELECT zk_lock('/s/a')");
-	is($s2->cancelled, '57014', 'a cancelled call');
+	$s1->query("SELECT zk_unlock('/s/a')");
+	is($s2->finish, 't', 'the other session follows');
+	counted('behind the same node', 'lock exclusive' => { acquisitions => 1, waits => 1, handed_over => 1 });
+	gives($s1, "SELECT zk_try_lock('/s/a')", 'f', 'a call that does not wait', 'lock exclusive' => { waits => 1, busy => 1 });
+	gives($s1, "SELECT zk_lock_shared('/s/a', '1 ms')", 'f', 'a timeout', 'lock shared' => { waits => 1, timeouts => 1 });
+	gives($s1, "SET lock_timeout = '1ms'; SELECT zk_lock_shared('/s/a')", '55P03', "PostgreSQL's", 'lock shared' => { waits => 1, timeouts => 1 });
+	$s1->start_queued("SELECT zk_lock('/s/a')");
+	is($s1->cancelled, '57014', 'a cancelled call');
 	counted('is cancelled', 'lock exclusive' => { waits => 1, cancels => 1 });
-	gives($s2, "SET statement_timeout = '50ms'; SELECT zk_lock('/s/a')", '57014', 'statement_timeout',
+	gives($s1, "SET statement_timeout = '50ms'; SELECT zk_lock('/s/a')", '57014', 'statement_timeout',
 		'lock exclusive' => { waits => 1, cancels => 1 });
 	end_as_it_waits('lock exclusive', 'lock', "SELECT zk_lock('/s/a')");
-	gives($s2, "SELECT zk_lock('/s/closed')", '42501', 'a refusal', 'lock exclusive' => { waits => 1, failures => 1 });
-	gives($s2, "SELECT zk_lock('no path')", '22023', 'what is refused at once');
+	$zk->shell->create('/s/closed', acl => [ [ 'world', 'anyone', 'r' ] ]);
+	gives($s1, "SELECT zk_lock('/s/closed')", '42501', 'a refusal', 'lock exclusive' => { waits => 1, failures => 1 });
 };
 
 subtest 'losses' => sub {
 	my ($node) = $zk->children('/s/a');
 	$zk->shell->delete("/s/a/$node");
-	$a->wait_lock($s1, 'lost', '/s/a');
+	$a->wait_lock($s2, 'lost', '/s/a');
 	counted('a lock', 'lock exclusive' => { losses => 1 });
 	$a->expire_session($zk);
 	$a->wait_lock($s1, 'lost', '/s/slots');
 	counted('two permits', semaphore => { losses => 2 });
-	$s1->query('SELECT zk_unlock_all()');
+	$_->query('SELECT zk_unlock_all()') foreach $s1, $s2;
 };
 
 subtest 'counts outlast the worker, and sessions' => sub {
@@ -185,23 +165,17 @@ subtest 'counts outlast the worker, and sessions' => sub {
 	counted('as if nothing had happened', 'lock exclusive' => { acquisitions => 1, waits => 1 });
 };
 
-subtest 'times' => sub {
+subtest 'a wait counts for as long as it was' => sub {
 	$s1->query("SELECT zk_lock('/s/a')");
 	my $waits = "SELECT extract(epoch FROM wait_time)::float8 FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'";
-	my $wait_before = $admin->query($waits);
+	my $before = $admin->query($waits);
 	$s2->start_waiting("SELECT zk_lock('/s/a')");
-	my $start = $admin->query('SELECT extract(epoch FROM clock_timestamp())');
-	my $end   = $admin->query('SELECT extract(epoch FROM clock_timestamp())');
+	my $start = clock();
+	my $time  = clock() - $start;
 	$s1->query("SELECT zk_unlock('/s/a')");
 	$s2->finish;
-	cmp_ok($admin->query($waits) - $wait_before, '>', 0.99 * ($end - $start), 'a wait counts for as long as it was');
-	my $hold = "SELECT extract(epoch FROM hold_time)::float8 FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'";
-	my $hold_before = $admin->query($hold);
+	cmp_ok($admin->query($waits) - $before, '>', 0.99 * $time, 'it is known since when');
 	$s2->query("SELECT zk_unlock('/s/a')");
-	cmp_ok($admin->query($hold), '>', $hold_before, 'the time for which it was held counts at its release');
-	is($admin->query("SELECT bool_and(cardinality(wait_histogram) = cardinality(wait_bounds)) FROM zk_stats"), 't',
-		'each bucket has a bound');
-	is($admin->query("SELECT bool_and(wait_bounds[cardinality(wait_bounds)] = 'Infinity') FROM zk_stats"), 't', 'the last has none');
 };
 
 subtest 'nothing is lost, or counted twice, by many sessions at once' => sub {
@@ -225,70 +199,20 @@ subtest 'nothing is lost, or counted twice, by many sessions at once' => sub {
 		'each is counted, and ended well');
 };
 
-subtest 'a reset' => sub {
-	my $reset = $admin->query('SELECT stats_reset FROM zk_stats LIMIT 1');
-	$s1->query("SELECT zk_lock('/s/a')");
-	$admin->query('SELECT zk_stats_reset()');
-	my %now = now();
-	is_deeply([ grep { $_ != 0 } map { values %$_ } values %now ], [], 'lets all begin at 0');
-	is($admin->query("SELECT bool_and(stats_reset > '$reset') FROM zk_stats"), 't', 'from then on');
-	$s1->query("SELECT zk_lock('/s/a')");
-	note_counts();
-	is($before{'lock exclusive'}{acquisitions}, 1, 'what comes after counts');
-	is($admin->query('SELECT disagreeing(1)'), 0, 'and agrees');
-	$s1->query('SELECT zk_unlock_all()');
-	is($admin->query("SELECT string_agg(concat_ws(' ', kind, mode), ', ') FROM zk_stats WHERE hold_time > '0'"), 'lock exclusive',
-		'only what was held was held for some time');
-};
-
-# sql/privileges.sql has what nobody has granted.
-subtest 'privileges are those of statistics in PostgreSQL' => sub {
-	$admin->query('CREATE ROLE plain LOGIN; CREATE ROLE watcher LOGIN IN ROLE pg_monitor');
-	my %session = map { $_ => $a->session(user => $_) } qw(plain watcher);
-	$admin->query('GRANT EXECUTE ON FUNCTION zk_stats_reset() TO plain, watcher');
-	fails($session{plain}->try('SELECT zk_stats_reset()'), '42501', 'whatever is granted',
-		detail => qr/privileges of the "pg_monitor" role/);
-	is($session{watcher}->try('SELECT zk_stats_reset()')->{sqlstate}, '00000', 'such a role may');
-};
-
 subtest 'elements of queues' => sub {
-	my @takes = map { "SELECT count(*) FROM $_('/s/q', %s) t WHERE t IS NOT NULL" } qw(zk_queue_take zk_xact_queue_take);
+	my ($take, $xact_take) = map { "SELECT count(*) FROM $_('/s/q') t WHERE t IS NOT NULL" } qw(zk_queue_take zk_xact_queue_take);
 	my $offer = "SELECT zk_queue_offer('/s/q', 'x')";
 	$zk->shell->create('/s/hidden', acl => [ [ 'world', 'anyone', 'w' ] ]);
-	$s1->query($offer) foreach 1 .. 3;
 	note_counts();
-	gives($s1, "SELECT zk_queue_peek('/s/q') = zk_queue_remove('/s/q')", 't', 'what does not take');
-	gives($s1, sprintf($_, "'0'"), 1, 'a take', queue => { acquisitions => 1, waits => 1 }) foreach @takes;
-	$s2->query_start(sprintf $takes[0], 'NULL');
+	$s2->query_start($take);
 	$a->wait_event($s2, 'element');
 	$s1->query($offer);
-	is($s2->finish, 1, 'one that waited');
-	counted('is one, too', queue => { acquisitions => 1, waits => 1 });
-	foreach my $take (@takes)
-	{
-		$a->wait_value("SELECT zk_queue_peek('/s/q') IS NULL", 't');
-		gives($s1, sprintf($take, "'0'"), 0, 'no element', queue => { waits => 1, busy => 1 });
-		gives($s1, sprintf($take, "'1 ms'"), 0, 'none in time', queue => { waits => 1, timeouts => 1 });
-		gives($s1, "SET statement_timeout = '50ms'; " . sprintf($take, 'NULL'), '57014', 'statement_timeout', queue => { waits => 1, cancels => 1 });
-		end_as_it_waits('queue', 'element', sprintf $take, 'NULL');
-	}
+	is($s2->finish, 1, 'one that was waited for');
+	counted('is taken', queue => { acquisitions => 1, waits => 1 });
+	end_as_it_waits('queue', 'element', $_) foreach $take, $xact_take;
 	gives($s1, "SELECT zk_queue_take('/s/hidden')", '42501', 'a refusal', queue => { waits => 1, failures => 1 });
-
-	$s1->query($offer);
-	foreach my $end ('ROLLBACK', 'ROLLBACK TO s', 'COMMIT')
-	{
-		my $hold = hold_time('queue');
-		$s1->query('COMMIT; BEGIN; SAVEPOINT s');
-		is($s1->query(sprintf $takes[1], 'NULL'), 1, 'an element is held');
-		my $since = clock();
-		my $for   = clock() - $since;
-		is(hold_time('queue'), $hold, 'which counts not yet');
-		$s1->query($end);
-		cmp_ok(hold_time('queue') - $hold, '>', 0.99 * $for, "but at $end");
-	}
-	counted('three more', queue => { acquisitions => 3, waits => 3 });
 	$s1->query("$offer; BEGIN");
-	$s1->query(sprintf $takes[1], 'NULL');
+	$s1->query($xact_take);
 	my ($element) = $zk->children('/s/q');
 	$zk->shell->delete("/s/q/$element/claim");
 	wait_until { (more()->{queue}{losses} // 0) == 1 } 'its loss to be counted';
@@ -314,6 +238,7 @@ subtest 'leadership' => sub {
 	gives($s1, sprintf($await, ", '0'"), 'f', 'another leads', election => { waits => 1, busy => 1 });
 	gives($s1, sprintf($await, ", '1 ms'"), 'f', 'a timeout', election => { waits => 1, timeouts => 1 });
 	gives($s1, "SET lock_timeout = '1ms'; " . sprintf($await, ''), '55P03', 'lock_timeout', election => { waits => 1, timeouts => 1 });
+	gives($s1, "SET statement_timeout = '50ms'; " . sprintf($await, ''), '57014', 'statement_timeout', election => { waits => 1, cancels => 1 });
 	end_as_it_waits('election', 'lock', sprintf $await, '');
 	$s1->query_start(sprintf $await, '');
 	$a->wait_event($s1, 'lock');
@@ -336,19 +261,14 @@ subtest 'leadership' => sub {
 };
 
 subtest 'claims' => sub {
-	my $claim = "SELECT zk_claim('/s/claims', now())";
 	$zk->shell->create('/s/refused', acl => [ [ 'world', 'anyone', 'r' ] ]);
 	note_counts();
-	gives($s1, "BEGIN; $claim", 't', 'a slot is claimed', claim => { acquisitions => 1, waits => 1 });
-	gives($s1, $claim, 'f', 'once', claim => { waits => 1, busy => 1 });
-	gives($s1, "COMMIT; SELECT count(*) FROM zk_last_claim('/s/claims') WHERE zk_claim_reset('/s/claims')", 1, 'what claims nothing');
 	gives($s1, "SELECT zk_claim('/s/refused/c', now())", '42501', 'a refusal', claim => { waits => 1, failures => 1 });
 	freeze($a->worker_pid);
-	is($s1->try("SET statement_timeout = '50ms'; $claim")->{sqlstate}, '57014', 'nobody answers');
+	is($s1->try("SET statement_timeout = '50ms'; SELECT zk_claim('/s/claims', now())")->{sqlstate}, '57014', 'nobody answers');
 	thaw($a->worker_pid);
 	counted('it is cancelled', claim => { waits => 1, cancels => 1 });
 	is($admin->query('SELECT disagreeing(1)'), 0, 'sums agree');
-	is($admin->query("SELECT max(hold_time) FROM zk_stats WHERE kind = 'claim'"), '00:00:00', 'nobody holds a claim');
 };
 
 $a->assert_clean($zk, '/p/r', '/s/a', '/s/busy', '/s/shared', '/s/slots/leases', '/s/slots/locks', '/s/q');

@@ -15,14 +15,19 @@ my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string, 10000);
 
-# The log tells that a session of a waits, and of whom it says so: holders, and the queue.
+# The log tells that a session of a waits for something, for so many, and why that is not had.
+sub logged($mark, $name, $what, $detail)
+{
+	my $pid = $s{$name}->pid;
+	return $a->assert_log($mark, qr/LOG:  process $pid still waiting for $what ms\n.*DETAIL:  $detail\.\n/,
+		"the log tells that $name waits, and why");
+}
+
+# The same of holders, and the queue
 sub told($mark, $name, $what, $path, $holders, $queue)
 {
-	my $pid    = $s{$name}->pid;
-	my $detail = ($holders =~ /,/ ? 'Processes' : 'Process') . " holding the lock: $holders\\. Wait queue: $queue\\.";
-	return $a->assert_log($mark,
-		qr/LOG:  process $pid still waiting for $what on ZooKeeper path "\Q$path\E" after \d+\.\d{3} ms\n.*DETAIL:  $detail\n/,
-		"the log tells that $name waits, and of whom");
+	my $processes = $holders =~ /,/ ? 'Processes' : 'Process';
+	return logged($mark, $name, qr/$what on ZooKeeper path "\Q$path\E" after \d+\.\d{3}/, "$processes holding the lock: $holders\\. Wait queue: $queue");
 }
 
 sub pids { return join ', ', map { $s{$_}->pid } @_; }
@@ -138,7 +143,7 @@ story "the worker's log lines say where they come from" => sub {
 };
 
 $java->stop;
-$a->value('CREATE TABLE t (i int)');
+$a->value('CREATE TABLE t (who text)');
 my $away = qr/ZooKeeper (?:cannot be reached; the last error, at \d{4}-\d\d-\d\d [^,]*, was: .+|server \S+ is connected, but the session is not proved to be alive)/;
 
 my $holder = $a->session(name => 'holder');
@@ -208,26 +213,16 @@ sub go_away
 
 subtest 'while ZooKeeper is away' => sub {
 	my $mark   = $a->log_mark;
-	my $writer = $a->session(name => 'writer');
-	my $other  = $a->session(name => 'other');
-	foreach my $i (1, 2)
-	{
-		my $s = ($writer, $other)[ $i - 1 ];
-		$s->query($_) foreach 'BEGIN', "SELECT zk_xact_lock('/w/writer$i')", "INSERT INTO t VALUES ($i)",
-		  "SET LOCAL statement_timeout = '50ms'";
-	}
-	my $waiter = $a->session(name => 'waiter');
+	my ($writer, $other) = map {
+		in_transaction($a, $_, "/w/$_", "INSERT INTO t VALUES ('$_'); SET LOCAL statement_timeout = '50ms'");
+		$s{$_};
+	} qw(writer other);
+	my $waiter = on($a, 'waiter');
 	go_away();
 	$_->query_start('COMMIT') foreach $writer, $other;
 	$waiter->query_start("SELECT zk_lock('/w/free')");
-	my $pid = $writer->pid;
-	$a->assert_log($mark,
-		qr/LOG:  process $pid still waiting for proof of its ZooKeeper locks before commit after \d+ ms\n.*DETAIL:  $away\.\n/,
-		'log_lock_waits tells of a COMMIT that waits, and why');
-	$pid = $waiter->pid;
-	$a->assert_log($mark,
-		qr/LOG:  process $pid still waiting for ExclusiveLock on ZooKeeper path "\/w\/free" after [\d.]+ ms\n.*DETAIL:  $away\.\n/,
-		'and why a lock that is free is not had');
+	logged($mark, 'writer', qr/proof of its ZooKeeper locks before commit after \d+/, $away);
+	logged($mark, 'waiter', qr/ExclusiveLock on ZooKeeper path "\/w\/free" after \d+\.\d{3}/, $away);
 	$a->wait_event($writer, 'guard');
 	pass('pg_stat_activity tells it from a wait for a lock');
 	ok($writer->busy, 'statement_timeout does not end a COMMIT');
@@ -242,20 +237,20 @@ subtest 'while ZooKeeper is away' => sub {
 
 	$zk->resume;
 	ok($writer->result->{ok}, 'the other COMMIT succeeds when ZooKeeper is back');
-	$pid = $writer->pid;
+	my $pid = $writer->pid;
 	$a->assert_log($mark, qr/LOG:  process $pid acquired proof of its ZooKeeper locks before commit after \d+ ms\n/,
 		'as the log tells');
-	is($a->value('SELECT string_agg(i::text, $$ $$) FROM t'), '1', 'and alone has written');
+	is($a->value('SELECT string_agg(who, $$ $$) FROM t'), 'writer', 'and alone has written');
 	is($waiter->finish, 't', 'a lock is had again');
 	is(scalar(() = $a->log_since($mark) =~ /process $pid (?:still waiting for|acquired) proof/g), 2, 'each was logged once');
-	$_->disconnect foreach $writer, $other, $waiter;
+	all_disconnect();
 };
 
 subtest 'statement_timeout ends the COMMIT of a procedure' => sub {
 	my $s = $a->session;
 	$s->query($_) foreach "SET statement_timeout = '1s'", "SELECT zk_lock('/w/procedure')";
 	go_away();
-	fails($s->try('DO $$ BEGIN INSERT INTO t VALUES (3); COMMIT; END $$'), '57014', 'the timeout ends it',
+	fails($s->try('DO $$ BEGIN INSERT INTO t VALUES ($q$procedure$q$); COMMIT; END $$'), '57014', 'the timeout ends it',
 		message => 'canceling statement due to statement timeout',
 		context => qr{^while waiting for proof of ZooKeeper locks before commit: $away\nPL/pgSQL function .* at COMMIT});
 	$zk->resume;

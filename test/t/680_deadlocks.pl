@@ -98,19 +98,6 @@ subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub
 	clean();
 };
 
-subtest 'waits without a circle end by themselves' => sub {
-	in_transactions($one, $two, $three);
-	steps('one has /d/a, two has row, two wants /d/a, three wants row');
-	my $late = $a->session(name => 'late');
-	$late->query("SET deadlock_timeout = '50ms'");
-	is($late->query("SELECT zk_lock('/d/a', '1s')"), 'f', 'one behind them looks twenty times');
-	ok($_->busy, $_->name . ' waits') foreach $two, $three;
-	$one->query('COMMIT');
-	go_on($two, $three);
-	$late->disconnect;
-	clean();
-};
-
 subtest 'a prepared transaction is waited for by many, and waits for nobody' => sub {
 	in_transactions($one, $two, $three);
 	steps('three has row');
@@ -120,17 +107,6 @@ subtest 'a prepared transaction is waited for by many, and waits for nobody' => 
 	ok($_->busy, $_->name . ' waits') foreach $one, $two;
 	$three->query("COMMIT PREPARED 'p'");
 	go_on($one, $two);
-	clean();
-};
-
-subtest 'the holder of the only permit waits for one who waits for a permit' => sub {
-	in_transactions($one, $two);
-	steps('one has /d/s:1, two has /d/a, two wants /d/s:1, one wants /d/a');
-	gives_up('one two');
-	ok($two->busy, 'a permit is not a transaction\'s');
-	steps('one releases /d/s');
-	go_on($two);
-	steps('two releases /d/s');
 	clean();
 };
 
@@ -163,8 +139,6 @@ my ($a1, $a2, $a3, $b1, $b2) = (sessions($a, 'a1 a2 a3'), sessions($b, 'b1 b2 b3
 
 circle('two servers, and a row of one of them', 'a1 a2 b1',
 	'a1 has /d/a, a2 has row, b1 has /d/b, a2 wants /d/b, b1 wants /d/a, a1 wants row');
-
-circle('two readers of two servers that upgrade', 'a1 b1', 'a1 shares /d/a, b1 shares /d/a, a1 wants /d/a, b1 wants /d/a');
 
 subtest 'a permit that a session of the same server has, which waits for another server' => sub {
 	in_transactions($a1, $a2, $b1);
@@ -232,8 +206,28 @@ sub told_by($server)
 
 sub wait_told($server, $path) { return wait_until { told_by($server) =~ m{^held\t0\t0\t0\t\Q$path\E/}m } "$path to be told"; }
 
-# The first to wait for long is the one that searches.
-sub circle_is_found($what, $end, $after)
+# The first to wait for long is the one that searches. What becomes of it, and what its session does in the end
+my %ends = (
+	'is granted what it waits for' => sub ($a1) {
+		$b2->query('COMMIT');
+		is($a1->finish, 't', 'it goes on');
+		$b2->query('BEGIN');
+		return sub { $a1->query('COMMIT'); };
+	},
+	'is cancelled' => sub ($a1) {
+		is($a1->cancelled, '57014', 'it gives up');
+		return sub { $a1->query('ROLLBACK'); };
+	},
+	'is terminated' => sub ($a1) {
+		is($a1->terminated, '57P01', 'it ends');
+		return sub { };
+	},
+	'is stopped' => sub ($a1) {
+		freeze($a1->pid);
+		return sub { thaw($a1->pid); go_on($a1); };
+	});
+
+foreach my $what (sort keys %ends)
 {
 	subtest "the session that searches $what, and another one takes over" => sub {
 		my ($a1) = sessions($a, 'a1');
@@ -242,31 +236,13 @@ sub circle_is_found($what, $end, $after)
 		wait_told($a, '/d/one');
 		steps('a2 wants /d/p');
 		wait_told($a, '/d/two');
-		$end->($a1);
+		my $over = $ends{$what}->($a1);
 		steps('b1 wants /d/two');
 		one_victim('b1 a2');
 		$b2->query('COMMIT');
-		$after->($a1);
+		$over->();
 		clean();
 	};
-	return;
 }
-
-circle_is_found(
-	'is granted what it waits for',
-	sub ($a1) { $b2->query('COMMIT'); is($a1->finish, 't', 'it goes on'); $b2->query('BEGIN'); return; },
-	sub { $_[0]->query('COMMIT'); return; });
-circle_is_found(
-	'is cancelled',
-	sub ($a1) { $a1->cancel; is($a1->result->{sqlstate}, '57014', 'it gives up'); return; },
-	sub { $_[0]->query('ROLLBACK'); return; });
-circle_is_found(
-	'is terminated',
-	sub ($a1) { $a->value('SELECT pg_terminate_backend(' . $a1->pid . ')'); ok(!$a1->result->{ok}, 'it ends'); return; },
-	sub { return; });
-circle_is_found(
-	'is stopped',
-	sub ($a1) { freeze($a1->pid); return; },
-	sub ($a1) { thaw($a1->pid); is($a1->finish, 't', 'it goes on later'); $a1->query('COMMIT'); return; });
 
 done_testing();

@@ -52,6 +52,13 @@ sub end_of_wait(@more)
 	return;
 }
 
+# Until servers have looked so often what others tell.
+sub look($times)
+{
+	my $mark = $zk->mark;
+	return wait_until { ($zk->requests($mark)->{sync} // 0) >= $times } 'the servers to look several times';
+}
+
 # What is told of a wait goes when the wait ends, and so it does after something.
 sub so_it_does($when, $code) { subtest "so it does $when" => sub { $code->(); end_of_wait(); }; return; }
 
@@ -157,28 +164,20 @@ subtest 'what somebody deletes is told anew, and that is no refusal' => sub {
 	unlike($b->log_since($mark), qr/could not/, 'the log has none');
 };
 
-subtest 'a path for records is none for locks' => sub {
-	foreach my $path ($root, "$root/x")
-	{
-		is($a1->try("SELECT zk_lock('$path')")->{detail}, "The paths \"$root\" and \"/zklock-receipts\", and all paths below them, are reserved for zklock.", $path);
-	}
-};
-
 subtest 'what a server may not tell, its log says once, and it is told when it may be' => sub {
 	my $mark = $b->log_mark;
 	my $refusal = qr/LOG:  could not create nodes below ZooKeeper node "$root": .*\n.*DETAIL:  Deadlocks across servers are not found\./;
-	my $looks = sub { my $asked = $zk->mark; wait_until { ($zk->requests($asked)->{sync} // 0) >= 6 } 'it to look several times' };
 	$sh->create($root) unless exists_root();
 	$sh->set_acl($root, [ [ 'world', 'anyone', 'ra' ] ]);
 	$a1->query("SELECT zk_lock('/r/a')");
 	$b1->query("SELECT zk_lock('/r/b')");
 	$_->query_start("SELECT zk_lock('/r/a')") foreach $b1, $b2;
 	$b->assert_log($mark, $refusal, 'the log says so');
-	$looks->();
+	look(6);
 	$b1->cancel;
 	is($b1->result->{sqlstate}, '57014', 'the session that searches waits no more');
 	$b1->query_start("SELECT zk_lock('/r/a')");
-	$looks->();
+	look(6);
 	is(scalar(() = $b->log_since($mark) =~ /$refusal/g), 1, 'another one does not say it again');
 	$sh->set_acl($root, [ [ 'world', 'anyone', 'cdrwa' ] ]);
 	wait_until { records() } 'a record';
@@ -232,8 +231,7 @@ sub record(@waits) { return "zklock waits 1\t7fffffffffffffff\t0\t0\t\tforged\n"
 # All of these wait on while the servers go round several times.
 sub nobody_gives_up(@sessions)
 {
-	my $mark = $zk->mark;
-	wait_until { ($zk->requests($mark)->{sync} // 0) >= 12 } 'the servers to look several times';
+	look(12);
 	ok($_->busy, $_->name . ' waits') foreach @sessions;
 	is($_->zk_session->{state}, 'connected', 'the worker of ' . $_->name . ' runs') foreach $a, $b;
 	return;
@@ -251,11 +249,8 @@ subtest 'records that are none, or claim what is not so' => sub {
 	my %node   = map { my ($session, $path) = @$_; ("$session->{name} $path" => $session->wait_row('true', $path)->{node}) }
 	  ([ $a1, '/r/a' ], [ $a1, '/r/b' ], [ $b1, '/r/b' ], [ $b1, '/r/c' ], [ $b2, '/r/c' ]);
 	my $good   = $sh->get("$root/" . ($zk->children($root))[0]);
-	my @forged = (
-		# no records at all, of which test/unit/test_wait_record.c has more
-		'', $good =~ s/.\z//sr,
-		record(map { wait_of('/r/b', "n-$_", "/r/b/n-$_") } 1 .. 300));
-	$sh->create(name(), data => $_, ephemeral => 1) foreach @forged;
+	# test/unit/test_wait_record.c has more of what is no record.
+	$sh->create(name(), data => record(map { wait_of('/r/b', "n-$_", "/r/b/n-$_") } 1 .. 300), ephemeral => 1);
 	$sh->create(name(), hex => '00ff0a09' x 2000, ephemeral => 1);
 	$sh->create(name(), hex => unpack('H*', $good) . '00', ephemeral => 1);
 	$sh->create(name(), data => 'x' x 900_000, ephemeral => 1);
@@ -290,8 +285,7 @@ subtest 'a record that is stale, since its server has been stopped' => sub {
 	is($b1->cancelled, '57014', 'the wait ends, but the record stays');
 	steps('a1 wants /r/b');
 	wait_until { records() == 2 } 'the other server to publish its own';
-	my $mark = $zk->mark;
-	wait_until { ($zk->requests($mark)->{sync} // 0) >= 12 } 'it to look several times';
+	look(12);
 	ok($a1->busy, 'nobody gives up');
 	thaw($b->worker_pid);
 	is($b1->query("SELECT zk_unlock('/r/b')"), 't', 'when it is back, and lets go');

@@ -74,36 +74,22 @@ sub over($self, @servers)
 	return Zklock::Test::done_clean($self->{zk}, @servers);
 }
 
-# The function reads only, so it commits whatever it has been told.
+# What a server says of each moment at which it leads. The function reads only, so it commits whatever it has been told.
 my $watch = q{
 	DROP TABLE IF EXISTS watch_ends;
 	CREATE TABLE watch_ends (end_it boolean);
-	CREATE OR REPLACE FUNCTION watch_leader(path text) RETURNS TABLE (term bigint, since float8, until float8)
+	CREATE OR REPLACE FUNCTION watch_leader(path text) RETURNS TABLE (term bigint, asked float8, answered float8)
 	LANGUAGE plpgsql AS $$
-	DECLARE
-		asked timestamptz;
-		leads boolean;
-		now_term bigint;
 	BEGIN
 		WHILE NOT EXISTS (SELECT FROM watch_ends) LOOP
-			asked := clock_timestamp();
-			leads := zk_is_leader(path);
-			now_term := CASE WHEN leads THEN (SELECT e.term FROM zk_elections e WHERE e.path = watch_leader.path) END;
-			IF now_term = term THEN
-				until := extract(epoch FROM asked);
-			ELSIF now_term IS NOT NULL THEN
-				IF term IS NOT NULL THEN
-					RETURN NEXT;
-				END IF;
-				term := now_term;
-				since := extract(epoch FROM clock_timestamp());
-				until := since;
+			asked := extract(epoch FROM clock_timestamp());
+			IF zk_is_leader(path) THEN
+				term := (SELECT e.term FROM zk_elections e WHERE e.path = watch_leader.path);
+				answered := extract(epoch FROM clock_timestamp());
+				RETURN NEXT;
 			END IF;
 			PERFORM pg_sleep(0.002);
 		END LOOP;
-		IF term IS NOT NULL THEN
-			RETURN NEXT;
-		END IF;
 	END $$};
 
 sub watch($self, @servers)
@@ -113,7 +99,8 @@ sub watch($self, @servers)
 		$server->value($watch);
 		my $session = $server->session(name => $server->name . '.watch');
 		$session->query("SET zklock.on_lock_loss = 'abort'");
-		$session->query_start("SELECT * FROM watch_leader('$self->{path}') ORDER BY since");
+		$session->query_start("SELECT term, min(answered) AS since, greatest(min(answered), max(asked))
+			FROM watch_leader('$self->{path}') WHERE term IS NOT NULL GROUP BY term ORDER BY since");
 		push @{ $self->{watching} }, [ $server, $session ];
 	}
 	return;

@@ -6,19 +6,10 @@
 
 Zklock::Semaphore - permits of a semaphore, for sessions of several servers
 
-=head1 SYNOPSIS
+=head1 DESCRIPTION
 
-  use Zklock::Semaphore;
-
-  Zklock::Semaphore::cast($zk, $a, $b);
-  new_path();                          # from now on it is about this semaphore
-
-  acquire($s1, 3);                     # one of three permits: 't'
-  acquire($s2, 3, '0');                # without waiting: 't' or 'f'
-  acquire_start($s3, 3);
-  wait_row($s3, $has_lease);           # it stands at the head and knows whom it waits for
-  release($s1);
-  settled(1);                          # one permit is held, and nothing else is there
+C<Zklock::Semaphore::cast($zk, $a, $b)> names the servers. A session gets a permit by acquire($session, 3): 't', one of
+three; acquire($session, 3, '0') does not wait, and returns 't' or 'f'.
 
 =head1 EXPORTS
 
@@ -45,6 +36,7 @@ package Zklock::Semaphore;
 use v5.36;
 
 use Exporter qw(import);
+use List::Util qw(sum);
 use Zklock::Util qw(wait_until);
 
 our @EXPORT = qw($path new_path acquire acquire_start acquire_until release sql leases turns
@@ -69,17 +61,11 @@ sub sql($permits, $timeout = undef)
 
 sub acquire($session, @arg) { return $session->query(sql(@arg)); }
 sub acquire_start($session, @arg) { return $session->query_start(sql(@arg)); }
-
-sub acquire_until($session, $permits, $condition)
-{
-	acquire_start($session, $permits);
-	return wait_row($session, $condition);
-}
-
+sub acquire_until($session, $permits, $condition) { return wait_row(acquire_start($session, $permits), $condition); }
 sub release($session) { return $session->query("SELECT zk_semaphore_release('$path')"); }
-sub leases        { return $zk->children("$path/leases"); }
-sub turns         { return $zk->children("$path/locks"); }
 sub wait_row($session, $condition) { return $session->wait_row($condition, $path); }
+sub leases { return $zk->children("$path/leases"); }
+sub turns  { return $zk->children("$path/locks"); }
 
 sub ask($session, $permits, $at_head)
 {
@@ -91,8 +77,7 @@ sub ask($session, $permits, $at_head)
 
 sub settled($held, $what = undef)
 {
-	my $count = sub { my $n = 0; $n += $_->lock_count foreach @servers; return $n; };
-	wait_until { turns() == 0 && leases() == $held && $count->() == $held }
+	wait_until { turns() == 0 && leases() == $held && sum(map { $_->lock_count } @servers) == $held }
 	sub {
 		($what ? "$what: " : '') . "$held permits and nothing else\nleft: @{[ turns(), leases() ]}\n"
 		  . join('', map { $_->describe_locks } @servers);
