@@ -49,7 +49,7 @@ DATA = zklock--1.0.sql
 PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 # In this order: setup makes what the others use.
-REGRESS = setup lock xact shared upgrade array tree semaphore claim queue errors privileges views tokens fence
+REGRESS = setup lock xact shared upgrade array tree semaphore claim queue errors privileges views tokens fence guard settings restricted
 
 PG_CPPFLAGS = -I$(srcdir)/src
 # In PostgreSQL's processes a name that is exported belongs to all libraries: only what the

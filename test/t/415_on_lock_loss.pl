@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # zklock.on_lock_loss: what a session that loses a lock is told, and when. And what the server log tells: it
-# warns, and names the paths and the processes. What zk_unlock_tree() undoes when one of its locks is lost.
+# warns, and names the paths and the processes. sql/guard.sql has locks of trees that are lost.
 
 use Zklock::Test;
 use Encode qw(encode_utf8);
@@ -252,31 +252,6 @@ subtest 'a session that ends without locks is no reason to warn' => sub {
 	my $mark = $a->log_mark;
 	$a->expire_session($zk);
 	$a->assert_log($mark, qr/LOG:  ZooKeeper session ended: session expired\n.*DETAIL:  Locks lost: 0\./, 'it is logged');
-};
-
-sub tree_lock { return "SELECT zk_lock_tree('$_[0]', '/tree')"; }
-sub tree_unlock { return "SELECT zk_unlock_tree('$_[0]', '/tree')"; }
-
-sub held
-{
-	return join(', ', sort map { "$_->{path} $_->{mode} $_->{count}" } $a->locks('state = $$held$$ AND pid = ' . $s->pid));
-}
-
-subtest 'a lost lock of a tree is undone with its branch' => sub {
-	my ($berlin, $paris, $eu) = ('/tree/eu/berlin', '/tree/eu/paris', '/tree/eu');
-	$s->query(tree_lock($_)) foreach $berlin, $paris;
-	$a->lose($zk, $s, $berlin);
-	is($s->query(tree_unlock($berlin)), 'f', 'false, for it was lost');
-	like($s->notices, qr/^WARNING: .* lock on ZooKeeper path "\Q$berlin\E" was lost before it was released/, 'with a warning');
-	is(held(), "$eu shared 1, $paris exclusive 1", 'its branch has been undone, and no other');
-	is($s->query(tree_lock($berlin)), 't', 'so it can be had again');
-
-	# Still all or nothing: a lost lock that has been undone is not held.
-	$a->lose($zk, $s, $berlin);
-	is($s->query("SELECT zk_unlock('$berlin')"), 'f', 'a lost lock, undone by itself');
-	is($s->query(tree_unlock($berlin)), 'f', 'is missing in its branch');
-	is(held(), "$eu shared 2, $paris exclusive 1", 'of which nothing else is undone');
-	$s->query('SELECT zk_unlock_all()');
 };
 
 done_clean($zk, $a);

@@ -2,8 +2,8 @@
 #
 # The missing nodes of a path are created below the lowest one that exists, no more than
 # sixteen for a request, and only for sessions that still want the lock; the table of faults, 293_faults_of_several_locks.pl,
-# has what becomes of that when the connection is lost, or the worker. What "existing" means as
-# zklock.parent_nodes; 455_allowed_paths.pl has who may choose.
+# has what becomes of that when the connection is lost, or the worker. And
+# who waits, with "existing" as zklock.parent_nodes; sql/settings.sql has what that means, and who may choose.
 
 use Zklock::Test;
 use Zklock::Cast;
@@ -121,30 +121,6 @@ $a->value($_) foreach 'CREATE ROLE mallory LOGIN', 'GRANT EXECUTE ON ALL FUNCTIO
 
 my $m = $s{mallory} = $a->session(user => 'mallory');
 my $s = on($a, 's');
-$shell->create('/q/there', makepath => 1);
-
-clean_story 'with "existing" no path is created' => sub {
-	fails($m->try(q{SELECT zk_lock('/q/missing')}), '42704', 'a lock is refused',
-		message => 'cannot use ZooKeeper path "/q/missing": it does not exist',
-		detail  => 'ZooKeeper refused: ZNONODE. Missing nodes are not created, since "zklock.parent_nodes" is "existing".',
-		hint    => 'Ask an administrator to create the path in ZooKeeper.');
-	foreach my $call (
-		q{zk_lock('/q/missing/deep', '1s')}, q{zk_try_lock('/q/missing')}, q{zk_xact_lock_shared('/q/missing')},
-		q{zk_lock(ARRAY['/q/there', '/q/missing'])}, q{zk_lock_tree('/q/there/below', '/q')},
-		q{zk_semaphore_acquire('/q/there', 2)}, q{zk_semaphore_acquire('/q/there', 2, '0')})
-	{
-		fails($m->try("SELECT $call"), '42704', "$call is refused");
-	}
-	is_deeply([ sort $zk->children('/q') ], ['there'], 'nothing was created');
-	is_deeply([ $zk->children('/q/there') ], [], 'nor below');
-};
-
-clean_story 'and what exists can be locked' => sub {
-	is($m->query(q{SELECT zk_lock('/q/there')}), 't', 'a lock');
-	is($m->query(q{SELECT zk_unlock('/q/there')}), 't', 'unlocked');
-	$shell->create("/q/semaphore/$_", makepath => 1) foreach qw(locks leases);
-	is($m->query(q{SELECT zk_semaphore_acquire('/q/semaphore', 2)}), 't', 'a semaphore, if both its nodes exist');
-};
 
 clean_story 'who waits behind one that may create the path gets the lock' => sub {
 	my $creator = $a->session;
@@ -165,7 +141,7 @@ clean_story 'who waits together with one that may not, gets the lock nevertheles
 };
 
 clean_story 'a path that goes away while it is locked' => sub {
-	$shell->create('/q/going');
+	$shell->create('/q/going', makepath => 1);
 	is($m->query(q{SELECT zk_lock('/q/going')}), 't', 'is locked');
 	my ($node) = $zk->children('/q/going');
 	my $waiter = $a->session(user => 'mallory');

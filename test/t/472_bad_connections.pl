@@ -145,12 +145,6 @@ subtest 'a missing chroot is noticed before a lock is asked for' => sub {
 	$f->stop;
 };
 
-subtest 'one chroot for each server is refused' => sub {
-	fails(on($c, 'setter')->try("ALTER SYSTEM SET zklock.servers = 'h1:2181/a,h2:2181/a'"), '22023', 'with the code for a bad value',
-		detail => 'There is one chroot for all servers; it follows the last of them.');
-	all_disconnect();
-};
-
 subtest 'ZooKeeper demands credentials, and there are none' => sub {
 	my $strict = Zklock::ZooKeeper->standalone(start => 0,
 		java => [ '-Dzookeeper.enforce.auth.enabled=true', '-Dzookeeper.enforce.auth.schemes=digest' ]);
