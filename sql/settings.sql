@@ -47,6 +47,9 @@ SELECT outcome($$ SELECT zk_semaphore_acquire('/regress/settings/slots', 3) $$);
 SELECT zk_unlock('/regress/settings/share2');
 SELECT n, outcome(format('SELECT zk_lock(%L)', '/regress/settings/share' || n)) FROM generate_series(4, 5) n;
 SELECT zk_unlock_all();
+-- and an endless loop finds its entries again
+SELECT count(*) FROM generate_series(1, 200) n
+WHERE zk_lock('/regress/settings/share' || n % 3) AND zk_unlock('/regress/settings/share' || n % 3);
 SELECT outcome('SET zklock.max_locks_per_session = 0');
 RESET zklock.max_locks_per_session;
 

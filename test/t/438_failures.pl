@@ -11,12 +11,10 @@
 # A backend fails in the middle of asking for a lock: the statement fails and leaves
 # nothing behind, and what the session held before, it holds. See test/faults.md.
 #
-# Server a has the faults; rivals for the same paths are on server b. Queues are last: there the next worker goes on
-# from what is noted in shared memory.
+# Server a has the faults; rivals for the same paths are on server b. The table of faults, 292_faults_of_locks.pl and
+# those that follow it, has every recipe's worker end before it hears of an answer: downgrades, elements and claims, too.
 
 use Zklock::Test;
-
-my $queue = '/f/queue';
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
@@ -154,28 +152,6 @@ foreach my $recipe (@recipes)
 	};
 }
 
-with_recipe 'exclusive', 'a downgrade whose worker fails as it hears of it never lets go of the lock' => sub ($is, $holder, $, $reader) {
-	my $path   = $is->{nodes}[0];
-	my $writer = $b->session(name => 'writer');
-	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
-	my $token = $a->wait_holder($holder)->{fencing_token};
-	$reader->start_queued("SELECT zk_lock_shared('$path')");
-	$writer->start_queued("SELECT zk_lock('$path')");
-
-	my $mark = $a->log_mark;
-	$a->set_faults('fail-written');
-	is($holder->query($is->{give}), 't', 'the exclusive one is given up');
-	is(failures($mark, 'fault: fail-written'), 1, 'a worker fails');
-	is($reader->finish, 't', 'the reader comes in');
-	my $row = $a->wait_holder($holder);
-	is("$row->{mode} $row->{fencing_token}", "shared $token", 'the holder has kept its token');
-	is($holder->query("SELECT zk_unlock_shared('$path')"), 't', 'it lets go');
-	ok($writer->busy, 'the writer waits for the reader');
-	$a->set_faults('');
-	is($reader->query("SELECT zk_unlock_shared('$path')"), 't', 'that lets go as well');
-	is($writer->finish, 't', 'and the writer comes in');
-};
-
 subtest 'a worker that fails while it holds the lock of zk_session ends, again and again' => sub {
 	my $worker = $a->worker_pid;
 	my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
@@ -260,60 +236,9 @@ foreach my $fault (qw(fail-asked fail-granted))
 	};
 }
 
-my $s = $a->session(name => 's');
-
-my $remove = "SELECT convert_from(zk_queue_remove('$queue'), 'UTF8')";
-my $take   = "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('$queue')";
-
-sub offer { $s->query("SELECT zk_queue_offer('$queue', '$_')") foreach @_; return; }
-
-sub rest
-{
-	my @rest;
-	while ((my $element = $s->query($remove)) ne '') { push @rest, $element; }
-	return "@rest";
-}
-
-# The worker fails once or more while the statement runs, and then no more.
-sub while_failing($sql)
-{
-	my $pid = $a->worker_pid;
-	$a->set_faults('fail-written');
-	$s->query_start($sql);
-	$a->wait_new_worker($pid);
-	$a->set_faults('');
-	my $result = $s->finish;
-	$a->wait_session;
-	return $result;
-}
-
-subtest 'an offer is made once' => sub {
-	offer('first');
-	isnt(while_failing("SELECT zk_queue_offer('$queue', 'second')"), '', 'it has a name');
-	is(rest(), 'first second', 'and is there once');
-};
-
-subtest 'what is removed is returned' => sub {
-	offer(qw(one two));
-	is(while_failing($remove), 'one', 'the first');
-	is(rest(), 'two', 'and no other is gone');
-};
-
-subtest 'what is taken is claimed, and goes with the commit' => sub {
-	offer(qw(one two three));
-	$s->query('BEGIN');
-	is(while_failing($take), 'one', 'the first');
-	while_failing('COMMIT');
-	wait_until { 2 == (() = $zk->children($queue)) } 'it to be gone';
-	$s->query('BEGIN');
-	is($s->query($take), 'two', 'the next');
-	while_failing('ROLLBACK');
-	is(rest(), 'two three', 'comes back');
-};
-
 $_->end_sessions foreach $a, $b;
 my @below = qw(another path session transaction);
-Zklock::Server->assert_clean($zk, [ $a, $b ], @folders, $queue, '/f/memory/held', '/f/view', '/g/semaphore/locks',
+Zklock::Server->assert_clean($zk, [ $a, $b ], @folders, '/f/memory/held', '/f/view', '/g/semaphore/locks',
 	'/g/semaphore/leases', map { "/g/$_" } @below);
 is_deeply([ sort $zk->children('/g') ], [ sort @below, 'semaphore' ], 'nor for the tree');
 done_clean($zk, $a, $b);

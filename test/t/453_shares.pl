@@ -48,32 +48,16 @@ subtest 'many permits' => sub {
 	$a->assert_clean($zk, '/p/many/leases', '/p/other');
 };
 
-# No superuser's function: the reserve is not for its callers.
 $a->value('CREATE ROLE mallory LOGIN');
 $a->value('GRANT CREATE ON SCHEMA public TO mallory');
 $a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory');
 
-# Locks new paths until there is an error, and tells how many those were, and the error.
-my $fill = q{
-	CREATE OR REPLACE FUNCTION fill(prefix text, OUT n int, OUT state text, OUT message text, OUT detail text, OUT hint text)
-	LANGUAGE plpgsql AS $$
-	BEGIN
-		FOR i IN 0 .. 20000 LOOP
-			n = i;
-			PERFORM zk_lock(prefix || i);
-		END LOOP;
-	EXCEPTION WHEN OTHERS THEN
-		GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-			detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-	END $$};
-$a->value($fill);
-
-# Session-level locks survive the error that ends fill().
+# Locks new paths until there is an error: that, with the number of locks, which it does not end
 sub fill($session, $prefix)
 {
-	my %r;
-	@r{qw(n sqlstate message detail hint)} = split /\|/, $session->query("SELECT * FROM fill('$prefix')");
-	return \%r;
+	my $result = $session->try("SELECT count(zk_lock('$prefix' || i)) FROM generate_series(0, 20000) i");
+	$result->{n} = $a->lock_count("state = 'held' AND pid = " . $session->pid);
+	return $result;
 }
 
 # A subtest with a session of mallory's; in the end no lock is left to anybody.
@@ -164,11 +148,6 @@ with_mallory 'what is given up faster than ZooKeeper answers counts until it is 
 	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 	$m->query('RESET lock_timeout');
 	is(fill($m, '/e/fast/')->{n}, 16, 'when they are gone it has its share again');
-};
-
-with_mallory 'an endless loop of lock and unlock finds its entries again' => sub ($m) {
-	is( $m->query(q{SELECT count(*) FROM generate_series(1, 200) i WHERE zk_lock('/e/loop' || i % 3) AND zk_unlock('/e/loop' || i % 3)}),
-		200, 'two hundred times, of sixteen entries');
 };
 
 subtest 'autovacuum takes no lock for the owner of a table' => sub {
