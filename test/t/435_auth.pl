@@ -71,14 +71,20 @@ subtest 'a server without credentials is refused where there must be some' => su
 	my $mark = $b->log_mark;
 	rules(@enforced);
 	$b->wait_session('authentication failed');
+	$b->assert_log($mark, qr/LOG:  ZooKeeper demands credentials, and "zklock.auth_file" is not set/, 'the log tells');
+	unlike($b->log_since($mark), qr/refused the credentials/, 'and not of credentials that do not exist');
+	like($b->zk_session->{last_error}, qr/demands credentials/, 'so does zk_session');
 	refused(on($b, 'trier')->try("SELECT zk_lock('/a/free')"), 'without credentials: zk_lock');
 	refused_or_not_asked($s{trier}->try("SELECT zk_try_lock('/a/free')"), 'without credentials: zk_try_lock');
 	$a->wait_session;
 	is(on($a, 'holder')->query("SELECT zk_lock('/a/queue', '30s')"), 't', 'who has some is not concerned');
+	# Nothing is held: settings that are right are taken up at once.
+	$b->set_conf('zklock.auth_file' => $file);
+	$b->wait_session;
+	is($s{trier}->query("SELECT zk_lock('/a/free')"), 't', 'with credentials locks are granted again');
+	is($b->session_id, $id{b}, 'in the old session');
 	rules();
 	$_->wait_session foreach $a, $b;
-	is($s{trier}->query("SELECT zk_lock('/a/free')"), 't', 'with the old rules locks are granted again');
-	is($b->session_id, $id{b}, 'in the old session');
 	clean($zk, [ $a, $b ], '/a/queue', '/a/free');
 };
 
@@ -178,15 +184,6 @@ subtest 'a path in which no nodes can be created is refused to newcomers' => sub
 	hand_on('/r/path', 'holder', 'remote');
 	denied($s{holder}->try("SELECT zk_lock('/r/path')"), 'a new lock');
 	rights('/r/path', 'cdrwa');
-};
-
-subtest 'a parent that forbids does not concern paths below' => sub {
-	hold($a, 'holder', '/r/path');
-	rights('/r', '');
-	queue($b, 'remote', '/r/path');
-	denied(on($a, 'newcomer')->try("SELECT zk_lock('/r/other')"), 'a new path below a parent that forbids');
-	hand_on('/r/path', 'holder', 'remote');
-	rights('/r', 'cdrwa');
 };
 
 subtest 'the lease goes on although the root cannot be read' => sub {

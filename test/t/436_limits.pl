@@ -48,12 +48,6 @@ subtest 'a quota that gets lower lets go what is there' => sub {
 	exceeded(on($b, 'remote')->try("SELECT zk_lock('/q/lowered')"), 'any node');
 	is($s{holder}->query("SELECT zk_unlock('/q/lowered')"), 't', 'but a lock can be released');
 	exceeded($s{holder}->try("SELECT zk_lock('/q/lowered')"), 'a new one');
-};
-
-subtest 'a quota of bytes limits locks' => sub {
-	$shell->create('/q/bytes');
-	set_quota('/q/bytes', 'byteHardLimit=10');
-	exceeded(on($a, 'holder')->try("SELECT $_('/q/bytes')"), "a node too long: $_") foreach qw(zk_lock zk_try_lock);
 	clean($zk, [ $a, $b ]);
 };
 

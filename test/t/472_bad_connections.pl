@@ -4,15 +4,14 @@
 # before it; something at the port that is no ZooKeeper. ZooKeeper is not stormed, the log says
 # what is wrong, and what is taken for the end of the session is a loss like any other.
 #
-# And connections in which no lock is granted: ZooKeeper caps the session timeout, the chroot is missing, it demands
-# credentials. The log, zk_session and errors say so before anybody has to guess.
+# And connections in which no lock is granted: ZooKeeper caps the session timeout, the chroot is missing. The log,
+# zk_session and errors say so before anybody has to guess; so they do of credentials that are missing, 435_auth.pl.
 
 use Zklock::Test;
 use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 use Zklock::Shell;
-use Zklock::Util qw(secret);
 
 my ($zk, $proxy, $a) = cast('a',
 	proxied => 'a', timeout => '12s', zk => { conf => { maxClientCnxns => 8 } }, conf => ['log_min_messages = debug1']);
@@ -142,21 +141,6 @@ subtest 'a missing chroot is noticed before a lock is asked for' => sub {
 	is($lines, 1, 'it has been told once');
 	unlike($f->log_since(0), qr{path "/"}, 'and not as if it were work on the path "/", which heartbeats look at');
 	all_disconnect();
-	$f->stop;
-};
-
-subtest 'ZooKeeper demands credentials, and there are none' => sub {
-	my $strict = Zklock::ZooKeeper->standalone(start => 0,
-		java => [ '-Dzookeeper.enforce.auth.enabled=true', '-Dzookeeper.enforce.auth.schemes=digest' ]);
-	$strict->start(wait => 0);
-	my $f = Zklock::Server->new('e', zookeeper => $strict, connect => 0);
-	$f->wait_session('authentication failed');
-	$f->assert_log(0, qr/LOG:  ZooKeeper demands credentials, and "zklock\.auth_file" is not set/, 'the log tells');
-	unlike($f->log_since(0), qr/refused the credentials/, 'and not of credentials that do not exist');
-	like($f->zk_session->{last_error}, qr/demands credentials/, 'so does zk_session');
-	# Nothing is held: settings that are right are taken up at once.
-	$f->set_conf('zklock.auth_file' => secret($f->data_dir . '/auth', "digest:zklock:secret\n"));
-	$f->wait_session;
 	$f->stop;
 };
 
