@@ -13,51 +13,36 @@ use Nemesis::Target::Claims;
 use Nemesis::Target::Elections;
 use Nemesis::Target::Queues;
 
-# Fills in what a history has besides what matters here. Each attempt gets a newer token.
+# An attempt with what a history has besides what matters here. Each has a number of its own, and a newer token.
 my $number = 0;
+
+sub attempt(%its)
+{
+	$number++;
+	return { id => "c.$number", kind => 'sql', server => 'a', path => '/p', clock => 0, token => $number << 12, %its };
+}
 
 sub hold($granted, $until, %more)
 {
-	$number++;
-	return {
-		id      => "c.$number",
-		client  => 'c',
-		kind    => 'sql',
-		server  => 'a',
-		scope   => 'transaction',
-		guard   => 'lease',
-		path    => '/p',
-		asked   => ($granted || 0) - 0.5,
-		granted => $granted,
-		until   => $until,
-		told    => ($until || 0) + 0.1,
-		token   => $number << 12,
-		outcome => 'committed',
-		clock   => 0,
-		%more };
+	return attempt(client => 'c', scope => 'transaction', guard => 'lease', outcome => 'committed',
+		asked => ($granted || 0) - 0.5, granted => $granted, until => $until, told => ($until || 0) + 0.1, %more);
 }
 
 sub curator { return hold(@_, kind => 'curator', server => undef, guard => undef, scope => undef); }
 
-sub verdict($attempts, %more)
+# A test: the verdict is that of these violations. Returns it.
+sub judged($verdict, $violations, $name)
 {
-	return Nemesis::Checker->check(attempts => $attempts, session_timeout => 4, %more);
-}
-
-sub kinds($verdict) { return join(', ', map { $_->{kind} } @{ $verdict->{violations} }); }
-
-sub good($name, $attempts, %more)
-{
-	my $verdict = verdict($attempts, %more);
-	is(kinds($verdict), '', "good: $name") or diag explain $verdict->{violations};
+	is(join(', ', map { $_->{kind} } @{ $verdict->{violations} }), $violations, $name) or diag explain $verdict->{violations};
 	return $verdict;
 }
 
 sub bad($kind, $name, $attempts, %more)
 {
-	is(kinds(verdict($attempts, %more)), $kind, "$kind: $name");
-	return;
+	return judged(Nemesis::Checker->check(attempts => $attempts, session_timeout => 4, %more), $kind, ($kind || 'good') . ": $name");
 }
+
+sub good(@history) { return bad('', @history); }
 
 # ---- exclusion
 
@@ -87,19 +72,21 @@ foreach my $outcome (qw(refused lost aborted))
 
 # ---- interventions
 
-my @deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
-$v = good('the holder\'s node was deleted', [ hold(1, 3), hold(2, 4) ], @deleted);
+# The node of the older of two holders was deleted, or another one.
+sub deleted($path = '/p', $which = $number - 1)
+{
+	return (interventions => [ { path => $path, from => 1.5, to => 1.6, czxids => [$which] } ]);
+}
+
+$v = good('the holder\'s node was deleted', [ hold(1, 3), hold(2, 4) ], deleted());
 is($v->{counts}{overlaps_by_intervention}, 1, 'which is counted');
-@deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
 bad('unguarded commit', 'in spite of a quorum, its node deleted',
-	[ hold(1, 3, guard => 'quorum'), hold(2, 4, guard => 'quorum') ], @deleted);
-@deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
+	[ hold(1, 3, guard => 'quorum'), hold(2, 4, guard => 'quorum') ], deleted());
 $v = good('a quorum was asked before the node was deleted',
-	[ hold(1, 1.55, guard => 'quorum', commit_at => 3), hold(2, 4, guard => 'quorum') ], @deleted);
+	[ hold(1, 1.55, guard => 'quorum', commit_at => 3), hold(2, 4, guard => 'quorum') ], deleted());
 is($v->{counts}{overlaps_by_intervention}, 1, 'which is counted');
-bad('unguarded commit', 'another node was deleted', [ hold(1, 3), hold(2, 4) ], @deleted);
-bad('unguarded commit', 'a node of another path was deleted', [ hold(1, 3), hold(2, 4) ],
-	interventions => [ { path => '/q', from => 1.5, to => 1.6 } ]);
+bad('unguarded commit', 'another node was deleted', [ hold(1, 3), hold(2, 4) ], deleted('/p', 1));
+bad('unguarded commit', 'a node of another path was deleted', [ hold(1, 3), hold(2, 4) ], deleted('/q'));
 bad('unguarded commit', 'nodes were deleted later', [ hold(1, 3), hold(2, 4) ],
 	interventions => [ { path => '/p', from => 5, to => 6 } ]);
 bad('unguarded commit', 'nodes were deleted long before', [ hold(11, 13), hold(12, 14) ],
@@ -127,13 +114,7 @@ good('a session that died after the grant', [ hold(1, 2, token => undef, outcome
 
 sub written($fenced, $attempt, $seen, $value)
 {
-	return {
-		path    => '/p',
-		fenced  => $fenced,
-		attempt => $attempt->{id},
-		token   => $attempt->{token},
-		seen    => $seen,
-		value   => $value };
+	return { path => '/p', fenced => $fenced, attempt => $attempt->{id}, token => $attempt->{token}, seen => $seen, value => $value };
 }
 
 my @two = (hold(1, 2), hold(3, 4));
@@ -187,16 +168,14 @@ ok(!eval { Nemesis::Schedule->plan(%plan, faults => ['nonsense']); 1 }, 'there i
 # A true answer, and what was written on its strength
 sub led($server, $term, $asked, $granted, %more)
 {
-	return { id => 'c.' . ++$number, kind => 'sql', server => $server, path => '/e', asked => $asked, granted => $granted,
-		until => $granted, told => $granted + 0.1, token => $term << 12, outcome => 'asked', clock => 0, %more };
+	return attempt(server => $server, path => '/e', asked => $asked, granted => $granted, until => $granted,
+		told => $granted + 0.1, token => $term << 12, outcome => 'asked', %more);
 }
 
 sub elected($attempts, $expected, $name, @interventions)
 {
-	my $verdict = Nemesis::Target::Elections->judge(
-		attempts => $attempts, interventions => \@interventions, session_timeout => 4);
-	is(kinds($verdict), $expected, "election: $name");
-	return;
+	return judged(Nemesis::Target::Elections->judge(attempts => $attempts, interventions => \@interventions, session_timeout => 4),
+		$expected, "election: $name");
 }
 
 sub committed($at) { return (outcome => 'committed', commit_at => $at); }
@@ -224,15 +203,12 @@ elected(\@late, 'two leaders', 'or later', { from => 6, to => 6.1, server => 'a'
 # The attempts as a target judges them
 sub kinds_are($target, $expected, $name, @attempts)
 {
-	my @found = @{ "Nemesis::Target::$target"->judge(@attempts)->{violations} };
-	is(join(', ', map { $_->{kind} } @found), $expected, "$target: $name") or diag explain \@found;
-	return;
+	return judged("Nemesis::Target::$target"->judge(@attempts), $expected, "$target: $name");
 }
 
 sub claim($outcome, $slot, $asked, $told, %more)
 {
-	$number++;
-	return { id => "c.$number", outcome => $outcome, slot => $slot, asked => $asked, told => $told, path => '/p', %more };
+	return attempt(outcome => $outcome, slot => $slot, asked => $asked, told => $told, %more);
 }
 
 kinds_are(Claims => '', 'one after the other', claim(claimed => 1, 1, 2), claim(claimed => 2, 3, 4));
@@ -253,8 +229,7 @@ ok(!eval { Nemesis::Target->all('nonsense'); 1 }, 'there is no target nonsense')
 
 sub handle($action, $outcome, $what, %more)
 {
-	$number++;
-	return { id => "c.$number", server => 'a', action => $action, outcome => $outcome, what => $what, path => '/p', applied => 1, %more };
+	return attempt(action => $action, outcome => $outcome, what => $what, applied => 1, %more);
 }
 sub offer { return handle('offer', @_); }
 sub take  { return handle('take',  @_); }
