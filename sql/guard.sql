@@ -8,6 +8,19 @@ CREATE FUNCTION lose(path text) RETURNS text LANGUAGE sql SECURITY DEFINER AS $$
   SELECT zk_break_lock(path) AND zk_lock('/regress/guard/barrier') AND zk_unlock('/regress/guard/barrier');
   SELECT string_agg(l.path || ' ' || state, ', ') FROM zk_locks l WHERE pid = pg_backend_pid() AND l.path = $1 $$;
 
+-- By default a statement goes on when a lock is lost, and the commit is refused; the lock is not taken again behind its
+-- back, only once it was given up.
+SHOW zklock.on_lock_loss;
+SELECT zk_lock('/regress/guard/a');
+BEGIN;
+INSERT INTO written VALUES (0);
+SELECT lose('/regress/guard/a');
+COMMIT;
+SELECT outcome($$ SELECT zk_lock('/regress/guard/a') $$);
+SELECT zk_unlock_all();
+SELECT zk_lock('/regress/guard/a') AND zk_unlock('/regress/guard/a');
+SELECT count(*) FROM written;
+
 -- what is given up and taken again before anything is written does not count
 SELECT zk_lock('/regress/guard/a');
 SELECT lose('/regress/guard/a');

@@ -57,6 +57,9 @@ RESET zklock.max_locks_per_session;
 SET zklock.parent_nodes = persistent;
 SELECT zk_lock('/regress/settings/there') AND zk_unlock('/regress/settings/there');
 SELECT zk_semaphore_acquire('/regress/settings/slots', 2), zk_semaphore_release('/regress/settings/slots');
+-- nor are more than sixteen levels created for one request, whatever it is: nothing is then
+SELECT call, replace(outcome(format('SELECT %s(%L)', call, '/regress/settings/missing' || repeat('/a', 16))), repeat('/a', 16), '/...')
+FROM unnest(ARRAY['zk_lock', 'zk_try_lock', 'zk_xact_lock']) call;
 SET zklock.parent_nodes = existing;
 SELECT outcome($$ SELECT zk_lock('/regress/settings/missing') $$);
 SELECT call, split_part(ends, ':', 1) AS sqlstate FROM unnest(ARRAY[

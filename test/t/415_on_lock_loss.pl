@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # zklock.on_lock_loss: what a session that loses a lock is told, and when. And what the server log tells: it
-# warns, and names the paths and the processes. sql/guard.sql has locks of trees that are lost.
+# warns, and names the paths and the processes. sql/guard.sql has the
+# default, abort, and locks of trees that are lost.
 
 use Zklock::Test;
 use Encode qw(encode_utf8);
@@ -10,11 +11,7 @@ use Zklock::Cast qw(fails);
 my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '4s');
 $a->value('CREATE TABLE t (i int)');
 
-sub lose($path)
-{
-	$zk->shell->delete("$path/$_") foreach grep { /-\d{10}$/ } $zk->children($path);
-	return;
-}
+sub lose($path) { return $zk->shell->remove($path, 'first'); }
 
 # A statement that goes on until $blocker unlocks, or somebody interrupts it.
 my $blocker = $a->session;
@@ -63,20 +60,6 @@ sub named_in_log($session, $path, $mark)
 {
 	return $a->assert_log($mark, qr/[Pp]rocess @{[ $session->pid ]} has lost "\Q$path\E"/, 'the log names the lock');
 }
-
-subtest 'abort: the statement goes on, and the commit is refused' => sub {
-	my $s = running('/o/abort', undef);    # the default
-	lose('/o/abort');
-	$a->wait_lock($s, 'lost', '/o/abort');
-	$blocker->query('SELECT pg_advisory_unlock(1)');
-	ok($s->result->{ok}, 'abort: the statement is not disturbed');
-	$s->query('SELECT pg_advisory_unlock(1)');
-	$blocker->query('SELECT pg_advisory_lock(1)');
-	is($s->try('COMMIT')->{sqlstate}, '40001', 'but the commit is refused');
-	is($s->try("SELECT zk_lock('/o/abort')")->{sqlstate}, '40001', 'the lock is not taken again behind its back');
-	$s->query('SELECT zk_unlock_all()');
-	is($s->query("SELECT zk_lock('/o/abort')"), 't', 'only once it was given up');
-};
 
 foreach my $case (
 	[ 'cancel',    'set before the lock is taken' ],

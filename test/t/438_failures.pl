@@ -23,42 +23,31 @@ my $id    = $a->session_id;
 my $paths = 0;
 my @folders;    # of all paths
 
-# How a recipe is asked for and given back, how a rival that it excludes asks, if otherwise, and below
-# which nodes all of them have theirs.
-my %lock = (
-	exclusive => {
-		ask   => q{SELECT zk_lock('PATH')},
-		give  => q{SELECT zk_unlock('PATH')},
-		nodes => ['PATH'] },
-	shared => {
-		ask        => q{SELECT zk_lock_shared('PATH')},
-		give       => q{SELECT zk_unlock_shared('PATH')},
-		rival_ask  => q{SELECT zk_lock('PATH')},
-		rival_give => q{SELECT zk_unlock('PATH')},
-		nodes      => ['PATH'] },
-	semaphore => {
-		ask   => q{SELECT zk_semaphore_acquire('PATH', 1)},
-		give  => q{SELECT zk_semaphore_release('PATH')},
-		nodes => [ 'PATH/locks', 'PATH/leases' ] });
-my @recipes = sort keys %lock;
-
-# A path that exists, with the rest of its recipe
-sub of_path($name, $path)
-{
-	my %recipe = %{ $lock{$name} };
-	my @nodes = map { s/PATH/$path/r } @{ $recipe{nodes} };
-	$zk->shell->create($_, makepath => 1) foreach @nodes;
-	push @folders, @nodes;
-	my %sql = map { $_ => $recipe{$_} =~ s/PATH/$path/r } grep { /ask|give/ } keys %recipe;
-	return (rival_ask => $sql{ask}, rival_give => $sql{give}, %sql, nodes => \@nodes);
-}
+# How a recipe is asked for on a path and given back, how a rival that it excludes does, if otherwise, and below
+# which nodes all of them have theirs
+my %on_path = (
+	exclusive => sub ($path) {
+		return (ask => "SELECT zk_lock('$path')", give => "SELECT zk_unlock('$path')", nodes => [$path]);
+	},
+	shared => sub ($path) {
+		return (ask => "SELECT zk_lock_shared('$path')", give => "SELECT zk_unlock_shared('$path')", nodes => [$path],
+			rival_ask => "SELECT zk_lock('$path')", rival_give => "SELECT zk_unlock('$path')");
+	},
+	semaphore => sub ($path) {
+		return (ask => "SELECT zk_semaphore_acquire('$path', 1)", give => "SELECT zk_semaphore_release('$path')",
+			nodes => [ "$path/locks", "$path/leases" ]);
+	});
+my @recipes = sort keys %on_path;
 
 # A subtest about a recipe, on a path of its own, with a session that holds or asks on this server, another one, and
 # a rival elsewhere
 sub with_recipe($recipe, $name, $code)
 {
 	return subtest "$recipe: $name" => sub {
-		my %is = of_path($recipe, '/f/' . ++$paths);
+		my %own = $on_path{$recipe}->('/f/' . ++$paths);
+		my %is  = (rival_ask => $own{ask}, rival_give => $own{give}, %own);
+		$zk->shell->create($_, makepath => 1) foreach @{ $is{nodes} };
+		push @folders, @{ $is{nodes} };
 		$code->(\%is, (map { $a->session(name => $_) } qw(holder waiter)), $b->session(name => 'rival'));
 		session_lives();
 	};
