@@ -19,8 +19,15 @@ use Zklock::Cast qw(:DEFAULT clean token scene undisturbed scene_ends);
 my ($zk, $a, $b) = cast('a b', timeout => '20s', zk => { ensemble => 3 });
 my $shell = $zk->shell;
 
+# The one that the worker of a is connected to
+sub our_server
+{
+	my $address = $a->zk_session->{server};
+	return (grep { $_->connect_string eq $address } $zk->servers)[0];
+}
+
 # By default to a server where we are not
-sub attach($server = (grep { $_->connect_string ne $a->zk_session->{server} } $zk->servers)[0])
+sub attach($server = (grep { $_ != our_server() } $zk->servers)[0])
 {
 	# Of two that continue a session at one follower at once, ZooKeeper answers the later: the worker may be that.
 	wait_until { eval { $shell->attach($a->session_id, $server->port, timeout => 15000); 1 } } 'an answer to us, not to the worker';
@@ -33,10 +40,10 @@ subtest 'a connection of others with our session, on any server, disturbs nobody
 	# On whichever server: where we are, it is only one more connection.
 	foreach my $server ($zk->servers, $zk->servers)
 	{
-		my $row     = $a->zk_session;
-		my $another = $server->connect_string ne $row->{server};
+		my $another    = $server != our_server();
+		my $reconnects = $a->zk_session->{reconnects};
 		attach($server);
-		wait_until { $a->zk_session->{reconnects} > $row->{reconnects} } 'the worker to connect anew' if $another;
+		wait_until { $a->zk_session->{reconnects} > $reconnects } 'the worker to connect anew' if $another;
 		undisturbed('attached to ' . ($another ? 'another server' : 'our server'));
 	}
 };
@@ -174,13 +181,6 @@ sub dissolve($what)
 	until_done 'the foreigner to go', sub { $peer->delete($foreign, client => 'peer'); 1 };
 	$_->query('SELECT zk_unlock_all()') foreach values %s;
 	return;
-}
-
-# The one that the worker of a is connected to
-sub our_server
-{
-	my $address = $a->zk_session->{server};
-	return (grep { $_->connect_string eq $address } $zk->servers)[0];
 }
 
 # Sessions that see the end of a server do not know it at once.

@@ -95,15 +95,6 @@ clean_story 'a node is deleted while those below it are made' => sub {
 	is($s{first}->finish, 't', 'and after it was made');
 };
 
-clean_story 'a refusal on the way up or down' => sub {
-	$shell->add_auth('digest', 'admin:secret');
-	$shell->create('/r/closed', makepath => 1, acl => [ [ 'digest', 'admin:secret', 'cdrwa' ] ]);
-	fails($s{first}->try("SELECT zk_lock('/r/closed/a/b/c')"), '42501', 'where nothing may be created');
-	$shell->create('/r/closed/a', acl => [ [ 'world', 'anyone', 'cdrwa' ] ]);
-	is($s{first}->query("SELECT zk_lock('/r/closed/a/b/c')"), 't', 'is no matter to what is open below it');
-	$s{first}->query('SELECT zk_unlock_all()');
-};
-
 # She may only use what exists.
 $a->value($_) foreach 'CREATE ROLE mallory LOGIN', 'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory',
   'ALTER ROLE mallory SET zklock.parent_nodes = existing';
