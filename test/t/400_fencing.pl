@@ -266,11 +266,8 @@ subtest 'of many tokens at once on a new path none passes after a higher one' =>
 	foreach my $i (0 .. $#crowd)
 	{
 		$crowd[$i]->query_start("DO \$\$
-			DECLARE
-				own bigint;
 			BEGIN
-				FOR i IN 1 .. 100 LOOP
-					own := i * 10 + $i;
+				FOR own IN 10 + $i .. 1000 + $i BY 10 LOOP
 					BEGIN
 						PERFORM zk_fence('/t/crowd', own);
 						INSERT INTO passed (token) VALUES (own);

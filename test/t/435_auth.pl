@@ -9,7 +9,8 @@ use Zklock::Cast qw(:DEFAULT clean scene);
 use Zklock::Util qw(secret);
 
 my $file = secret(PostgreSQL::Test::Utils::tempdir . '/credentials', "digest:zklock:secret\n");
-my ($zk, $a, $b) = cast('a b', timeout => '20s', a => { conf => ["zklock.auth_file = '$file'"] });
+my @conf = (conf => ["zklock.auth_file = '$file'"]);
+my ($zk, $a, $b, $c) = cast('a b c', timeout => '30s', a => {@conf}, c => { @conf, timeout => '3s' });
 my %id = map { $_->name => $_->session_id } $a, $b;
 
 my @no_digest = ('-Dzookeeper.DigestAuthenticationProvider.enabled=false');
@@ -40,9 +41,10 @@ sub refused_or_not_asked($result, $what)
 	return;
 }
 
-subtest 'credentials that are refused for a while cost nobody a lock' => sub {
+subtest 'credentials that are refused cost nobody a lock, unless it is for too long' => sub {
 	scene($a, $b, '/a');
 	hold($a, 'loser', '/a/deleted');
+	hold($c, 'short', '/a/short');
 	my $before     = holdings($a);
 	my $mark       = $a->log_mark;
 	my $reconnects = $a->zk_session->{reconnects};
@@ -55,8 +57,11 @@ subtest 'credentials that are refused for a while cost nobody a lock' => sub {
 	is($s{holder}->query("SELECT zk_fencing_token('/a/queue') > 0"), 't', 'who holds a lock does not lose it by that');
 	unlike($a->log_since($mark), qr/secret/, 'nobody is told the credentials');
 	cmp_ok($a->zk_session->{reconnects} - $reconnects, '<', 20, 'ZooKeeper is not stormed');
+	ok($c->wait_lock($s{short}, 'lost', '/a/short'), 'where that is longer than a session timeout, the lock is lost');
 	rules();
-	$_->wait_session foreach $a, $b;
+	$_->wait_session foreach $a, $b, $c;
+	is($s{short}->query("SELECT zk_unlock('/a/short')"), 'f', 'which the holder hears');
+	is($s{short}->query("SELECT zk_lock('/a/short', '30s')"), 't', 'then it can have it again');
 	is($a->session_id, $id{a}, 'with the old rules the session goes on');
 	is_deeply(holdings($a), $before, 'and who held a lock has it');
 	hand_on('/a/queue', 'holder', 'remote');
@@ -64,7 +69,8 @@ subtest 'credentials that are refused for a while cost nobody a lock' => sub {
 	ok($a->wait_lock($s{loser}, 'lost', '/a/deleted'), 'or its node deleted, which is noticed as ever');
 	queue($a, 'local', '/a/foreign');
 	$s{foreigner}->hands_over('/a/foreign', $s{local}, 'locks are granted again');
-	clean($zk, [ $a, $b ], map { "/a/$_" } qw(queue foreign deleted free));
+	clean($zk, [ $a, $b, $c ], map { "/a/$_" } qw(queue foreign deleted free short));
+	$c->stop;
 };
 
 subtest 'a server without credentials is refused where there must be some' => sub {
@@ -86,22 +92,6 @@ subtest 'a server without credentials is refused where there must be some' => su
 	rules();
 	$_->wait_session foreach $a, $b;
 	clean($zk, [ $a, $b ], '/a/queue', '/a/free');
-};
-
-subtest 'credentials that are refused for too long cost the locks' => sub {
-	my $c = Zklock::Server->new('c', zookeeper => $zk,
-		conf => [ "zklock.session_timeout = '3s'", "zklock.auth_file = '$file'" ]);
-	hold($c, 'holder', '/a/long');
-	my $id = $c->session_id;
-	rules(@no_digest);
-	$c->wait_session('authentication failed');
-	ok($c->wait_lock($s{holder}, 'lost', '/a/long'), 'refused for too long: the lock is lost');
-	rules();
-	$c->wait_session;
-	is($s{holder}->query("SELECT zk_unlock('/a/long')"), 'f', 'which the holder hears');
-	is($s{holder}->query("SELECT zk_lock('/a/long', '30s')"), 't', 'then it can have it again');
-	clean($zk, [$c], '/a/long');
-	$c->stop;
 };
 
 subtest 'the chroot is deleted, and created again' => sub {

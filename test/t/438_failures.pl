@@ -15,6 +15,7 @@
 # those that follow it, has every recipe's worker end before it hears of an answer: downgrades, elements and claims, too.
 
 use Zklock::Test;
+use Zklock::Cast qw(:DEFAULT token);
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
@@ -143,10 +144,9 @@ foreach my $recipe (@recipes)
 
 subtest 'a worker that fails while it holds the lock of zk_session ends, again and again' => sub {
 	my $worker = $a->worker_pid;
-	my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
-	is($holder->query("SELECT zk_lock('/f/view')"), 't', 'there is a holder');
-	my $token = $holder->query("SELECT zk_fencing_token('/f/view')");
-	$waiter->start_queued("SELECT zk_lock('/f/view')");
+	hold($a, 'holder', '/f/view');
+	my $token = token('holder', '/f/view');
+	queue($a, 'waiter', '/f/view');
 
 	$a->set_faults('fail-status');
 	my $mark = $a->log_mark;
@@ -155,9 +155,10 @@ subtest 'a worker that fails while it holds the lock of zk_session ends, again a
 	$a->set_faults('');
 
 	session_lives();
-	is($holder->query("SELECT zk_fencing_token('/f/view')"), $token, 'the holder has its token');
-	ok($waiter->busy, 'the waiter waits');
-	$holder->hands_over('/f/view', $waiter, 'when the holder lets go, the waiter has the lock');
+	is(token('holder', '/f/view'), $token, 'the holder has its token');
+	ok($s{waiter}->busy, 'the waiter waits');
+	$s{holder}->hands_over('/f/view', $s{waiter}, 'when the holder lets go, the waiter has the lock');
+	all_disconnect();
 };
 
 my $victim = $a->session(name => 'victim');

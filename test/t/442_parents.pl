@@ -12,8 +12,6 @@ my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s');
 my $shell = $zk->shell;
 my $limit = 16;
 
-sub levels($n) { return join('', map { "/l$_" } 1 .. $n); }
-
 # What was asked for below a path since the last count: creations of lasting nodes, and readings.
 sub creations($path)
 {
@@ -55,8 +53,8 @@ clean_story 'no more than sixteen levels' => sub {
 	$proxy->reset_counts;
 	is($s{s}->try("SELECT zk_lock('/deep' || repeat('/a', 500))")->{sqlstate}, '54000', 'one too many, however deep');
 	cmp_ok(scalar @{ creations('/deep') }, '<=', $limit, 'and little is asked for it');
-	is($s{s}->query(q{SELECT zk_lock('/deep} . levels($limit - 1) . q{')}), 't', 'sixteen are created');
-	is($s{s}->query(q{SELECT zk_lock('/deep} . levels(2 * $limit - 1) . q{')}), 't', 'and sixteen more below those');
+	is($s{s}->query("SELECT zk_lock('/deep' || repeat('/a', $limit - 1))"), 't', 'sixteen are created');
+	is($s{s}->query("SELECT zk_lock('/deep' || repeat('/a', 2 * $limit - 1))"), 't', 'and sixteen more below those');
 };
 
 clean_story 'of several who wait one gives up' => sub {

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # How much one session can have of what all share: entries in shared memory, and bytes of
-# paths in the ZooKeeper session's packets. And the reserve for superusers. And what autovacuum does for the owner of a
-# table; sql/restricted.sql has the like of sessions, and sql/settings.sql what counts as a session's share.
+# paths in the ZooKeeper session's packets. And the reserve for superusers. sql/settings.sql has what counts as a
+# session's share.
 #
 # The work that a session's permits cause in the worker grows with their number, not with its square, so that
 # thousands of them are no burden on others. That is measured in processor time of the worker, in ticks, and not in how
@@ -49,7 +49,6 @@ subtest 'many permits' => sub {
 };
 
 $a->value('CREATE ROLE mallory LOGIN');
-$a->value('GRANT CREATE ON SCHEMA public TO mallory');
 $a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory');
 
 # Locks new paths until there is an error: that, with the number of locks, which it does not end
@@ -148,25 +147,6 @@ with_mallory 'what is given up faster than ZooKeeper answers counts until it is 
 	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 	$m->query('RESET lock_timeout');
 	is(fill($m, '/e/fast/')->{n}, 16, 'when they are gone it has its share again');
-};
-
-subtest 'autovacuum takes no lock for the owner of a table' => sub {
-	my $m = $a->session(user => 'mallory');
-	# She says it is immutable: else it could not be in an index. Maintenance has another search_path.
-	$m->query(q{CREATE FUNCTION trap(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE SET search_path = public AS $$
-		BEGIN
-			IF session_user <> 'mallory' THEN
-				PERFORM zk_lock('/victim', '0');
-			END IF;
-			RETURN i;
-		END $$});
-	my $mark = $a->log_mark;
-	$a->set_conf(autovacuum_naptime => '1s');
-	$m->query($_)
-	  foreach 'CREATE TABLE bait (i int) WITH (autovacuum_analyze_threshold = 1, autovacuum_analyze_scale_factor = 0)',
-	  'CREATE INDEX bait_trap ON bait (trap(i))', 'INSERT INTO bait SELECT generate_series(1, 100)';
-	$a->wait_log(qr/autovacuum worker.*cannot use ZooKeeper locks within security-restricted operation/, $mark);
-	is($a->lock_count, 0, 'nobody holds a lock');
 };
 
 done_clean($zk, $a);
