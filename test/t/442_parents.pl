@@ -31,13 +31,9 @@ sub clean_story($name, $code)
 }
 
 # Until the first of the creations of a path's nodes has been held back.
-sub hold_creation($session, $direction, $path)
+sub hold_creation($session, $hold, $path)
 {
-	my $hold  = "hold_$direction";
-	my $fault = $proxy->$hold(op => 'create2|createContainer', path => "^$path\$", any => 1);
-	$session->query_start("SELECT zk_lock('$path')");
-	$proxy->fired($fault);
-	return;
+	return $proxy->$hold($session, "SELECT zk_lock('$path')", op => 'create2|createContainer', path => "^$path\$", any => 1);
 }
 
 clean_story 'from the lowest that exists' => sub {
@@ -58,7 +54,7 @@ clean_story 'no more than sixteen levels' => sub {
 };
 
 clean_story 'of several who wait one gives up' => sub {
-	hold_creation(on($a, 'first'), 'reply', '/w/x/y');
+	hold_creation(on($a, 'first'), 'hold_reply_of', '/w/x/y');
 	queue($a, 'second', '/w/x/y');
 	queue($a, 'third', '/w/x/y');
 	is($s{first}->cancelled, '57014', 'the one that asked first');
@@ -69,7 +65,7 @@ clean_story 'of several who wait one gives up' => sub {
 };
 
 clean_story 'nothing is created for who gave up' => sub {
-	hold_creation($s{first}, 'reply', '/gone/x/y/z');
+	hold_creation($s{first}, 'hold_reply_of', '/gone/x/y/z');
 	is($s{first}->cancelled, '57014', 'a wait is cancelled');
 	$proxy->heal;
 	is($s{first}->query("SELECT zk_lock('/w/x/y') AND zk_unlock('/w/x/y')"), 't', 'and others are served');
@@ -78,7 +74,7 @@ clean_story 'nothing is created for who gave up' => sub {
 
 clean_story 'a node is deleted while those below it are made' => sub {
 	$shell->create('/reaped/x', makepath => 1);
-	hold_creation($s{first}, 'request', '/reaped/x/y/z');
+	hold_creation($s{first}, 'hold_request_of', '/reaped/x/y/z');
 	$shell->delete('/reaped/x');
 	$proxy->heal;
 	is($s{first}->finish, 't', 'before it is asked for');

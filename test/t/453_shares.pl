@@ -15,13 +15,6 @@ my ($zk, $a) = cast('a', timeout => '30s', zk => { request_log => 0 }, conf => [
 my $s  = $a->session;
 my ($few, $many, $rounds) = (250, 1400, 100);
 
-sub hold_permits($n, $more)
-{
-	is($s->query("SELECT count(*) FROM generate_series(1, $more) WHERE zk_semaphore_acquire('/p/many', 9999, '0')"),
-		$more, "a session has $n permits");
-	return;
-}
-
 # What it takes to acquire and release another one, again and again
 sub work
 {
@@ -34,10 +27,11 @@ sub work
 
 subtest 'many permits' => sub {
 	my $other = $a->session;
-	hold_permits($few, $few);
-	my $work = work();
-	hold_permits($many, $many - $few);
-	my $more = work();
+	my ($work, $more) = map {
+		is($s->query("SELECT count(*) FROM generate_series(1, $_) WHERE zk_semaphore_acquire('/p/many', 9999, '0')"),
+			$_, "a session acquires $_ permits");
+		work();
+	} $few, $many - $few;
 	note("$work ticks with $few permits, $more with $many");
 	cmp_ok($more, '<=', ($work + 1) * $many / $few, 'the work grows with their number, and no faster');
 	is($other->query("SELECT zk_lock('/p/other') AND zk_unlock('/p/other')"), 't', 'others are served');

@@ -63,8 +63,7 @@ subtest 'such a client that comes behind ours takes the lock as well' => sub {
 	my $write = $zk->shell->create('/kz/3/_c_00000000-0000-0000-0000-000000000001-__WRIT__', ephemeral => 1, sequence => 1);
 	is($a->value("SELECT zk_lock('/kz/3', '100ms')"), 'f', 'another kind of client');
 	$a->assert_log($mark, qr{$alarm lock ZooKeeper path "/kz/3"\n.*dialect "curator_rw"}, 'has its own');
-	my $alarms = () = $a->log_since($mark) =~ /$alarm/g;
-	is($alarms, 2, 'each has one');
+	is(scalar(() = $a->log_since($mark) =~ /$alarm/g), 2, 'each has one');
 	$zk->shell->delete($write);
 	$kazoo->unlock('k');
 };
