@@ -25,8 +25,7 @@ sub wait_blocked($session, $by)
 	return;
 }
 
-my $document = slurp_file(dirname(__FILE__) . '/../../doc/guarantees.md');
-my ($section) = $document =~ /^## Fencing\n(.*?)(?:^## |\z)/ms;
+my ($section) = slurp_file(dirname(__FILE__) . '/../../doc/guarantees.md') =~ /^## Fencing\n(.*?)(?:^## |\z)/ms;
 my ($local, $trigger, $remote) = $section =~ /^```sql\n(.*?)^```$/msg;
 my ($java_class) = $section =~ /^```java\n(.*?)^```$/ms;
 my $path = '/pay/lock';
@@ -291,8 +290,7 @@ subtest 'of many tokens at once on a new path none passes after a higher one' =>
 subtest 'in a database of its own a path has tokens of its own' => sub {
 	$data->value(fence('/t/race', 70));
 	$data->value('CREATE DATABASE another');
-	my $another = $data->session(dbname => 'another');
-	$another->query('CREATE EXTENSION zklock; ' . fence('/t/race', 100));
+	$data->session(dbname => 'another')->query('CREATE EXTENSION zklock; ' . fence('/t/race', 100));
 	ok($s1->try(fence('/t/race', 71))->{ok}, 'a newer token there is not seen here');
 };
 

@@ -9,7 +9,8 @@ use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT lost clean scene undisturbed scene_ends);
 use Zklock::Util qw(children_of);
 
-my ($zk, $short_proxy, $proxy, $a, $b, $c) = cast('a b c', proxied => 'a c', timeout => '4s', c => { timeout => '15s' });
+my ($zk, $short_proxy, $proxy, $a, $b, $c) = cast('a b c',
+	proxied => 'a c', timeout => '4s', c => { timeout => '15s' });
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
 
 $_->wait_value("SELECT lease_remaining > '0' AND lease_remaining < negotiated_timeout FROM zk_session", 't') foreach $a, $b, $c;

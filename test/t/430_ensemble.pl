@@ -103,8 +103,7 @@ subtest "the end of the others' connections is not that of the session" => sub {
 
 clean($zk, [ $a, $b ]);
 
-my $peer = $zk->shell;
-$peer->connect($zk->connect_string, client => 'peer', timeout => 20);
+$shell->connect($zk->connect_string, client => 'peer', timeout => 20);
 
 foreach my $server ($a, $b)
 {
@@ -163,7 +162,7 @@ sub foreigner_queues
 	$foreign = until_done 'a foreigner to queue', sub {
 		my ($there) = grep { /^\Q$name\E/ } $zk->children('/z/queue');
 		return $there ? "/z/queue/$there"
-		  : $peer->create("/z/queue/$name", ephemeral => 1, sequence => 1, client => 'peer');
+		  : $shell->create("/z/queue/$name", ephemeral => 1, sequence => 1, client => 'peer');
 	};
 	return;
 }
@@ -174,11 +173,11 @@ sub dissolve($what)
 	cmp_ok(token('holder', '/z/queue'), '>', $token, 'the holder came after the foreigner before');
 	$token = scene_ends();
 	wait_until { join(' ', $zk->children('/z/queue')) eq $foreign =~ s{.*/}{}r } "the foreigner's turn";
-	my $stat = until_done "the foreigner's node to be read", sub { $peer->stat($foreign) };
+	my $stat = until_done "the foreigner's node to be read", sub { $shell->stat($foreign) };
 	cmp_ok($stat->{czxid} * 4096 + 1, '>', $token, 'with a higher token');
 	$token = $stat->{czxid} * 4096 + 1;
 	is($s{$_}->query("SELECT zk_try_lock('/z/queue')"), 'f', "$_ respects it") foreach qw(holder remote);
-	until_done 'the foreigner to go', sub { $peer->delete($foreign, client => 'peer'); 1 };
+	until_done 'the foreigner to go', sub { $shell->delete($foreign, client => 'peer'); 1 };
 	$_->query('SELECT zk_unlock_all()') foreach values %s;
 	return;
 }
@@ -228,7 +227,7 @@ foreach my $disturbance (@disturbances)
 		scene($a, $b, '/z');
 		foreigner_queues();
 		$code->();
-		$peer->reconnect(client => 'peer');
+		$shell->reconnect(client => 'peer');
 		undisturbed($what);
 		traffic_goes_on($what);
 		dissolve($what);
@@ -251,5 +250,5 @@ subtest 'the workload has seen no error, and no token twice' => sub {
 	cmp_ok(scalar keys %seen, '>', 200, 'of many');
 };
 
-$peer->close_connection(client => 'peer');
+$shell->close_connection(client => 'peer');
 done_clean($zk, $a, $b);

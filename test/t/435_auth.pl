@@ -11,6 +11,7 @@ use Zklock::Util qw(secret);
 my $file = secret(PostgreSQL::Test::Utils::tempdir . '/credentials', "digest:zklock:secret\n");
 my @conf = (conf => ["zklock.auth_file = '$file'"]);
 my ($zk, $a, $b, $c) = cast('a b c', timeout => '30s', a => {@conf}, c => { @conf, timeout => '3s' });
+my $shell = $zk->shell;
 my %id = map { $_->name => $_->session_id } $a, $b;
 
 my @no_digest = ('-Dzookeeper.DigestAuthenticationProvider.enabled=false');
@@ -95,7 +96,6 @@ subtest 'a server without credentials is refused where there must be some' => su
 };
 
 subtest 'the chroot is deleted, and created again' => sub {
-	my $shell = $zk->shell;
 	$shell->create('/app/locks', makepath => 1);
 	my $d = Zklock::Server->new('d', zookeeper => $zk, chroot => '/app/locks',
 		conf => [ "zklock.session_timeout = '10s'" ]);
@@ -126,7 +126,6 @@ subtest 'the chroot is deleted, and created again' => sub {
 	}
 };
 
-my $shell = $zk->shell;
 $shell->add_auth('digest', 'admin:secret');
 my @admin = ([ 'digest', 'admin:secret', 'cdrwa' ]);
 

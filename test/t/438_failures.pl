@@ -12,7 +12,7 @@
 # nothing behind, and what the session held before, it holds. See test/faults.md.
 #
 # Server a has the faults; rivals for the same paths are on server b. The table of faults, 292_faults_of_locks.pl and
-# those that follow it, has every recipe's worker end before it hears of an answer: downgrades, elements and claims, too.
+# those that follow it, has every recipe's worker end before it hears of an answer: downgrades, elements, claims.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT token);
@@ -143,14 +143,13 @@ foreach my $recipe (@recipes)
 }
 
 subtest 'a worker that fails while it holds the lock of zk_session ends, again and again' => sub {
-	my $worker = $a->worker_pid;
 	hold($a, 'holder', '/f/view');
 	my $token = token('holder', '/f/view');
 	queue($a, 'waiter', '/f/view');
 
 	$a->set_faults('fail-status');
 	my $mark = $a->log_mark;
-	is($a->value("SELECT pg_terminate_backend($worker)"), 't', 'the next worker will fail');
+	is($a->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session'), 't', 'the next worker will fail');
 	wait_until { failures($mark, 'fault: fail-status') >= 2 } 'workers to fail with fail-status, one after the other';
 	$a->set_faults('');
 

@@ -33,7 +33,8 @@ sub clean_story($name, $code)
 # Until the first of the creations of a path's nodes has been held back.
 sub hold_creation($session, $hold, $path)
 {
-	return $proxy->$hold($session, "SELECT zk_lock('$path')", op => 'create2|createContainer', path => "^$path\$", any => 1);
+	return $proxy->$hold($session, "SELECT zk_lock('$path')",
+		op => 'create2|createContainer', path => "^$path\$", any => 1);
 }
 
 clean_story 'from the lowest that exists' => sub {

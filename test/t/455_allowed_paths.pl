@@ -24,8 +24,7 @@ subtest 'while the library is not loaded, only superusers can store a value' => 
 	$m->disconnect;
 
 	# Not in the session that has run CREATE EXTENSION, which loads the library.
-	my $superuser = $a->session;
-	$superuser->query("ALTER ROLE stored SET zklock.allowed_paths = '/a*, /ok/*'");
+	$a->session->query("ALTER ROLE stored SET zklock.allowed_paths = '/a*, /ok/*'");
 };
 
 $a->append_conf('postgresql.conf', q{shared_preload_libraries = 'zklock'});

@@ -26,10 +26,12 @@ $here->value($_) foreach 'CREATE EXTENSION postgres_fdw',
 	 FOR EACH ROW EXECUTE FUNCTION write_there()';
 
 # What each of them does. If it is to lose its lock, that is known when it has another one.
-my $lose = q{IF current_setting('t.lose')::boolean THEN PERFORM zk_break_lock(path), zk_xact_lock(path || '/next'); END IF;};
+my $lose = q{
+	IF current_setting('t.lose')::boolean THEN PERFORM zk_break_lock(path), zk_xact_lock(path || '/next'); END IF;};
 my $work = "PERFORM zk_xact_lock(path); INSERT INTO here VALUES (1); INSERT INTO there VALUES (1); $lose";
 $here->value("CREATE FUNCTION f(path text) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN $work END \$\$");
-$here->value("CREATE FUNCTION only_lock(path text) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN PERFORM zk_xact_lock(path); $lose END \$\$");
+$here->value("CREATE FUNCTION only_lock(path text) RETURNS void LANGUAGE plpgsql AS
+	\$\$ BEGIN PERFORM zk_xact_lock(path); $lose END \$\$");
 $here->value("CREATE PROCEDURE p(path text) LANGUAGE plpgsql AS \$\$ BEGIN $work COMMIT; END \$\$");
 # What failed has been undone when the transaction goes on.
 $here->value("CREATE PROCEDURE caught(path text) LANGUAGE plpgsql AS

@@ -88,7 +88,8 @@ $_->query_start('SELECT churn(NULL)') foreach @others;
 sub look($wanted, $fault)
 {
 	my $s = $a->session;
-	$s->query("SELECT set_config('zklock.faults', concat_ws(',', nullif(current_setting('zklock.faults'), ''), $fault), false)");
+	$s->query("SELECT set_config('zklock.faults',
+		concat_ws(',', nullif(current_setting('zklock.faults'), ''), $fault), false)");
 	my ($nodes, $blockers, $broken) = @{ $s->try("SELECT * FROM look($wanted)")->{rows}[0] };
 	is($broken, undef, 'each row is of one contender');
 	return note("$nodes nodes, and $blockers that are waited for");

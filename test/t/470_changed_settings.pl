@@ -40,8 +40,7 @@ sub put_off($why, $what, %settings)
 	wait_until { ($a->zk_session->{last_error} || '') =~ /^changed settings wait until no lock is held: .*$why/ }
 	'the same in zk_session';
 	undisturbed($what);
-	my $lines = () = $a->log_since($mark) =~ /WARNING:  changed settings/g;
-	is($lines, 1, 'in one warning');
+	is(scalar(() = $a->log_since($mark) =~ /WARNING:  changed settings/g), 1, 'in one warning');
 	return $mark;
 }
 

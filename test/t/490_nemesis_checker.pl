@@ -33,13 +33,15 @@ sub curator { return hold(@_, kind => 'curator', server => undef, guard => undef
 # A test: the verdict is that of these violations. Returns it.
 sub judged($verdict, $violations, $name)
 {
-	is(join(', ', map { $_->{kind} } @{ $verdict->{violations} }), $violations, $name) or diag explain $verdict->{violations};
+	my $found = $verdict->{violations};
+	is(join(', ', map { $_->{kind} } @$found), $violations, $name) or diag explain $found;
 	return $verdict;
 }
 
 sub bad($kind, $name, $attempts, %more)
 {
-	return judged(Nemesis::Checker->check(attempts => $attempts, session_timeout => 4, %more), $kind, ($kind || 'good') . ": $name");
+	my $verdict = Nemesis::Checker->check(attempts => $attempts, session_timeout => 4, %more);
+	return judged($verdict, $kind, ($kind || 'good') . ": $name");
 }
 
 sub good(@history) { return bad('', @history); }
@@ -114,7 +116,8 @@ good('a session that died after the grant', [ hold(1, 2, token => undef, outcome
 
 sub written($fenced, $attempt, $seen, $value)
 {
-	return { path => '/p', fenced => $fenced, attempt => $attempt->{id}, token => $attempt->{token}, seen => $seen, value => $value };
+	my ($id, $token) = @{$attempt}{qw(id token)};
+	return { path => '/p', fenced => $fenced, attempt => $id, token => $token, seen => $seen, value => $value };
 }
 
 my @two = (hold(1, 2), hold(3, 4));
@@ -172,8 +175,8 @@ sub led($server, $term, $asked, $granted, %more)
 
 sub elected($attempts, $expected, $name, @interventions)
 {
-	return judged(Nemesis::Target::Elections->judge(attempts => $attempts, interventions => \@interventions, session_timeout => 4),
-		$expected, "election: $name");
+	my %history = (attempts => $attempts, interventions => \@interventions, session_timeout => 4);
+	return judged(Nemesis::Target::Elections->judge(%history), $expected, "election: $name");
 }
 
 sub committed($at) { return (outcome => 'committed', commit_at => $at); }
