@@ -50,7 +50,7 @@ PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 # In this order: setup makes what the others use.
 REGRESS = setup lock xact shared upgrade array tree semaphore lost claim queue one_use election hold_time break_lock stats \
-	errors privileges settings views tokens fence
+	errors privileges settings role_settings restricted views tokens fence guard
 
 PG_CPPFLAGS = -I$(srcdir)/src
 # In PostgreSQL's processes a name that is exported belongs to all libraries: only what the

@@ -3,14 +3,14 @@
 # The lease and the commit guard: a transaction that relied on a lock commits only while the
 # lock is proved to be held, whichever process has been stopped meanwhile, and however many heartbeats, which prove
 # it, are lost or held up. A session-level lock may have been lost when it is released, before the commit of what was
-# written under it. A lock keeps the guard that it was taken under; 455_allowed_paths.pl has who may set that.
+# written under it. sql/guard.sql has locks whose nodes are deleted, and which guard counts for whom.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT lost clean scene undisturbed scene_ends);
 use Zklock::Util qw(children_of);
 
 my ($zk, $short_proxy, $proxy, $a, $b, $c) = cast('a b c',
-	proxied => 'a c', timeout => '4s', conf => ['max_prepared_transactions = 1'], c => { timeout => '15s' });
+	proxied => 'a c', timeout => '4s', c => { timeout => '15s' });
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
 
 $_->wait_value("SELECT lease_remaining > '0' AND lease_remaining < negotiated_timeout FROM zk_session", 't') foreach $a, $b, $c;
@@ -22,15 +22,14 @@ subtest 'a server that is stopped for longer than a session timeout has lost its
 	{
 		my $path = '/l/' . ($who =~ s/\W+/-/gr);
 		in_transaction($a, 'xact', $path, 'INSERT INTO t VALUES (1)');
-		on($a, $_)->query('BEGIN'), hold($a, $_, "$path-$_") foreach qw(session reader);
-		$s{session}->query('INSERT INTO t VALUES (1)');
+		hold($a, 'session', "$path-session");
+		$s{session}->query('BEGIN; INSERT INTO t VALUES (1)');
 		# Another one is granted to a session that is stopped before it hears of that.
 		hold($a, 'hander', $_) foreach "$path-hander", "$path-late";
 		queue($a, 'late', "$path-late");
 		freeze($s{late}->pid);
 		is($s{hander}->query("SELECT zk_unlock('$path-late')"), 't', 'a lock is handed over');
 		$a->wait_holder($s{late}, "$path-late");
-		$s{reader}->query('SELECT count(*) FROM t');
 		on($b, 'next');
 		my $token = $s{xact}->query("SELECT zk_fencing_token('$path')");
 		my @pids  = $stopped{$who}->();
@@ -55,13 +54,9 @@ subtest 'a server that is stopped for longer than a session timeout has lost its
 		is($s{late}->result->{sqlstate}, '40001', 'who hears too late that a lock was granted has lost it');
 		is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'afterwards the transaction cannot commit') if $who ne 'the worker';
 		is($s{session}->try('COMMIT')->{sqlstate}, '40001', 'nor who has written under a lock of the session');
-		ok($s{reader}->try('COMMIT')->{ok}, 'but who has only read');
 		is($a->value('SELECT count(*) FROM t'), 0, 'nothing has been written');
 		lost($a, 'session', "$path-session");
 		$a->wait_session;
-		is($s{session}->query("SELECT zk_lock('$path-session', '30s')"), 't', 'then it can be had again');
-		ok($s{session}->try('INSERT INTO t VALUES (1)')->{ok}, 'and work goes on');
-		$a->value('TRUNCATE t');
 		clean($zk, [ $a, $b ]);
 	}
 };
@@ -289,128 +284,14 @@ subtest 'what was written under a lock that is not proved is not committed, thou
 	is($a->value('SELECT count(*) FROM t WHERE i = 1'), 0, 'nothing has been written');
 };
 
-subtest 'a lock that was lost and given up counts for the transaction that relied on it' => sub {
-	my $session = $a->session;
-	$session->query("SELECT zk_lock('/u/deleted')");
-	$a->lose($zk, $session, '/u/deleted');
-	$session->query('BEGIN');
-	is($session->query("SELECT zk_unlock('/u/deleted')"), 'f', 'a lock is lost and unlocked');
-	is($session->query("SELECT zk_lock('/u/deleted')"), 't', 'then taken again');
-	$session->query('INSERT INTO t VALUES (3)');
-	ok($session->try('COMMIT')->{ok}, 'what is written after that is committed');
-
-	$session->query('BEGIN; INSERT INTO t VALUES (4)');
-	$a->lose($zk, $session, '/u/deleted');
-	is($session->query("SELECT zk_unlock('/u/deleted')"), 'f', 'it is lost and unlocked again');
-	is($session->try("PREPARE TRANSACTION 'p'")->{sqlstate}, '40001', 'what was written before that is not even prepared');
-	ok($session->try('INSERT INTO t VALUES (5)')->{ok}, 'and work goes on');
-
-	# A session that does not want to know is not told later either.
-	$session->query("BEGIN; SET LOCAL zklock.commit_guard = off; INSERT INTO t VALUES (6); SELECT zk_lock('/u/deleted')");
-	$a->lose($zk, $session, '/u/deleted');
-	is($session->query("SELECT zk_unlock('/u/deleted')"), 'f', 'lost and unlocked once more');
-	ok($session->try("PREPARE TRANSACTION 'p'")->{ok}, 'what was written is prepared without the guard');
-	ok($session->try('INSERT INTO t VALUES (7)')->{ok}, 'the next transaction has nothing to do with it');
-	$session->query("COMMIT PREPARED 'p'");
-	$session->disconnect;
-	is($a->value('SELECT string_agg(i::text, \' \' ORDER BY i) FROM t WHERE i > 2'), '3 5 6 7', 'as seen in the table');
-};
-
-subtest 'a permit that was lost and released counts for the transaction that relied on it' => sub {
-	my $session = $a->session;
-	$session->query("BEGIN; SELECT zk_semaphore_acquire('/u/slots', 1); INSERT INTO t VALUES (8)");
-	$a->lose($zk, $session, '/u/slots', 'leases');
-	is($session->query("SELECT zk_semaphore_release('/u/slots')"), 'f', 'a permit is lost and released');
-	is($session->try('COMMIT')->{sqlstate}, '40001', 'what was written under it is not committed');
-};
-
-my $super = $c->session;
-
-$c->value("CREATE ROLE $_ LOGIN") foreach qw(app mallory lax);
-$c->value("GRANT CREATE ON SCHEMA public TO app, mallory");
-$c->value('GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_xact_lock(text, interval), zk_unlock(text) TO app, mallory, lax');
-$c->value("ALTER ROLE lax SET zklock.commit_guard = 'off'");
-$c->value('CREATE TABLE account (balance int)');
-$c->value('GRANT SELECT, INSERT ON account TO app, mallory, lax');
-
-my $app = $c->session(user => 'app');
-$app->query(q{CREATE FUNCTION pay(path text, level text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
-	SET search_path = public, pg_temp AS $$
-	BEGIN
-		IF level = 'session' THEN
-			PERFORM zk_lock(path);
-		ELSE
-			PERFORM zk_xact_lock(path);
-		END IF;
-		INSERT INTO account VALUES (1);
-		RETURN true;
-	END $$});
-# The same, with a guard of its own while it takes the lock.
-$c->value('GRANT SET ON PARAMETER zklock.commit_guard TO app');
-$app->query(q{CREATE FUNCTION pay_guarded(path text, level text) RETURNS boolean LANGUAGE sql SECURITY DEFINER
-	SET search_path = public, pg_temp SET zklock.commit_guard = lease AS 'SELECT pay(path, level)'});
-
-subtest 'superusers, and who has the privilege, may do what they like' => sub {
-	$super->query('SET zklock.commit_guard = off');
-	$super->query('SET ROLE mallory');
-	is($super->query('SHOW zklock.commit_guard'), 'off', 'what a superuser has set stays');
-	fails($super->try('SET zklock.commit_guard = off'), '42501', 'another role cannot set it again');
-	$super->query('RESET ROLE; RESET zklock.commit_guard');
-	$c->value(q{CREATE FUNCTION relax() RETURNS text LANGUAGE sql SECURITY DEFINER
-		AS $$ SELECT set_config('zklock.commit_guard', 'off', false) $$});
-	my $m = $c->session(user => 'mallory');
-	is($m->query('SELECT relax()'), 'off', 'a superuser can lend it, in a SECURITY DEFINER function');
-	$m->disconnect;
-	ok($app->try('SET zklock.commit_guard = off; RESET zklock.commit_guard')->{ok}, 'or grant it');
-};
-
-subtest 'parallel workers take over what the leader has' => sub {
-	$c->value('CREATE TABLE many AS SELECT generate_series(1, 20000) i');
-	$c->value('GRANT SELECT ON many TO mallory');
-	my $m = $c->session(user => 'mallory');
-	$m->query('SELECT relax()');
-	$m->query("SET $_") foreach 'parallel_setup_cost = 0', 'parallel_tuple_cost = 0',
-	  'min_parallel_table_scan_size = 0', 'max_parallel_workers_per_gather = 2';
-	like($m->query('EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT count(*) FROM many'),
-		qr/Workers Launched: [12]/, 'a laxer value as well');
-};
-
-# A transaction is begun, its lock is lost, and it goes on; whether it commits
-my $lax = $c->session(user => 'lax');
-my ($set, $local) = map { "$_ zklock.commit_guard =" } 'SET', 'SET LOCAL';
-my ($pay, $pay_in_session) = map { "SELECT pay('/cg/path', '$_')" } qw(transaction session);
-my ($guarded_xact, $guarded_session) = map { s/ pay/ pay_guarded/r } $pay, $pay_in_session;
-my @losses = (
-	[ 'set off after the lock was taken, it counts as before',  "BEGIN; $pay; $set off" ],
-	[ 'at session level as well',                               "BEGIN; $pay_in_session; $set off" ],
-	[ 'a lock that was taken under "off" is not asked for',     "$set off; BEGIN; $pay", '', 'commits' ],
-	[ 'unless the setting is stricter by then',                 "$set off; BEGIN; $pay", "$set lease" ],
-	[ 'of several acquisitions the strictest counts',           "$set off; BEGIN; $pay; $local lease; $pay; $local off; $pay" ],
-	[ 'so does the guard of a lock that is released meanwhile', "BEGIN; $pay_in_session", "$set off; SELECT zk_unlock('/cg/path')" ],
-	[ 'a function protects itself with a setting of its own',   "BEGIN; $guarded_xact" ],
-	[ 'at session level, too',                                  "BEGIN; $guarded_session" ],
-	[ 'who has only read relies on no lock of the session',     "BEGIN; SELECT zk_lock('/cg/path')", '', 'commits' ]);
-
-subtest 'a lock keeps the guard that it was taken under' => sub {
-	foreach my $case (@losses)
+subtest 'a lock keeps the guard that it was taken under: with "quorum" its node is looked at' => sub {
+	$xact->query('BEGIN');
+	foreach my $guard (qw(quorum lease))
 	{
-		my ($name, $before, $after, $commits) = @$case;
-		my $session = $before =~ /guarded/ ? $lax : $super;
-		$session->query($before);
-		is($session->query('SHOW zklock.commit_guard'), 'off', 'the caller has none') if $session == $lax;
-		$c->lose($zk, $session, '/cg/path');
-		$session->try($after) if $after;
-		is($session->try('COMMIT')->{sqlstate}, $commits ? '00000' : '40001', $name);
-		is($session->query("BEGIN; SELECT zk_try_xact_lock('/cg/path')"), 't', 'the transaction can be repeated')
-		  if $before eq "BEGIN; $pay; $set off";
-		$session->query('ROLLBACK');
-		$session->query('DISCARD ALL');
+		$xact->query("SET LOCAL zklock.commit_guard = $guard");
+		$xact->query("SELECT zk_xact_lock('/cg/$guard')");
 	}
-};
-
-subtest 'with "quorum" taken over from the lock, the node is looked at' => sub {
-	$super->query("BEGIN; $local quorum; SELECT pay('/cg/quorum', 'transaction'); $local lease; SELECT pay('/cg/lease', 'transaction')");
-	ok($super->try('COMMIT')->{ok}, 'the transaction commits');
+	ok($xact->try('COMMIT')->{ok}, 'the transaction commits');
 	is_deeply([ checks('/cg/quorum'), checks('/cg/lease') ], [ 1, 0 ], 'only that of the lock that was taken under "quorum"');
 };
 

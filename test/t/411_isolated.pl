@@ -9,6 +9,7 @@
 
 use Zklock::Test;
 use Time::HiRes qw(time);
+use Zklock::Cast qw(:DEFAULT clean node_of);
 use Zklock::Shell;
 
 # Servers notice each other's silence only after 12 s, sessions end after 4.
@@ -24,15 +25,14 @@ $a->value('CREATE TABLE t (i int)');
 
 sub isolated($guard)
 {
-	my ($holder, $writer, $waiter, $next) = ($a->session, $a->session, $a->session, $b->session);
 	my $path = "/i/$guard";
-	$_->query("SET zklock.commit_guard = $guard") foreach $holder, $writer;
-	is($holder->query("SELECT zk_lock('$path')"), 't', "$guard: a session of the follower's client holds a lock");
-	my $node = "$path/" . $a->wait_holder($holder, $path)->{node};
-	$writer->query('BEGIN');
-	$writer->query("SELECT zk_xact_lock('$path-xact')");
-	$writer->query('INSERT INTO t VALUES (0)');
-	$waiter->start_waiting("SELECT zk_lock('$path')");
+	on($a, $_)->query("SET zklock.commit_guard = $guard") foreach qw(holder writer);
+	hold($a, 'holder', $path);
+	my $node = "$path/" . node_of($a, 'holder');
+	in_transaction($a, 'writer', "$path-xact", 'INSERT INTO t VALUES (0)');
+	queue($a, 'waiter', $path);
+	on($b, 'next');
+	my ($holder, $writer, $waiter, $next) = @s{qw(holder writer waiter next)};
 	$next->start_waiting("SELECT zk_lock(ARRAY['$path', '$path-xact'])");
 	ok($holder->try('INSERT INTO t VALUES (1)')->{ok}, 'it can commit');
 
@@ -69,8 +69,7 @@ sub isolated($guard)
 	is($waiter->finish, 't', 'who waited gets the lock when all is well again');
 	is($waiter->query("SELECT zk_unlock('$path')"), 't', 'and releases it');
 	is($holder->try("SELECT zk_unlock('$path')")->{text}, 'f', 'the holder is told');
-	$_->disconnect foreach $holder, $writer, $waiter, $next;
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $path, "$path-xact", '/i/free');
+	clean($zk, [ $a, $b ], $path, "$path-xact", '/i/free');
 	return;
 }
 

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # zklock.on_lock_loss: what a session that loses a lock is told, and when. And what the server log tells: it
-# warns, and names the paths and the processes. What zk_unlock_tree() undoes when one of its locks is lost.
+# warns, and names the paths and the processes. sql/guard.sql has the
+# default, abort, and locks of trees that are lost.
 
 use Zklock::Test;
 use Encode qw(encode_utf8);
@@ -10,11 +11,7 @@ use Zklock::Cast qw(fails);
 my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '4s');
 $a->value('CREATE TABLE t (i int)');
 
-sub lose($path)
-{
-	$zk->shell->delete("$path/$_") foreach grep { /-\d{10}$/ } $zk->children($path);
-	return;
-}
+sub lose($path) { return $zk->shell->remove($path, 'first'); }
 
 # A statement that goes on until $blocker unlocks, or somebody interrupts it.
 my $blocker = $a->session;
@@ -64,20 +61,6 @@ sub named_in_log($session, $path, $mark)
 	return $a->assert_log($mark, qr/[Pp]rocess @{[ $session->pid ]} has lost "\Q$path\E"/, 'the log names the lock');
 }
 
-subtest 'abort: the statement goes on, and the commit is refused' => sub {
-	my $s = running('/o/abort', undef);    # the default
-	lose('/o/abort');
-	$a->wait_lock($s, 'lost', '/o/abort');
-	$blocker->query('SELECT pg_advisory_unlock(1)');
-	ok($s->result->{ok}, 'abort: the statement is not disturbed');
-	$s->query('SELECT pg_advisory_unlock(1)');
-	$blocker->query('SELECT pg_advisory_lock(1)');
-	is($s->try('COMMIT')->{sqlstate}, '40001', 'but the commit is refused');
-	is($s->try("SELECT zk_lock('/o/abort')")->{sqlstate}, '40001', 'the lock is not taken again behind its back');
-	$s->query('SELECT zk_unlock_all()');
-	is($s->query("SELECT zk_lock('/o/abort')"), 't', 'only once it was given up');
-};
-
 foreach my $case (
 	[ 'cancel',    'set before the lock is taken' ],
 	[ 'cancel',    'set when it is held', later => 1 ],
@@ -102,20 +85,8 @@ foreach my $case (
 	};
 }
 
-subtest 'a lock that was lost and released before has nothing to do with a cancel' => sub {
-	# A loss while no statement runs does not explain what ends a later one, not even if the
-	# lock that is held by then has the memory of the lost one.
-	my $s = holder('/o/quiet', 'cancel');
-	lose('/o/quiet');
-	$a->wait_lock($s, 'lost', '/o/quiet');
-	$s->query("SELECT zk_unlock('/o/quiet')");
-	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
-	start_endless($s, "SELECT zk_lock('/o/quiet'), pg_advisory_lock(1)");
-	is($s->cancelled, '57014', 'a lock lost and released before has nothing to do with a cancel');
-};
-
-subtest 'an idle session has no statement to be cancelled' => sub {
-	foreach my $case ([ 'idle', 1 ], [ 'idle-at-once', 1 ], [ 'idle-outside', 0 ])
+subtest 'an idle session has no statement to be cancelled, and its loss does not explain what ends a later one' => sub {
+	foreach my $case ([ 'idle', 1 ], [ 'idle-at-once', 1 ], [ 'idle-outside', 0 ], [ 'idle-released', 0 ])
 	{
 		my ($name, $in_block) = @$case;
 		my $s = holder("/o/$name", 'cancel');
@@ -138,8 +109,16 @@ subtest 'an idle session has no statement to be cancelled' => sub {
 			$s->query('ROLLBACK TO s');
 			is($s->try('COMMIT')->{sqlstate}, '40001', 'but cannot commit');
 		}
+		# Not even if the lock that is held by then has the memory of the lost one.
+		if ($name eq 'idle-released')
+		{
+			$s->query("SELECT zk_unlock('/o/$name')");
+			$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '/o/$name'", 0);
+			$s->query("SELECT zk_lock('/o/$name')");
+		}
 		start_endless($s);
-		is($s->cancelled, '57014', "$name: is not told of it when cancelled later");
+		$s->cancel;
+		unlike($s->result->{error}, qr/was lost/, "$name: is not told of it when cancelled later");
 	}
 };
 
@@ -252,31 +231,6 @@ subtest 'a session that ends without locks is no reason to warn' => sub {
 	my $mark = $a->log_mark;
 	$a->expire_session($zk);
 	$a->assert_log($mark, qr/LOG:  ZooKeeper session ended: session expired\n.*DETAIL:  Locks lost: 0\./, 'it is logged');
-};
-
-sub tree_lock { return "SELECT zk_lock_tree('$_[0]', '/tree')"; }
-sub tree_unlock { return "SELECT zk_unlock_tree('$_[0]', '/tree')"; }
-
-sub held
-{
-	return join(', ', sort map { "$_->{path} $_->{mode} $_->{count}" } $a->locks('state = $$held$$ AND pid = ' . $s->pid));
-}
-
-subtest 'a lost lock of a tree is undone with its branch' => sub {
-	my ($berlin, $paris, $eu) = ('/tree/eu/berlin', '/tree/eu/paris', '/tree/eu');
-	$s->query(tree_lock($_)) foreach $berlin, $paris;
-	$a->lose($zk, $s, $berlin);
-	is($s->query(tree_unlock($berlin)), 'f', 'false, for it was lost');
-	like($s->notices, qr/^WARNING: .* lock on ZooKeeper path "\Q$berlin\E" was lost before it was released/, 'with a warning');
-	is(held(), "$eu shared 1, $paris exclusive 1", 'its branch has been undone, and no other');
-	is($s->query(tree_lock($berlin)), 't', 'so it can be had again');
-
-	# Still all or nothing: a lost lock that has been undone is not held.
-	$a->lose($zk, $s, $berlin);
-	is($s->query("SELECT zk_unlock('$berlin')"), 'f', 'a lost lock, undone by itself');
-	is($s->query(tree_unlock($berlin)), 'f', 'is missing in its branch');
-	is(held(), "$eu shared 2, $paris exclusive 1", 'of which nothing else is undone');
-	$s->query('SELECT zk_unlock_all()');
 };
 
 done_clean($zk, $a);

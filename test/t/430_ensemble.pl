@@ -19,8 +19,15 @@ use Zklock::Cast qw(:DEFAULT clean token scene undisturbed scene_ends);
 my ($zk, $a, $b) = cast('a b', timeout => '20s', zk => { ensemble => 3 });
 my $shell = $zk->shell;
 
+# The one that the worker of a is connected to
+sub our_server
+{
+	my $address = $a->zk_session->{server};
+	return (grep { $_->connect_string eq $address } $zk->servers)[0];
+}
+
 # By default to a server where we are not
-sub attach($server = (grep { $_->connect_string ne $a->zk_session->{server} } $zk->servers)[0])
+sub attach($server = (grep { $_ != our_server() } $zk->servers)[0])
 {
 	# Of two that continue a session at one follower at once, ZooKeeper answers the later: the worker may be that.
 	wait_until { eval { $shell->attach($a->session_id, $server->port, timeout => 15000); 1 } } 'an answer to us, not to the worker';
@@ -33,10 +40,10 @@ subtest 'a connection of others with our session, on any server, disturbs nobody
 	# On whichever server: where we are, it is only one more connection.
 	foreach my $server ($zk->servers, $zk->servers)
 	{
-		my $row     = $a->zk_session;
-		my $another = $server->connect_string ne $row->{server};
+		my $another    = $server != our_server();
+		my $reconnects = $a->zk_session->{reconnects};
 		attach($server);
-		wait_until { $a->zk_session->{reconnects} > $row->{reconnects} } 'the worker to connect anew' if $another;
+		wait_until { $a->zk_session->{reconnects} > $reconnects } 'the worker to connect anew' if $another;
 		undisturbed('attached to ' . ($another ? 'another server' : 'our server'));
 	}
 };
@@ -96,8 +103,7 @@ subtest "the end of the others' connections is not that of the session" => sub {
 
 clean($zk, [ $a, $b ]);
 
-my $peer = $zk->shell;
-$peer->connect($zk->connect_string, client => 'peer', timeout => 20);
+$shell->connect($zk->connect_string, client => 'peer', timeout => 20);
 
 foreach my $server ($a, $b)
 {
@@ -156,7 +162,7 @@ sub foreigner_queues
 	$foreign = until_done 'a foreigner to queue', sub {
 		my ($there) = grep { /^\Q$name\E/ } $zk->children('/z/queue');
 		return $there ? "/z/queue/$there"
-		  : $peer->create("/z/queue/$name", ephemeral => 1, sequence => 1, client => 'peer');
+		  : $shell->create("/z/queue/$name", ephemeral => 1, sequence => 1, client => 'peer');
 	};
 	return;
 }
@@ -167,20 +173,13 @@ sub dissolve($what)
 	cmp_ok(token('holder', '/z/queue'), '>', $token, 'the holder came after the foreigner before');
 	$token = scene_ends();
 	wait_until { join(' ', $zk->children('/z/queue')) eq $foreign =~ s{.*/}{}r } "the foreigner's turn";
-	my $stat = until_done "the foreigner's node to be read", sub { $peer->stat($foreign) };
+	my $stat = until_done "the foreigner's node to be read", sub { $shell->stat($foreign) };
 	cmp_ok($stat->{czxid} * 4096 + 1, '>', $token, 'with a higher token');
 	$token = $stat->{czxid} * 4096 + 1;
 	is($s{$_}->query("SELECT zk_try_lock('/z/queue')"), 'f', "$_ respects it") foreach qw(holder remote);
-	until_done 'the foreigner to go', sub { $peer->delete($foreign, client => 'peer'); 1 };
+	until_done 'the foreigner to go', sub { $shell->delete($foreign, client => 'peer'); 1 };
 	$_->query('SELECT zk_unlock_all()') foreach values %s;
 	return;
-}
-
-# The one that the worker of a is connected to
-sub our_server
-{
-	my $address = $a->zk_session->{server};
-	return (grep { $_->connect_string eq $address } $zk->servers)[0];
 }
 
 # Sessions that see the end of a server do not know it at once.
@@ -228,7 +227,7 @@ foreach my $disturbance (@disturbances)
 		scene($a, $b, '/z');
 		foreigner_queues();
 		$code->();
-		$peer->reconnect(client => 'peer');
+		$shell->reconnect(client => 'peer');
 		undisturbed($what);
 		traffic_goes_on($what);
 		dissolve($what);
@@ -251,5 +250,5 @@ subtest 'the workload has seen no error, and no token twice' => sub {
 	cmp_ok(scalar keys %seen, '>', 200, 'of many');
 };
 
-$peer->close_connection(client => 'peer');
+$shell->close_connection(client => 'peer');
 done_clean($zk, $a, $b);

@@ -11,12 +11,11 @@
 # A backend fails in the middle of asking for a lock: the statement fails and leaves
 # nothing behind, and what the session held before, it holds. See test/faults.md.
 #
-# Server a has the faults; rivals for the same paths are on server b. Queues are last: there the next worker goes on
-# from what is noted in shared memory.
+# Server a has the faults; rivals for the same paths are on server b. The table of faults, 292_faults_of_locks.pl and
+# those that follow it, has every recipe's worker end before it hears of an answer: downgrades, elements, claims.
 
 use Zklock::Test;
-
-my $queue = '/f/queue';
+use Zklock::Cast qw(:DEFAULT token);
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
@@ -25,42 +24,31 @@ my $id    = $a->session_id;
 my $paths = 0;
 my @folders;    # of all paths
 
-# How a recipe is asked for and given back, how a rival that it excludes asks, if otherwise, and below
-# which nodes all of them have theirs.
-my %lock = (
-	exclusive => {
-		ask   => q{SELECT zk_lock('PATH')},
-		give  => q{SELECT zk_unlock('PATH')},
-		nodes => ['PATH'] },
-	shared => {
-		ask        => q{SELECT zk_lock_shared('PATH')},
-		give       => q{SELECT zk_unlock_shared('PATH')},
-		rival_ask  => q{SELECT zk_lock('PATH')},
-		rival_give => q{SELECT zk_unlock('PATH')},
-		nodes      => ['PATH'] },
-	semaphore => {
-		ask   => q{SELECT zk_semaphore_acquire('PATH', 1)},
-		give  => q{SELECT zk_semaphore_release('PATH')},
-		nodes => [ 'PATH/locks', 'PATH/leases' ] });
-my @recipes = sort keys %lock;
-
-# A path that exists, with the rest of its recipe
-sub of_path($name, $path)
-{
-	my %recipe = %{ $lock{$name} };
-	my @nodes = map { s/PATH/$path/r } @{ $recipe{nodes} };
-	$zk->shell->create($_, makepath => 1) foreach @nodes;
-	push @folders, @nodes;
-	my %sql = map { $_ => $recipe{$_} =~ s/PATH/$path/r } grep { /ask|give/ } keys %recipe;
-	return (rival_ask => $sql{ask}, rival_give => $sql{give}, %sql, nodes => \@nodes);
-}
+# How a recipe is asked for on a path and given back, how a rival that it excludes does, if otherwise, and below
+# which nodes all of them have theirs
+my %on_path = (
+	exclusive => sub ($path) {
+		return (ask => "SELECT zk_lock('$path')", give => "SELECT zk_unlock('$path')", nodes => [$path]);
+	},
+	shared => sub ($path) {
+		return (ask => "SELECT zk_lock_shared('$path')", give => "SELECT zk_unlock_shared('$path')", nodes => [$path],
+			rival_ask => "SELECT zk_lock('$path')", rival_give => "SELECT zk_unlock('$path')");
+	},
+	semaphore => sub ($path) {
+		return (ask => "SELECT zk_semaphore_acquire('$path', 1)", give => "SELECT zk_semaphore_release('$path')",
+			nodes => [ "$path/locks", "$path/leases" ]);
+	});
+my @recipes = sort keys %on_path;
 
 # A subtest about a recipe, on a path of its own, with a session that holds or asks on this server, another one, and
 # a rival elsewhere
 sub with_recipe($recipe, $name, $code)
 {
 	return subtest "$recipe: $name" => sub {
-		my %is = of_path($recipe, '/f/' . ++$paths);
+		my %own = $on_path{$recipe}->('/f/' . ++$paths);
+		my %is  = (rival_ask => $own{ask}, rival_give => $own{give}, %own);
+		$zk->shell->create($_, makepath => 1) foreach @{ $is{nodes} };
+		push @folders, @{ $is{nodes} };
 		$code->(\%is, (map { $a->session(name => $_) } qw(holder waiter)), $b->session(name => 'rival'));
 		session_lives();
 	};
@@ -154,45 +142,22 @@ foreach my $recipe (@recipes)
 	};
 }
 
-with_recipe 'exclusive', 'a downgrade whose worker fails as it hears of it never lets go of the lock' => sub ($is, $holder, $, $reader) {
-	my $path   = $is->{nodes}[0];
-	my $writer = $b->session(name => 'writer');
-	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
-	my $token = $a->wait_holder($holder)->{fencing_token};
-	$reader->start_queued("SELECT zk_lock_shared('$path')");
-	$writer->start_queued("SELECT zk_lock('$path')");
-
-	my $mark = $a->log_mark;
-	$a->set_faults('fail-written');
-	is($holder->query($is->{give}), 't', 'the exclusive one is given up');
-	is(failures($mark, 'fault: fail-written'), 1, 'a worker fails');
-	is($reader->finish, 't', 'the reader comes in');
-	my $row = $a->wait_holder($holder);
-	is("$row->{mode} $row->{fencing_token}", "shared $token", 'the holder has kept its token');
-	is($holder->query("SELECT zk_unlock_shared('$path')"), 't', 'it lets go');
-	ok($writer->busy, 'the writer waits for the reader');
-	$a->set_faults('');
-	is($reader->query("SELECT zk_unlock_shared('$path')"), 't', 'that lets go as well');
-	is($writer->finish, 't', 'and the writer comes in');
-};
-
 subtest 'a worker that fails while it holds the lock of zk_session ends, again and again' => sub {
-	my $worker = $a->worker_pid;
-	my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
-	is($holder->query("SELECT zk_lock('/f/view')"), 't', 'there is a holder');
-	my $token = $holder->query("SELECT zk_fencing_token('/f/view')");
-	$waiter->start_queued("SELECT zk_lock('/f/view')");
+	hold($a, 'holder', '/f/view');
+	my $token = token('holder', '/f/view');
+	queue($a, 'waiter', '/f/view');
 
 	$a->set_faults('fail-status');
 	my $mark = $a->log_mark;
-	is($a->value("SELECT pg_terminate_backend($worker)"), 't', 'the next worker will fail');
+	is($a->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session'), 't', 'the next worker will fail');
 	wait_until { failures($mark, 'fault: fail-status') >= 2 } 'workers to fail with fail-status, one after the other';
 	$a->set_faults('');
 
 	session_lives();
-	is($holder->query("SELECT zk_fencing_token('/f/view')"), $token, 'the holder has its token');
-	ok($waiter->busy, 'the waiter waits');
-	$holder->hands_over('/f/view', $waiter, 'when the holder lets go, the waiter has the lock');
+	is(token('holder', '/f/view'), $token, 'the holder has its token');
+	ok($s{waiter}->busy, 'the waiter waits');
+	$s{holder}->hands_over('/f/view', $s{waiter}, 'when the holder lets go, the waiter has the lock');
+	all_disconnect();
 };
 
 my $victim = $a->session(name => 'victim');
@@ -260,60 +225,9 @@ foreach my $fault (qw(fail-asked fail-granted))
 	};
 }
 
-my $s = $a->session(name => 's');
-
-my $remove = "SELECT convert_from(zk_queue_remove('$queue'), 'UTF8')";
-my $take   = "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('$queue')";
-
-sub offer { $s->query("SELECT zk_queue_offer('$queue', '$_')") foreach @_; return; }
-
-sub rest
-{
-	my @rest;
-	while ((my $element = $s->query($remove)) ne '') { push @rest, $element; }
-	return "@rest";
-}
-
-# The worker fails once or more while the statement runs, and then no more.
-sub while_failing($sql)
-{
-	my $pid = $a->worker_pid;
-	$a->set_faults('fail-written');
-	$s->query_start($sql);
-	$a->wait_new_worker($pid);
-	$a->set_faults('');
-	my $result = $s->finish;
-	$a->wait_session;
-	return $result;
-}
-
-subtest 'an offer is made once' => sub {
-	offer('first');
-	isnt(while_failing("SELECT zk_queue_offer('$queue', 'second')"), '', 'it has a name');
-	is(rest(), 'first second', 'and is there once');
-};
-
-subtest 'what is removed is returned' => sub {
-	offer(qw(one two));
-	is(while_failing($remove), 'one', 'the first');
-	is(rest(), 'two', 'and no other is gone');
-};
-
-subtest 'what is taken is claimed, and goes with the commit' => sub {
-	offer(qw(one two three));
-	$s->query('BEGIN');
-	is(while_failing($take), 'one', 'the first');
-	while_failing('COMMIT');
-	wait_until { 2 == (() = $zk->children($queue)) } 'it to be gone';
-	$s->query('BEGIN');
-	is($s->query($take), 'two', 'the next');
-	while_failing('ROLLBACK');
-	is(rest(), 'two three', 'comes back');
-};
-
 $_->end_sessions foreach $a, $b;
 my @below = qw(another path session transaction);
-Zklock::Server->assert_clean($zk, [ $a, $b ], @folders, $queue, '/f/memory/held', '/f/view', '/g/semaphore/locks',
+Zklock::Server->assert_clean($zk, [ $a, $b ], @folders, '/f/memory/held', '/f/view', '/g/semaphore/locks',
 	'/g/semaphore/leases', map { "/g/$_" } @below);
 is_deeply([ sort $zk->children('/g') ], [ sort @below, 'semaphore' ], 'nor for the tree');
 done_clean($zk, $a, $b);

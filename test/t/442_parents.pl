@@ -2,8 +2,8 @@
 #
 # The missing nodes of a path are created below the lowest one that exists, no more than
 # sixteen for a request, and only for sessions that still want the lock; the table of faults, 293_faults_of_several_locks.pl,
-# has what becomes of that when the connection is lost, or the worker. What "existing" means as
-# zklock.parent_nodes; 455_allowed_paths.pl has who may choose.
+# has what becomes of that when the connection is lost, or the worker. And
+# who waits, with "existing" as zklock.parent_nodes; sql/role_settings.sql has what that means, and who may choose.
 
 use Zklock::Test;
 use Zklock::Cast;
@@ -11,8 +11,6 @@ use Zklock::Cast;
 my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s');
 my $shell = $zk->shell;
 my $limit = 16;
-
-sub levels($n) { return join('', map { "/l$_" } 1 .. $n); }
 
 # What was asked for below a path since the last count: creations of lasting nodes, and readings.
 sub creations($path)
@@ -33,13 +31,10 @@ sub clean_story($name, $code)
 }
 
 # Until the first of the creations of a path's nodes has been held back.
-sub hold_creation($session, $direction, $path)
+sub hold_creation($session, $hold, $path)
 {
-	my $hold  = "hold_$direction";
-	my $fault = $proxy->$hold(op => 'create2|createContainer', path => "^$path\$", any => 1);
-	$session->query_start("SELECT zk_lock('$path')");
-	$proxy->fired($fault);
-	return;
+	return $proxy->$hold($session, "SELECT zk_lock('$path')",
+		op => 'create2|createContainer', path => "^$path\$", any => 1);
 }
 
 clean_story 'from the lowest that exists' => sub {
@@ -52,23 +47,15 @@ clean_story 'from the lowest that exists' => sub {
 };
 
 clean_story 'no more than sixteen levels' => sub {
-	foreach my $call ("zk_lock('%s')", "zk_try_lock('%s')", "zk_xact_lock('%s', '1s')")
-	{
-		fails($s{s}->try('SELECT ' . sprintf($call, '/deep' . levels($limit))), '54000', "$call: one too many",
-			message => qr/too many levels of it are missing/,
-			detail => qr/No more than 16 nodes/,
-			hint => qr/create the upper levels first/);
-	}
-	ok(!$shell->exists('/deep'), 'nothing is created of it');
 	$proxy->reset_counts;
-	is($s{s}->try("SELECT zk_lock('/deep' || repeat('/a', 500))")->{sqlstate}, '54000', 'however deep');
+	is($s{s}->try("SELECT zk_lock('/deep' || repeat('/a', 500))")->{sqlstate}, '54000', 'one too many, however deep');
 	cmp_ok(scalar @{ creations('/deep') }, '<=', $limit, 'and little is asked for it');
-	is($s{s}->query(q{SELECT zk_lock('/deep} . levels($limit - 1) . q{')}), 't', 'sixteen are created');
-	is($s{s}->query(q{SELECT zk_lock('/deep} . levels(2 * $limit - 1) . q{')}), 't', 'and sixteen more below those');
+	is($s{s}->query("SELECT zk_lock('/deep' || repeat('/a', $limit - 1))"), 't', 'sixteen are created');
+	is($s{s}->query("SELECT zk_lock('/deep' || repeat('/a', 2 * $limit - 1))"), 't', 'and sixteen more below those');
 };
 
 clean_story 'of several who wait one gives up' => sub {
-	hold_creation(on($a, 'first'), 'reply', '/w/x/y');
+	hold_creation(on($a, 'first'), 'hold_reply_of', '/w/x/y');
 	queue($a, 'second', '/w/x/y');
 	queue($a, 'third', '/w/x/y');
 	is($s{first}->cancelled, '57014', 'the one that asked first');
@@ -79,7 +66,7 @@ clean_story 'of several who wait one gives up' => sub {
 };
 
 clean_story 'nothing is created for who gave up' => sub {
-	hold_creation($s{first}, 'reply', '/gone/x/y/z');
+	hold_creation($s{first}, 'hold_reply_of', '/gone/x/y/z');
 	is($s{first}->cancelled, '57014', 'a wait is cancelled');
 	$proxy->heal;
 	is($s{first}->query("SELECT zk_lock('/w/x/y') AND zk_unlock('/w/x/y')"), 't', 'and others are served');
@@ -88,7 +75,7 @@ clean_story 'nothing is created for who gave up' => sub {
 
 clean_story 'a node is deleted while those below it are made' => sub {
 	$shell->create('/reaped/x', makepath => 1);
-	hold_creation($s{first}, 'request', '/reaped/x/y/z');
+	hold_creation($s{first}, 'hold_request_of', '/reaped/x/y/z');
 	$shell->delete('/reaped/x');
 	$proxy->heal;
 	is($s{first}->finish, 't', 'before it is asked for');
@@ -103,48 +90,12 @@ clean_story 'a node is deleted while those below it are made' => sub {
 	is($s{first}->finish, 't', 'and after it was made');
 };
 
-clean_story 'a refusal on the way up or down' => sub {
-	$shell->add_auth('digest', 'admin:secret');
-	$shell->create('/r/closed', makepath => 1, acl => [ [ 'digest', 'admin:secret', 'cdrwa' ] ]);
-	fails($s{first}->try("SELECT zk_lock('/r/closed/a/b/c')"), '42501', 'where nothing may be created');
-	$shell->create('/r/closed/a', acl => [ [ 'world', 'anyone', 'cdrwa' ] ]);
-	is($s{first}->query("SELECT zk_lock('/r/closed/a/b/c')"), 't', 'is no matter to what is open below it');
-	$s{first}->query('SELECT zk_unlock_all()');
-	$shell->create('/r/ephemeral', ephemeral => 1);
-	is($s{first}->try("SELECT zk_lock('/r/ephemeral/a/b/c')")->{sqlstate}, '42809', 'below an ephemeral node');
-	$shell->delete('/r/ephemeral');
-};
-
 # She may only use what exists.
 $a->value($_) foreach 'CREATE ROLE mallory LOGIN', 'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory',
   'ALTER ROLE mallory SET zklock.parent_nodes = existing';
 
 my $m = $s{mallory} = $a->session(user => 'mallory');
 my $s = on($a, 's');
-$shell->create('/q/there', makepath => 1);
-
-clean_story 'with "existing" no path is created' => sub {
-	fails($m->try(q{SELECT zk_lock('/q/missing')}), '42704', 'a lock is refused',
-		message => 'cannot use ZooKeeper path "/q/missing": it does not exist',
-		detail  => 'ZooKeeper refused: ZNONODE. Missing nodes are not created, since "zklock.parent_nodes" is "existing".',
-		hint    => 'Ask an administrator to create the path in ZooKeeper.');
-	foreach my $call (
-		q{zk_lock('/q/missing/deep', '1s')}, q{zk_try_lock('/q/missing')}, q{zk_xact_lock_shared('/q/missing')},
-		q{zk_lock(ARRAY['/q/there', '/q/missing'])}, q{zk_lock_tree('/q/there/below', '/q')},
-		q{zk_semaphore_acquire('/q/there', 2)}, q{zk_semaphore_acquire('/q/there', 2, '0')})
-	{
-		fails($m->try("SELECT $call"), '42704', "$call is refused");
-	}
-	is_deeply([ sort $zk->children('/q') ], ['there'], 'nothing was created');
-	is_deeply([ $zk->children('/q/there') ], [], 'nor below');
-};
-
-clean_story 'and what exists can be locked' => sub {
-	is($m->query(q{SELECT zk_lock('/q/there')}), 't', 'a lock');
-	is($m->query(q{SELECT zk_unlock('/q/there')}), 't', 'unlocked');
-	$shell->create("/q/semaphore/$_", makepath => 1) foreach qw(locks leases);
-	is($m->query(q{SELECT zk_semaphore_acquire('/q/semaphore', 2)}), 't', 'a semaphore, if both its nodes exist');
-};
 
 clean_story 'who waits behind one that may create the path gets the lock' => sub {
 	my $creator = $a->session;
@@ -165,7 +116,7 @@ clean_story 'who waits together with one that may not, gets the lock nevertheles
 };
 
 clean_story 'a path that goes away while it is locked' => sub {
-	$shell->create('/q/going');
+	$shell->create('/q/going', makepath => 1);
 	is($m->query(q{SELECT zk_lock('/q/going')}), 't', 'is locked');
 	my ($node) = $zk->children('/q/going');
 	my $waiter = $a->session(user => 'mallory');

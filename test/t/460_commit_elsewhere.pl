@@ -6,7 +6,6 @@
 # is committed anywhere.
 
 use Zklock::Test;
-use DBD::Pg qw(:async);
 
 my ($zk, $here) = cast('here', timeout => '20s', conf => ['max_prepared_transactions = 1']);
 plan skip_all => 'needs postgres_fdw'
@@ -26,32 +25,33 @@ $here->value($_) foreach 'CREATE EXTENSION postgres_fdw',
   'CREATE CONSTRAINT TRIGGER later AFTER INSERT ON later DEFERRABLE INITIALLY DEFERRED
 	 FOR EACH ROW EXECUTE FUNCTION write_there()';
 
-# What each of them does; then it waits until $gate lets it.
-my $work = q{
-	PERFORM zk_xact_lock(path);
-	INSERT INTO here VALUES (1);
-	INSERT INTO there VALUES (1);
-	PERFORM pg_advisory_xact_lock_shared(1);};
+# What each of them does. If it is to lose its lock, that is known when it has another one.
+my $lose = q{
+	IF current_setting('t.lose')::boolean THEN PERFORM zk_break_lock(path), zk_xact_lock(path || '/next'); END IF;};
+my $work = "PERFORM zk_xact_lock(path); INSERT INTO here VALUES (1); INSERT INTO there VALUES (1); $lose";
 $here->value("CREATE FUNCTION f(path text) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN $work END \$\$");
+$here->value("CREATE FUNCTION only_lock(path text) RETURNS void LANGUAGE plpgsql AS
+	\$\$ BEGIN PERFORM zk_xact_lock(path); $lose END \$\$");
 $here->value("CREATE PROCEDURE p(path text) LANGUAGE plpgsql AS \$\$ BEGIN $work COMMIT; END \$\$");
 # What failed has been undone when the transaction goes on.
 $here->value("CREATE PROCEDURE caught(path text) LANGUAGE plpgsql AS
 	\$\$ BEGIN BEGIN INSERT INTO there VALUES (1), (1 / (random() * 0)::int); EXCEPTION WHEN division_by_zero THEN NULL; END;
 	$work COMMIT; END \$\$");
-# A lock taken last, by an expression that plpgsql evaluates without the executor.
+# Locks taken last, by expressions that plpgsql evaluates without the executor.
 $here->value(q{CREATE PROCEDURE lock_last(path text) LANGUAGE plpgsql AS $$
 	DECLARE held boolean;
 	BEGIN
 		INSERT INTO here VALUES (1);
 		INSERT INTO there VALUES (1);
 		held := zk_xact_lock(path);
-		held := pg_advisory_xact_lock_shared(1) IS NULL;
+		IF current_setting('t.lose')::boolean THEN
+			held := zk_break_lock(path);
+			held := zk_xact_lock(path || '/next');
+		END IF;
 		COMMIT;
 	END $$});
-my $gate = $here->session(name => 'gate');
-$gate->query('SELECT pg_advisory_lock(1)');
 
-# Statements of a transaction, of which the last but "end" waits at the gate
+# Statements of a transaction, of which "last" may lose its lock
 my %ways = (
 	'a procedure that commits'  => { last => sub { "CALL p('$_[0]')" } },
 	'a procedure that has caught an error before' => { last => sub { "CALL caught('$_[0]')" } },
@@ -65,7 +65,7 @@ my %ways = (
 	  { first => [ 'SET zklock.commit_guard = quorum', 'BEGIN' ], last => sub { "SELECT f('$_[0]')" }, end => 'COMMIT' },
 	'a COMMIT that fires a deferred trigger' => {
 		first => [ 'BEGIN', 'INSERT INTO here VALUES (1)', 'INSERT INTO later VALUES (1)' ],
-		last  => sub { "SELECT zk_xact_lock('$_[0]'), pg_advisory_xact_lock_shared(1)" },
+		last  => sub { "SELECT only_lock('$_[0]')" },
 		end   => 'COMMIT' });
 
 # What the session has done before
@@ -75,36 +75,27 @@ my %before = (
 	postgres_fdw => ['SELECT count(*) FROM there']);
 
 # Through Parse, Bind, Execute and Sync: the commit comes while the statement's portal is open.
-sub start_extended($session, $sql)
+sub try_extended($session, $sql)
 {
 	$sql =~ s/'(.*)'/?/;
-	my $statement = $session->dbh->prepare($sql, { pg_async => PG_ASYNC, pg_server_prepare => 1 });
+	my $statement = $session->dbh->prepare($sql, { pg_server_prepare => 1 });
 	$statement->execute($1);
-	return sub {
-		$session->dbh->pg_result;
-		my $state = $session->dbh->state || '00000';
-		$statement->finish;
-		return { sqlstate => $state };
-	};
+	my $state = $session->dbh->state || '00000';
+	$statement->finish;
+	return { sqlstate => $state };
 }
 
 sub written { return map { $_->value('SELECT count(*) FROM ' . $_->name) } $here, $there; }
 
 sub run($way, $session, $path, $lose)
 {
-	$session->query($_) foreach @{ $way->{first} || [] };
-	my $finish = $way->{extended} ? start_extended($session, $way->{last}->($path))
-	  : do { $session->query_start($way->{last}->($path)); sub { $session->result } };
-	$here->wait_event($session, 'advisory');
-	$here->lose($zk, $session, $path) if $lose;
-	$gate->query('SELECT pg_advisory_unlock(1)');
-	my $result = $finish->();
+	$session->query($_) foreach "SET t.lose = $lose", @{ $way->{first} || [] };
+	my $sql    = $way->{last}->($path);
+	my $result = $way->{extended} ? try_extended($session, $sql) : $session->try($sql);
 	$result = $session->try($way->{end}) if $way->{end};
-	$gate->query('SELECT pg_advisory_lock(1)');
 	return $result->{sqlstate};
 }
 
-my @paths;
 foreach my $name (sort keys %ways)
 {
 	subtest "$name commits nowhere under a lost lock" => sub {
@@ -112,7 +103,6 @@ foreach my $name (sort keys %ways)
 		{
 			my $session = $here->session;
 			my $path    = '/e/' . ($name =~ s/\W/_/gr) . "-$before";
-			push @paths, $path;
 			$session->query($_) foreach @{ $before{$before} };
 			is(run($ways{$name}, $session, $path, 1), '40001', "$before used before: the commit is refused");
 			is_deeply([ written() ], [ 0, 0 ], 'nothing is written, here or there');

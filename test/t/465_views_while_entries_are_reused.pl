@@ -85,25 +85,20 @@ my @others = map { $b->session } 1 .. 2;
 $_->query_start("SELECT churn(rpad(pg_backend_pid()::text, 8, '_'))") foreach @own;
 $_->query_start('SELECT churn(NULL)') foreach @others;
 
-sub look($session, $wanted)
+sub look($wanted, $fault)
 {
-	my ($nodes, $blockers, $broken) = @{ $session->try("SELECT * FROM look($wanted)")->{rows}[0] };
+	my $s = $a->session;
+	$s->query("SELECT set_config('zklock.faults',
+		concat_ws(',', nullif(current_setting('zklock.faults'), ''), $fault), false)");
+	my ($nodes, $blockers, $broken) = @{ $s->try("SELECT * FROM look($wanted)")->{rows}[0] };
 	is($broken, undef, 'each row is of one contender');
 	return note("$nodes nodes, and $blockers that are waited for");
 }
 
-subtest 'looks that take no time' => sub {
-	my $s = $a->session;
-	look($s, 4000);
-};
+subtest 'looks that take no time' => sub { look(4000, 'NULL'); };
 
 subtest 'looks that take longer than what they look at' => sub {
-	foreach (1 .. 3)
-	{
-		my $s = $a->session;
-		$s->query(q{SELECT set_config('zklock.faults', concat_ws(',', nullif(current_setting('zklock.faults'), ''), 'slow-views'), false)});
-		look($s, 200);
-	}
+	look(200, "'slow-views'") foreach 1 .. 3;
 };
 
 $_->value('INSERT INTO stop DEFAULT VALUES') foreach $a, $b;

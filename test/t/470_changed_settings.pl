@@ -40,8 +40,7 @@ sub put_off($why, $what, %settings)
 	wait_until { ($a->zk_session->{last_error} || '') =~ /^changed settings wait until no lock is held: .*$why/ }
 	'the same in zk_session';
 	undisturbed($what);
-	my $lines = () = $a->log_since($mark) =~ /WARNING:  changed settings/g;
-	is($lines, 1, 'in one warning');
+	is(scalar(() = $a->log_since($mark) =~ /WARNING:  changed settings/g), 1, 'in one warning');
 	return $mark;
 }
 
@@ -189,10 +188,7 @@ subtest 'with zklock.acl = creator other credentials wait until no lock is held'
 
 subtest 'to terminate the worker is to consent to the loss' => sub {
 	hold($a, 'holder', '/m/held');
-	my $xact = on($a, 'committer');
-	$xact->query('BEGIN');
-	$xact->query("SELECT zk_xact_lock('/m/xact')");
-	$xact->query('CREATE TABLE t ()');
+	in_transaction($a, 'committer', '/m/xact', 'CREATE TABLE t ()');
 	remember();
 	$there->shell->create('/root');
 	my $mark = put_off(qr/server in use/, 'another ensemble', 'zklock.servers' => $there->connect_string('/root'));
@@ -200,7 +196,7 @@ subtest 'to terminate the worker is to consent to the loss' => sub {
 	$a->assert_log($mark, qr/LOG:  zklock takes up changed settings, and loses all locks, as the worker is terminated/, 'the log tells');
 	moved('the next worker begins another session');
 	is(($a->locks("path = '/m/held'"))[0]{state}, 'lost', 'the lock is lost, and its holder told');
-	is($xact->try('COMMIT')->{sqlstate}, '40001', 'a transaction that relied on one fails at commit');
+	is($s{committer}->try('COMMIT')->{sqlstate}, '40001', 'a transaction that relied on one fails at commit');
 	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 'f', 'there is nothing to unlock');
 	is(scalar($here->children('/root/m/held')), 0, 'none is left behind');
 	hold($a, 'holder', '/m/held');

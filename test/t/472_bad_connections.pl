@@ -4,15 +4,14 @@
 # before it; something at the port that is no ZooKeeper. ZooKeeper is not stormed, the log says
 # what is wrong, and what is taken for the end of the session is a loss like any other.
 #
-# And connections in which no lock is granted: ZooKeeper caps the session timeout, the chroot is missing, it demands
-# credentials. The log, zk_session and errors say so before anybody has to guess.
+# And connections in which no lock is granted: ZooKeeper caps the session timeout, the chroot is missing. The log,
+# zk_session and errors say so before anybody has to guess; so they do of credentials that are missing, 435_auth.pl.
 
 use Zklock::Test;
 use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 use Zklock::Shell;
-use Zklock::Util qw(secret);
 
 my ($zk, $proxy, $a) = cast('a',
 	proxied => 'a', timeout => '12s', zk => { conf => { maxClientCnxns => 8 } }, conf => ['log_min_messages = debug1']);
@@ -83,8 +82,7 @@ subtest 'something else at the port: what reads as the end of the session is a l
 	$d->assert_log($mark, qr/LOG:  what answers at "zklock.servers" does not prove to be a ZooKeeper server/, 'the log tells what is there now');
 	$proxy->reset_counts;
 	wait_until { $proxy->accepted > 4 } 'some attempts';
-	my $lines = () = $d->log_since($mark) =~ /LOG:  what answers at/g;
-	is($lines, 1, 'once');
+	is(scalar(() = $d->log_since($mark) =~ /LOG:  what answers at/g), 1, 'once');
 	is($d->zk_session->{session_id}, undef, 'and no session begins there');
 	$proxy->target($zk);
 	$d->wait_session;
@@ -138,31 +136,9 @@ subtest 'a missing chroot is noticed before a lock is asked for' => sub {
 	$capping->shell->create('/missing');
 	$f->assert_log($mark, qr/LOG:  the chroot "\/missing" in "zklock\.servers" exists now/, 'and when it is there');
 	hold($f, 'holder', '/o/held');
-	my $lines = () = $f->log_since(0) =~ /WARNING:  the chroot/g;
-	is($lines, 1, 'it has been told once');
+	is(scalar(() = $f->log_since(0) =~ /WARNING:  the chroot/g), 1, 'it has been told once');
 	unlike($f->log_since(0), qr{path "/"}, 'and not as if it were work on the path "/", which heartbeats look at');
 	all_disconnect();
-	$f->stop;
-};
-
-subtest 'one chroot for each server is refused' => sub {
-	fails(on($c, 'setter')->try("ALTER SYSTEM SET zklock.servers = 'h1:2181/a,h2:2181/a'"), '22023', 'with the code for a bad value',
-		detail => 'There is one chroot for all servers; it follows the last of them.');
-	all_disconnect();
-};
-
-subtest 'ZooKeeper demands credentials, and there are none' => sub {
-	my $strict = Zklock::ZooKeeper->standalone(start => 0,
-		java => [ '-Dzookeeper.enforce.auth.enabled=true', '-Dzookeeper.enforce.auth.schemes=digest' ]);
-	$strict->start(wait => 0);
-	my $f = Zklock::Server->new('e', zookeeper => $strict, connect => 0);
-	$f->wait_session('authentication failed');
-	$f->assert_log(0, qr/LOG:  ZooKeeper demands credentials, and "zklock\.auth_file" is not set/, 'the log tells');
-	unlike($f->log_since(0), qr/refused the credentials/, 'and not of credentials that do not exist');
-	like($f->zk_session->{last_error}, qr/demands credentials/, 'so does zk_session');
-	# Nothing is held: settings that are right are taken up at once.
-	$f->set_conf('zklock.auth_file' => secret($f->data_dir . '/auth', "digest:zklock:secret\n"));
-	$f->wait_session;
 	$f->stop;
 };
 

@@ -12,8 +12,7 @@
 use Zklock::Test;
 use Time::HiRes qw(time);
 
-my $seconds = $ENV{ZKLOCK_FUZZ_SECONDS} || 25;
-my $seed    = $ENV{ZKLOCK_FUZZ_SEED} || 1 + int rand 1_000_000;
+my $seed = $ENV{ZKLOCK_FUZZ_SEED} || 1 + int rand 1_000_000;
 diag "seed $seed";
 
 my ($zk, $proxy, $server, $other) = cast('a b', proxied => 'a', timeout => '4s', conf => [ "zklock.path_dialects = '/g/3=hive'", 'max_connections = 30' ]);
@@ -35,7 +34,7 @@ my @statements = (
 
 srand $seed;
 my $rounds = 0;
-my $until  = time + $seconds;
+my $until  = time + ($ENV{ZKLOCK_FUZZ_SECONDS} || 25);
 while (time < $until)
 {
 	$rounds++;

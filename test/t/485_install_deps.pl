@@ -6,42 +6,28 @@
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
 
-# Stand-ins for what tells about packages, and what installs them.
+# One stand-in for what tells about packages, and for what installs them.
 my $bin = PostgreSQL::Test::Utils::tempdir();
 my $log = "$bin/apt-get.log";
+append_to_file("$bin/sudo", <<"END");
+#!/bin/sh
+case "\${0##*/} \$*" in
+sudo*) exec "\$@" ;;
+apt-get*) echo "\$*" >>$log ;;
+'apt-cache policy libzookeeper-mt-dev') echo "  Candidate: \${CANDIDATE:-\$INSTALLED}" ;;
+'apt-cache depends postgresql') echo '  Depends: postgresql-15' ;;
+dpkg-query*Status*libzookeeper-mt-dev) echo \${INSTALLED:+installed} ;;
+dpkg-query*Version*libzookeeper-mt-dev) echo \$INSTALLED ;;
+esac
+END
+chmod 0755, "$bin/sudo";
+symlink 'sudo', "$bin/$_" foreach qw(apt-get apt-cache dpkg-query);
 
-sub program($name, $text)
-{
-	unlink "$bin/$name";
-	append_to_file("$bin/$name", "#!/bin/sh\n$text\n");
-	chmod 0755, "$bin/$name";
-	return;
-}
-
-# Runs install-deps where the package is installed in a version, or to be had.
+# Runs install-deps where the package is INSTALLED in a version, or to be had, as CANDIDATE.
 sub install_deps($arguments, %version)
 {
-	my $candidate = $version{candidate} || $version{installed};
 	unlink $log;
-	program('apt-get', "echo \"\$*\" >>$log");
-	program('sudo',    'exec "$@"');
-	program('apt-cache', <<"END");
-case \$* in
-'policy libzookeeper-mt-dev') echo "libzookeeper-mt-dev:
-  Installed: (none)
-  Candidate: $candidate
-  Version table:" ;;
-'depends postgresql') echo '  Depends: postgresql-15' ;;
-esac
-END
-	program('dpkg-query', <<"END");
-case \$* in
-*Status*libzookeeper-mt-dev) echo '@{[ $version{installed} ? 'installed' : 'not-installed' ]}' ;;
-*Version*libzookeeper-mt-dev) echo '@{[ $version{installed} || '' ]}' ;;
-*) echo not-installed ;;
-esac
-END
-	local $ENV{PATH} = "$bin:$ENV{PATH}";
+	local %ENV = (%ENV, %version, PATH => "$bin:$ENV{PATH}");
 	my ($out, $err);
 	my $ok = IPC::Run::run([ 'sh', 'test/install-deps', @$arguments ], '>', \$out, '2>', \$err);
 	return ($ok, $out, $err, -e $log ? slurp_file($log) : '');
@@ -51,7 +37,7 @@ my $refusal = qr/\Ainstall-deps: zklock needs ZooKeeper's C client library 3\.7 
 
 foreach my $arguments ([], [qw(build demo)], [qw(--check build)])
 {
-	foreach my $state (qw(candidate installed))
+	foreach my $state (qw(CANDIDATE INSTALLED))
 	{
 		subtest "an old library, $state; install-deps @$arguments" => sub {
 			my ($ok, $out, $err, $called) = install_deps($arguments, $state => '3.4.13-6ubuntu4');
@@ -66,14 +52,14 @@ foreach my $arguments ([], [qw(build demo)], [qw(--check build)])
 foreach my $version ('3.7.0-1', '3.8.0-11+deb12u2', '1:3.10.0-1')
 {
 	subtest "version $version is good enough" => sub {
-		my ($ok, $out, $err, $called) = install_deps([qw(build)], candidate => $version);
+		my ($ok, $out, $err, $called) = install_deps([qw(build)], CANDIDATE => $version);
 		is($err =~ s/^install-deps: installing.*\n//r, '', 'it does not complain');
 		like($called, qr/ install .*\blibzookeeper-mt-dev\b/, 'it installs it');
 	};
 }
 
 subtest 'what does not build zklock does not mind' => sub {
-	my (undef, undef, $err) = install_deps([qw(--check demo)], candidate => '3.4.13-6ubuntu4');
+	my (undef, undef, $err) = install_deps([qw(--check demo)], CANDIDATE => '3.4.13-6ubuntu4');
 	is($err, '', 'it does not complain');
 };
 
