@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "mb/pg_wchar.h"
 #include "queue/engine.h"
 #include "shared/stats.h"
@@ -159,6 +160,7 @@ contender_grant(Contender *c)
 	node.position = 1;
 	node.blocked_by_run = 0;
 	node.blocked_by_node[0] = '\0';
+	ZKLOCK_SLOW("slow-grants", 400, 150);
 	if (!entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + node.grants, &node))
 	{
 		contender_detach(c);

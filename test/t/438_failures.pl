@@ -142,6 +142,26 @@ foreach my $recipe (@recipes)
 	};
 }
 
+# The worker is about to grant what the waiter gives up at that moment: it has taken up the holder's release.
+foreach my $recipe (qw(exclusive semaphore))
+{
+	with_recipe $recipe, 'a grant that crosses the end of its wait goes to the next' => sub ($is, $holder, $waiter, $rival) {
+		is($holder->query($is->{ask}), 't', 'there is a holder');
+		$waiter->query_start($is->{ask});
+		$a->wait_queued($waiter);
+		$rival->query_start($is->{rival_ask});
+		$b->wait_queued($rival);
+		$a->set_faults('slow-grants');
+		$holder->query_start($is->{give});
+		wait_until { !$a->lock_count('granted AND pid = ' . $holder->pid) } 'the release to be taken up';
+		is($waiter->cancelled, '57014', 'the waiter gives up');
+		is($rival->finish, 't', 'the next in the queue has it');
+		is($holder->finish, 't', 'the holder has let go');
+		$a->set_faults('');
+		is($rival->query($is->{rival_give}), 't', 'and that ends');
+	};
+}
+
 subtest 'a worker that fails while it holds the lock of zk_session ends, again and again' => sub {
 	hold($a, 'holder', '/f/view');
 	my $token = token('holder', '/f/view');
