@@ -1,12 +1,22 @@
 #!/usr/bin/perl
 # Copyright (c) 2026, zklock contributors
 #
-# zk_proxy.pl PORT TARGET_PORT
+# zk_proxy.pl LINKS
 #
 # TCP proxy on 127.0.0.1 in front of one ZooKeeper server. It understands the framing of
 # the client protocol and injects faults. Commands come as lines of JSON on standard
 # input, [id, command, options], and each gets one line as answer; Zklock::Proxy is the
 # other end, and its manual tells what the commands do. Ends at the end of the input.
+#
+# LINKS is JSON, a list of { "port": ..., "target": ... }: Zklock::Proxy has one, a client's way
+# to a server. Zklock::ZooKeeper has one for each way from one server of an ensemble to
+# another, with more:
+#
+#   from, to   ids of the servers
+#   mode       raw: bytes pass as they are; greeting: but the first message, in which a server
+#              tells where it can be called back. That would lead around the proxy, so the
+#              port is replaced
+#   patience   seconds to wait for the target to listen
 #
 # The protocol: every message is preceded by its length in 4 bytes, all numbers are big
 # endian. The first message of either side sets up the session. Then requests begin with
@@ -19,13 +29,13 @@ use v5.36;
 use FindBin;
 use lib $FindBin::Bin;
 use IO::Socket::INET;
+use JSON::PP;
 use List::Util qw(max min);
 use Time::HiRes qw(time);
 use Zklock::Garbler;
 use Zklock::ProxyLoop;
 
-my ($port, $target_port) = @ARGV;
-die "usage: $0 port target_port\n" unless $port && $target_port;
+my @links = @{ JSON::PP->new->utf8->decode($ARGV[0] || die "usage: $0 links\n") };
 
 my %op_name = (
 	-11 => 'closeSession', 0 => 'notification', 1 => 'create', 2 => 'delete', 3 => 'exists',
@@ -41,45 +51,78 @@ my %has_path = map { $_ => 1 } 1 .. 9, 12, 13, 15, 17 .. 21, 103, 104, 106;
 
 my $log_limit = 200_000;
 
-my $listener;
-my $blackhole = '';          # '', 'requests', 'replies' or 'both'
+# Of a link there are also its listener, and blackhole: '', 'requests', 'replies' or 'both'.
+my @arrivals;                # accepted, not yet connected: [link, socket, until]
 my $delay     = 0;           # seconds
 my $spacing   = 0;           # of requests, seconds
 my $garbler;                 # Zklock::Garbler, if replies are to be garbled
 my $hang_up   = 0;           # after the handshake
-my $raw       = 0;           # new connections: what is no ZooKeeper server
 my $accepted  = 0;           # connections since the last reset
 my (%counts, @log, @faults); # since the last reset; all faults ever
 my $last_fault = 0;
 
 # ---- connections --------------------------------------------------------------
 #
-# Of a connection's two sides, each has also what was read and not yet taken apart (in).
 # Replies wait in the queue, [time, bytes], until their time has come.
 
-sub accept_connection
+sub listen_to($link)
 {
-	my $client = $listener->accept or return;
+	$link->{listener} ||= listen_on($link->{port}, sub { accept_connection($link); });
+	return;
+}
+
+# A server that follows a leader asks again for a while if that does not listen yet. Here
+# it has been let in already, so the asking is up to us.
+sub accept_connection($link)
+{
+	my $client = $link->{listener}->accept or return;
 	$accepted++;
-	my $server = IO::Socket::INET->new(
-		PeerAddr => '127.0.0.1',
-		PeerPort => $target_port,
-		Blocking => 0) or return;
-	my $c = add_connection($client, $server,
-		mode    => $raw ? 'raw' : 'start',    # of the requests: start, frames, raw
-		greeted => 0,           # has the server answered the first message?
-		pending => [],          # requests without a reply: { xid, op, path }
-		queue   => [],          # replies not yet due
-		next_at => 0,           # when the next request may pass, if they are throttled
-		held    => '');         # 'request' or 'reply': a fault holds this direction
-	$c->{$_}{in} = '' foreach qw(client server);
+	push @arrivals, [ $link, $client, time + ($link->{patience} // 0) ];
+	return;
+}
+
+sub connect_arrivals
+{
+	foreach my $arrival (splice @arrivals)
+	{
+		my ($link, $client, $until) = @$arrival;
+		# Whoever was let in to a link that has been cut since is refused after all.
+		next unless $link->{listener};
+		my $server = IO::Socket::INET->new(
+			PeerAddr => '127.0.0.1',
+			PeerPort => $link->{target},
+			Blocking => 0);
+		if ($server)
+		{
+			add_connection($client, $server,
+				link    => $link,
+				mode    => $link->{mode} // 'start',    # of the requests: start, frames, greeting, raw
+				greeted => 0,           # has the server answered the first message?
+				pending => [],          # requests without a reply: { xid, op, path }
+				queue   => [],          # replies not yet due
+				next_at => 0,           # when the next request may pass, if they are throttled
+				held    => '');         # 'request' or 'reply': a fault holds this direction
+		}
+		elsif (time < $until)
+		{
+			push @arrivals, $arrival;
+		}
+	}
 	return;
 }
 
 sub blocked($c, $direction)
 {
+	my $blackhole = $c->{link}{blackhole};
 	return 1 if $c->{held} eq $direction || $blackhole eq 'both';
 	return $blackhole eq ($direction eq 'request' ? 'requests' : 'replies');
+}
+
+# What is between two servers, if the options of a command name them; all otherwise
+sub chosen_links($arg)
+{
+	my $servers = $arg->{servers} or return @links;
+	return grep { "@$servers" eq "$_->{from} $_->{to}" || "@$servers" eq "$_->{to} $_->{from}" } @links;
 }
 
 # Move on all that can move on.
@@ -142,13 +185,14 @@ sub take_requests($c)
 		# A four-letter command instead of a message.
 		$c->{mode} = $client->{in} =~ /^[a-z]{4}/ ? 'raw' : 'connect';
 	}
+	$c->{mode} = 'raw' if $c->{mode} eq 'greeting' && redirect($c->{link}, $client);
 	if ($c->{mode} eq 'raw')
 	{
 		$server->{out} .= $client->{in};
 		$client->{in} = '';
 		return;
 	}
-	until ($c->{doomed} || blocked($c, 'request'))
+	until ($c->{doomed} || $c->{mode} eq 'greeting' || blocked($c, 'request'))
 	{
 		my $now = time;
 		last if $spacing && $c->{next_at} > $now;
@@ -189,6 +233,21 @@ sub take_requests($c)
 	# What is left of a message whose sender has gone will never be complete.
 	$client->{in} = '' if $client->{eof} && !blocked($c, 'request');
 	return;
+}
+
+# The greeting: version (negative; older versions have none), id of the server, length,
+# and host:port of its election address. Returns whether it is complete.
+sub redirect($link, $client)
+{
+	return 0 if length $client->{in} < 8;
+	return 1 if unpack('q>', $client->{in}) >= 0;
+	return 0 if length $client->{in} < 20;
+	my ($version, $id, $length) = unpack('q> q> l>', $client->{in});
+	return 0 if length $client->{in} < 20 + $length;
+	my ($back)  = grep { $_->{mode} eq 'greeting' && $_->{from} == $link->{to} && $_->{to} == $link->{from} } @links;
+	my $address = substr($client->{in}, 20, $length) =~ s/:\d+$/:$back->{port}/r;
+	substr($client->{in}, 0, 20 + $length) = pack('q> q> l>', $version, $id, length $address) . $address;
+	return 1;
 }
 
 # What the client is to get instead of the handshake, or a reply
@@ -241,7 +300,7 @@ sub take_replies($c)
 {
 	my $server = $c->{server};
 
-	if ($c->{mode} eq 'raw')
+	if ($c->{mode} =~ /^(?:raw|greeting)$/)
 	{
 		queue_reply($c, $server->{in});
 		$server->{in} = '';
@@ -348,19 +407,29 @@ my %commands = (
 	connections => sub { return scalar all_connections(); },
 	drop => sub { close_connection($_) foreach all_connections(); return; },
 	cut  => sub {
-		close $listener if $listener;
-		undef $listener;
+		close delete $_->{listener} foreach grep { $_->{listener} } @links;
 		close_connection($_) foreach all_connections();
 		return;
 	},
 	blackhole => sub ($arg) {
 		$arg->{direction} =~ /^(requests|replies|both)$/ or die "bad direction\n";
-		$blackhole = $arg->{direction};
+		$_->{blackhole} = $arg->{direction} foreach @links;
 		return;
 	},
-	heal => sub {
-		$blackhole = '';
-		$listener ||= listen_on($port);
+	part => sub ($arg) {
+		foreach my $link (chosen_links($arg))
+		{
+			close delete $link->{listener} if $link->{listener};
+			$link->{blackhole} = 'both';
+		}
+		return;
+	},
+	heal => sub ($arg) {
+		foreach my $link (chosen_links($arg))
+		{
+			$link->{blackhole} = '';
+			listen_to($link);
+		}
 		$_->{held} = '' foreach all_connections();
 		advance($_) foreach all_connections();
 		return;
@@ -376,7 +445,7 @@ my %commands = (
 	},
 	delay  => sub ($arg) { $delay = $arg->{ms} / 1000; return; },
 	throttle => sub ($arg) { $spacing = $arg->{rate} ? 1 / $arg->{rate} : 0; return; },
-	target => sub ($arg) { $target_port = $arg->{port}; $raw = $arg->{raw}; return; },
+	target => sub ($arg) { @{ $links[0] }{qw(target mode)} = ($arg->{port}, $arg->{raw} ? 'raw' : 'start'); return; },
 );
 
 # ---- main loop -----------------------------------------------------------------
@@ -384,7 +453,7 @@ my %commands = (
 # When something is due that nobody sends us anything for
 sub until_due
 {
-	my @due = (3600);
+	my @due = @arrivals ? 0.05 : 3600;
 	foreach my $c (all_connections())
 	{
 		push @due, $c->{queue}[0][0] - time if @{ $c->{queue} } && !blocked($c, 'reply');
@@ -393,12 +462,17 @@ sub until_due
 	return max(0, min(@due));
 }
 
-$listener = listen_on($port);
+foreach my $link (@links)
+{
+	$link->{blackhole} = '';
+	listen_to($link);
+}
 serve(
-	commands  => \%commands,
-	listeners => sub { return $listener ? [ $listener, sub { accept_connection() if $listener } ] : (); },
+	commands => \%commands,
 	# A side that is not read fills up, and its peer notices nothing: that is the black hole.
 	reads   => sub ($c, $name) { return !$c->{doomed} && !blocked($c, $name eq 'client' ? 'request' : 'reply'); },
-	read    => sub ($c, $name) { $c->{$name}{in} .= read_some($c->{$name}); },
 	timeout => \&until_due,
-	round   => sub { advance($_) foreach all_connections(); });
+	round   => sub {
+		connect_arrivals();
+		advance($_) foreach all_connections();
+	});

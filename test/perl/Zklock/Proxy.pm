@@ -105,6 +105,7 @@ use parent 'Zklock::LinePeer';
 
 use Carp;
 use File::Basename qw(dirname);
+use JSON::PP qw(encode_json);
 use PostgreSQL::Test::Cluster;
 use Zklock::Util qw(wait_until);
 
@@ -114,13 +115,16 @@ my $number = 0;
 
 sub start($class, $target)
 {
-	my $port   = PostgreSQL::Test::Cluster::get_free_port();
-	my $name   = 'proxy_' . ++$number;
-	my $script = dirname(__FILE__) . '/../zk_proxy.pl';
-	my $self   = $class->SUPER::new(
-		name => $name,
-		argv => [ $^X, $script, $port, ref $target ? $target->port : $target ]);
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+	my $self = $class->between('proxy_' . ++$number, { port => $port, target => ref $target ? $target->port : $target });
 	$self->{port} = $port;
+	return $self;
+}
+
+# The links are those of zk_proxy.pl.
+sub between($class, $name, @links)
+{
+	my $self = $class->SUPER::new(name => $name, argv => [ $^X, dirname(__FILE__) . '/../zk_proxy.pl', encode_json(\@links) ]);
 	$self->call('ping');    # it listens now
 	return $self;
 }

@@ -72,9 +72,9 @@ does not wait (an ensemble without a quorum never serves). A single server also 
 C<port>, C<pid>, C<mode>, and C<log_file>.
 C<options(java =E<gt> [...], file_size =E<gt> ...)> changes these options for later starts.
 
-In an ensemble with C<links>, C<cut($one, $other)> lets nothing pass between two servers, and
-C<mend($one, $other)> lets pass what was held and all that follows; C<isolate($server)> and
-C<rejoin($server)> do so for all the others at once. The servers notice after syncLimit ticks.
+In an ensemble with C<links>, C<isolate($server)> lets nothing pass between it and the others: what
+is connected stays so, and new connections are refused. C<rejoin($server)> lets pass what was held
+and all that follows. The servers notice after syncLimit ticks.
 
 C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the
 servers have processed since C<mark>, pings and multis left out: zklock's heartbeats and
@@ -93,8 +93,6 @@ package Zklock::ZooKeeper;
 use v5.36;
 
 use Carp;
-use File::Basename qw(dirname);
-use JSON::PP ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Scalar::Util qw(weaken);
@@ -158,44 +156,35 @@ sub _new($class, $n, %opt)
 # The proxies between the servers. Returns { 'from to' => ports that lead there }.
 sub _start_links($self, @ports)
 {
+	my %special = (quorum => { mode => 'raw', patience => 4 }, election => { mode => 'greeting' });
 	my (%there, @links);
 	foreach my $from (1 .. @ports)
 	{
 		foreach my $to (grep { $_ != $from } 1 .. @ports)
 		{
-			foreach my $kind (qw(quorum election))
+			foreach my $kind (sort keys %special)
 			{
-				my $port = PostgreSQL::Test::Cluster::get_free_port();
-				$there{"$from $to"}{$kind} = $port;
-				push @links, {
-					from => $from, to => $to, kind => $kind, port => $port,
-					target => $ports[ $to - 1 ]{$kind} };
+				my $port = $there{"$from $to"}{$kind} = PostgreSQL::Test::Cluster::get_free_port();
+				push @links,
+				  { from => $from, to => $to, port => $port, target => $ports[ $to - 1 ]{$kind}, %{ $special{$kind} } };
 			}
 		}
 	}
-	require Zklock::LinePeer;
-	$self->{links} = Zklock::LinePeer->new(
-		name => 'links',
-		argv => [ $^X, dirname(__FILE__) . '/../tcp_links.pl', JSON::PP->new->canonical->encode(\@links) ]);
-	$self->{links}->call('ping');    # it listens now
+	require Zklock::Proxy;
+	$self->{links} = Zklock::Proxy->between('links', @links);
 	return \%there;
 }
 
-my %between = (isolate => 'cut', rejoin => 'mend');
-foreach my $what (keys %between)
+sub _tell_links($self, $command, $server)
 {
-	my $command = $between{$what};
-	no strict 'refs';
-	*$command = sub ($self, $one, $other) {
-		croak 'this ensemble was made without links' unless $self->{links};
-		$self->{links}->call($command, { servers => [ $one->id, $other->id ] });
-		return;
-	};
-	*$what = sub ($self, $server) {
-		$self->$command($server, $_) foreach grep { $_->id != $server->id } $self->servers;
-		return;
-	};
+	croak 'this ensemble was made without links' unless $self->{links};
+	$self->{links}->call($command, { servers => [ $server->id, $_->id ] })
+	  foreach grep { $_->id != $server->id } $self->servers;
+	return;
 }
+
+sub isolate($self, $server) { return $self->_tell_links('part', $server); }
+sub rejoin($self, $server) { return $self->_tell_links('heal', $server); }
 
 sub servers   { return @{ $_[0]{servers} }; }
 
