@@ -49,8 +49,6 @@ my %op_name = (
 # Operations whose request begins with a path; for a multi it is that of its first.
 my %has_path = map { $_ => 1 } 1 .. 9, 12, 13, 15, 17 .. 21, 103, 104, 106;
 
-my $log_limit = 200_000;
-
 # Of a link there are also its listener, and blackhole: '', 'requests', 'replies' or 'both'.
 my @arrivals;                # accepted, not yet connected: [link, socket, until]
 my $delay     = 0;           # seconds
@@ -133,12 +131,9 @@ sub advance($c)
 	take_requests($c) unless blocked($c, 'request');
 	take_replies($c)  unless blocked($c, 'reply');
 	my $now = time;
-	while (@{ $c->{queue} } && $c->{queue}[0][0] <= $now && !blocked($c, 'reply'))
-	{
-		$client->{out} .= (shift @{ $c->{queue} })->[1];
-	}
-	write_some($c->{server});
-	write_some($c->{client});
+	deliver($c) while @{ $c->{queue} } && $c->{queue}[0][0] <= $now && !blocked($c, 'reply');
+	write_some($server);
+	write_some($client);
 
 	# One side has gone: the other gets what is still to be delivered, and goes too.
 	close_connection($c)
@@ -147,6 +142,8 @@ sub advance($c)
 	  || $c->{doomed} && $client->{out} eq '' && $server->{out} eq '' && !@{ $c->{queue} };
 	return;
 }
+
+sub deliver($c) { $c->{client}{out} .= (shift @{ $c->{queue} })->[1]; return; }
 
 # Takes one complete message, with its length, off a buffer.
 sub next_frame($side)
@@ -180,11 +177,8 @@ sub take_requests($c)
 {
 	my ($client, $server) = @{$c}{qw(client server)};
 
-	if ($c->{mode} eq 'start' && length $client->{in} >= 4)
-	{
-		# A four-letter command instead of a message.
-		$c->{mode} = $client->{in} =~ /^[a-z]{4}/ ? 'raw' : 'connect';
-	}
+	# It may be a four-letter command instead of a message.
+	$c->{mode} = $client->{in} =~ /^[a-z]{4}/ ? 'raw' : 'connect' if $c->{mode} eq 'start' && length $client->{in} >= 4;
 	$c->{mode} = 'raw' if $c->{mode} eq 'greeting' && redirect($c->{link}, $client);
 	if ($c->{mode} eq 'raw')
 	{
@@ -287,7 +281,7 @@ sub reply_frames($c, $frame)
 	if ($action eq 'hold')
 	{
 		# The reply itself is held, and whatever comes behind it; what came before passes.
-		$c->{client}{out} .= (shift @{ $c->{queue} })->[1] while @{ $c->{queue} };
+		deliver($c) while @{ $c->{queue} };
 		$c->{held} = 'reply';
 	}
 	# Deletions that went out together are answered as what they were.
@@ -326,7 +320,7 @@ sub queue_reply($c, $bytes)
 sub note_request($name, $path)
 {
 	$counts{$name}++;
-	push @log, [ $name, $path ] if @log < $log_limit;
+	push @log, [ $name, $path ] if @log < 200_000;
 	return;
 }
 
@@ -358,9 +352,8 @@ sub due_fault($direction, $request)
 	{
 		next if $fault->{spent} || $fault->{direction} ne $direction;
 		next unless grep { $_ eq '*' && $request->{op} !~ /^(ping|multi)$/ || $_ eq $request->{op} } @{ $fault->{op} };
-		next
-		  if defined $fault->{path}
-		  && !grep { defined && /$fault->{path}/ } $request->{path}, @{ $request->{paths} // [] };
+		my @paths = grep { defined } $request->{path}, @{ $request->{paths} // [] };
+		next if defined $fault->{path} && !grep { /$fault->{path}/ } @paths;
 		next if $direction eq 'reply' && !$fault->{any} && $request->{error} != 0;
 		next if ++$fault->{seen} < $fault->{nth};
 		$fault->{spent}   = $fault->{times} && $fault->{seen} >= $fault->{nth} + $fault->{times} - 1;
@@ -380,27 +373,16 @@ my %commands = (
 	accepted => sub { return $accepted; },
 	hang_up => sub ($arg) { $hang_up = $arg->{on}; return; },
 	fault  => sub ($arg) {
-		my $fault = {
-			id        => ++$last_fault,
-			action    => $arg->{action},
-			direction => $arg->{direction},
-			op        => ref $arg->{op} ? $arg->{op} : [ split /[|,\s]+/, $arg->{op} ],
-			nth       => $arg->{nth} || 1,
-			times     => defined $arg->{times} ? $arg->{times} : 1,
-			code      => $arg->{code},
-			any       => $arg->{any},
-			body      => defined $arg->{body} ? pack('H*', $arg->{body}) : undef,
-			path      => defined $arg->{path} ? qr/$arg->{path}/ : undef,
-			seen      => 0,
-			spent     => 0 };
+		my $fault = { times => 1, %$arg, nth => $arg->{nth} || 1, id => ++$last_fault, seen => 0, spent => 0 };
+		$fault->{op}   = [ split /[|,\s]+/, $arg->{op} ] unless ref $arg->{op};
+		$fault->{body} = pack('H*', $arg->{body}) if defined $arg->{body};
 		my %known = map { $_ => 1 } values %op_name, '*', 'connect';
 		$known{$_} or die "unknown operation $_\n" foreach @{ $fault->{op} };
 		push @faults, $fault;
 		return $fault->{id};
 	},
 	fired => sub ($arg) {
-		my ($fault) = grep { $_->{id} == $arg->{id} } @faults;
-		die "there is no fault $arg->{id}\n" unless $fault;
+		my ($fault) = grep { $_->{id} == $arg->{id} } @faults or die "there is no fault $arg->{id}\n";
 		return $fault->{request};
 	},
 	clear => sub { @faults = (); return; },
@@ -439,10 +421,7 @@ my %commands = (
 		queue_reply($_, pack('N/a*', $event)) foreach all_connections();
 		return;
 	},
-	garble => sub ($arg) {
-		$garbler = $arg->{share} ? Zklock::Garbler->new(%$arg) : undef;
-		return;
-	},
+	garble => sub ($arg) { $garbler = $arg->{share} ? Zklock::Garbler->new(%$arg) : undef; return; },
 	delay  => sub ($arg) { $delay = $arg->{ms} / 1000; return; },
 	throttle => sub ($arg) { $spacing = $arg->{rate} ? 1 / $arg->{rate} : 0; return; },
 	target => sub ($arg) { @{ $links[0] }{qw(target mode)} = ($arg->{port}, $arg->{raw} ? 'raw' : 'start'); return; },

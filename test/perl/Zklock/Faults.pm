@@ -64,10 +64,8 @@ sub tests($class, $name) { $class->check($name); return @{ $faults{$name}{tests}
 sub check($class, $list)
 {
 	_read();
-	foreach my $name (split /,/, $list)
-	{
-		croak "there is no fault $name; there are: @{[ $class->names ]}" unless $faults{$name};
-	}
+	my ($unknown) = grep { !$faults{$_} } split /,/, $list;
+	croak "there is no fault $unknown; there are: @{[ $class->names ]}" if defined $unknown;
 	return;
 }
 

@@ -72,8 +72,7 @@ sub running($self)
 	my $r = waitpid($self->{pid}, WNOHANG);
 	return 1 if $r == 0;
 	$self->{status} = $r > 0 ? $? : undef;
-	delete $alive{ $self->{pid} };
-	$self->{pid} = undef;
+	delete $alive{ delete $self->{pid} };
 	return 0;
 }
 
@@ -85,26 +84,10 @@ sub status_text($self)
 	return $s & 127 ? 'killed by signal ' . ($s & 127) : 'exit code ' . ($s >> 8);
 }
 
-sub signal($self, $signal)
-{
-	kill $signal, $self->{pid} if $self->{pid};
-	return;
-}
+sub signal($self, $signal) { kill $signal, $self->{pid} if $self->{pid}; return; }
 
-sub pause($self)
-{
-	return unless $self->{pid};
-	freeze($self->{pid});
-	$self->{paused} = 1;
-	return;
-}
-
-sub resume($self)
-{
-	thaw($self->{pid}) if $self->{pid};
-	$self->{paused} = 0;
-	return;
-}
+sub pause($self) { freeze($self->{pid}) if $self->{pid}; return; }
+sub resume($self) { thaw($self->{pid}) if $self->{pid}; return; }
 
 sub wait_end($self, $timeout)
 {
@@ -130,7 +113,7 @@ sub stop($self)
 {
 	local $?;
 	return unless $self->running;
-	$self->resume if $self->{paused};
+	$self->resume;
 	if ($self->{in})
 	{
 		# The end of its input lets it say goodbye to others.

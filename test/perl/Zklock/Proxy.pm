@@ -93,7 +93,7 @@ Each returns a number for C<fired>, and takes
                 it has been asked for. It reminds a server that sits on its requests again and
                 again, by one 'exists', in rounds in which it sends whatever else it may; when
                 it has done so twice, one whole round is over
-  port, connect_string, stop, pause, resume
+  port, connect_string([ $chroot ]), stop, pause, resume
 
 =cut
 
@@ -129,34 +129,29 @@ sub between($class, $name, @links)
 	return $self;
 }
 
-sub port      { return $_[0]{port}; }
+sub port { return $_[0]{port}; }
 
-sub connect_string($self, $chroot = undef)
+sub connect_string($self, $chroot = undef) { return "127.0.0.1:$self->{port}" . ($chroot // ''); }
+
+my %faults = (
+	lose_reply   => [qw(lose reply)],
+	lose_request => [qw(lose request)],
+	hold_reply   => [qw(hold reply)],
+	hold_request => [qw(hold request)],
+	refuse       => [qw(refuse request)],
+	deny         => [qw(deny reply)],
+	forge        => [qw(forge reply)]);
+
+foreach my $name (keys %faults)
 {
-	return "127.0.0.1:$self->{port}" . (defined $chroot ? $chroot : '');
+	my ($action, $direction) = @{ $faults{$name} };
+	no strict 'refs';
+	*$name = sub ($self, %arg) {
+		croak 'op is missing' unless $arg{op};
+		$arg{body} = unpack('H*', $arg{body}) if defined $arg{body};
+		return $self->call('fault', { action => $action, direction => $direction, %arg });
+	};
 }
-
-sub _fault($self, $action, $direction, %arg)
-{
-	croak 'op is missing' unless $arg{op};
-	return $self->call('fault', { action => $action, direction => $direction, %arg });
-}
-
-sub lose_reply   { my $self = shift; return $self->_fault('lose', 'reply',   @_); }
-sub lose_request { my $self = shift; return $self->_fault('lose', 'request', @_); }
-sub hold_reply   { my $self = shift; return $self->_fault('hold', 'reply',   @_); }
-sub hold_request { my $self = shift; return $self->_fault('hold', 'request', @_); }
-sub refuse       { my $self = shift; return $self->_fault('refuse', 'request', @_); }
-sub deny         { my $self = shift; return $self->_fault('deny', 'reply', @_); }
-
-sub forge($self, %arg)
-{
-	$arg{body} = unpack('H*', $arg{body});
-	return $self->_fault('forge', 'reply', %arg);
-}
-
-sub notify($self, %arg) { return $self->call('notify', \%arg); }
-sub garble($self, %arg) { return $self->call('garble', \%arg); }
 
 sub has_fired($self, $fault) { return $self->call('fired', { id => $fault }); }
 
@@ -175,10 +170,10 @@ foreach my $hold (qw(hold_reply hold_request))
 	};
 }
 
-foreach my $command (qw(counts requests reset_counts clear connections accepted cut heal drop))
+foreach my $command (qw(counts requests reset_counts clear connections accepted cut heal drop notify garble))
 {
 	no strict 'refs';
-	*$command = sub { return $_[0]->call($command); };
+	*$command = sub ($self, %arg) { return $self->call($command, \%arg); };
 }
 
 sub counts_without_beats($self)
@@ -209,13 +204,8 @@ sub wait_all_sent($self)
 	return;
 }
 
-sub blackhole($self, $direction = undef)
-{
-	return $self->call('blackhole', { direction => $direction || 'both' });
-}
-
+sub blackhole($self, $direction = 'both') { return $self->call('blackhole', { direction => $direction }); }
 sub delay($self, $ms) { return $self->call('delay', { ms => $ms }); }
-
 sub throttle($self, $rate) { return $self->call('throttle', { rate => $rate }); }
 
 sub target($self, $target, %arg)

@@ -107,10 +107,7 @@ sub answer_commands($commands)
 	return;
 }
 
-sub try_again
-{
-	return $! == EAGAIN || $! == EWOULDBLOCK || $! == EINTR || $! == EINPROGRESS;
-}
+sub try_again { return $! == EAGAIN || $! == EWOULDBLOCK || $! == EINTR || $! == EINPROGRESS; }
 
 sub read_some($side)
 {

@@ -58,16 +58,18 @@ use v5.36;
 use Carp;
 use DBI;
 use DBD::Pg qw(:async);
+use IO::Select;
+use List::Util qw(min);
 use Test::More ();
 use Time::HiRes qw(time);
-use Zklock::Util qw(default_timeout wait_until);
+use Zklock::Util qw(default_timeout);
 
 our @CARP_NOT = qw(Zklock::Server);
 
 # dsn: libpq connection string; name: for messages; server: Zklock::Server
 sub new($class, %arg)
 {
-	my $self = bless { name => $arg{name} || 'session', server => $arg{server} }, $class;
+	my $self = bless { name => $arg{name}, server => $arg{server} }, $class;
 	my $dsn = $arg{dsn} =~ s/ /;/gr;
 	$self->{dbh} = DBI->connect(
 		"dbi:Pg:$dsn", $arg{user}, '',
@@ -114,43 +116,30 @@ sub query_start($self, $sql)
 	return $self;
 }
 
-foreach my $state (qw(waiting queued))
-{
-	my $wait = "wait_$state";
-	no strict 'refs';
-	*{"start_$state"} = sub ($self, $sql, $path = undef) {
-		$self->query_start($sql);
-		return $self->{server}->$wait($self, $path);
-	};
-}
+sub start_waiting($self, $sql, $path = undef) { return $self->{server}->wait_waiting($self->query_start($sql), $path); }
+sub start_queued($self, $sql, $path = undef) { return $self->{server}->wait_queued($self->query_start($sql), $path); }
 
 # Is a statement running?
 sub busy($self)
 {
-	return 0 unless $self->{statement};
-	return 0 if $self->{unsent};
+	return 0 if !$self->{statement} || $self->{unsent};
 	return $self->_guarded(sub { return !$self->{dbh}->pg_ready; });
 }
 
 sub result($self, $timeout = undef)
 {
 	croak "$self->{name} runs no statement" unless $self->{statement};
-	$timeout = default_timeout() unless defined $timeout;
+	$timeout //= default_timeout();
 	my $end = time + $timeout;
 	while ($self->busy)
 	{
 		my $left = $end - time;
-		if ($left <= 0)
-		{
-			my $locks = $self->{server} ? "\n" . $self->{server}->describe_locks : '';
-			croak "timed out after $timeout s waiting for $self->{name}"
-			  . " (pid $self->{pid}) to finish: $self->{sql}$locks";
-		}
-		my $bits = '';
-		my $fd   = $self->{dbh}{pg_socket};
+		croak "timed out after $timeout s waiting for $self->{name} (pid $self->{pid}) to finish: $self->{sql}\n"
+		  . ($self->{server} ? $self->{server}->describe_locks : '')
+		  if $left <= 0;
+		my $fd = $self->{dbh}{pg_socket};
 		last if $fd < 0;
-		vec($bits, $fd, 1) = 1;
-		select($bits, undef, undef, $left < 0.5 ? $left : 0.5);
+		IO::Select->new($fd)->can_read(min($left, 0.5));
 	}
 
 	my $statement = $self->{statement};
@@ -194,26 +183,13 @@ sub finish($self, $timeout = undef)
 	return $result->{text};
 }
 
-sub try($self, $sql, $timeout = undef)
-{
-	return $self->query_start($sql)->result($timeout);
-}
-
-sub query($self, $sql, $timeout = undef)
-{
-	return $self->query_start($sql)->finish($timeout);
-}
+sub try($self, $sql) { return $self->query_start($sql)->result; }
+sub query($self, $sql) { return $self->query_start($sql)->finish; }
 
 # The notices of the last statement, one text.
 sub notices { return join("\n", @{ $_[0]{notices} || [] }); }
 
-sub wait_row($self, $condition, $path = undef)
-{
-	my $server = $self->{server};
-	my $where  = "pid = $self->{pid} AND $condition" . (defined $path ? " AND path = '$path'" : '');
-	return wait_until { ($server->locks($where))[0] }
-	sub { "$self->{name} to be $condition\n" . $server->describe_locks };
-}
+sub wait_row($self, @row) { return $self->{server}->wait_row($self, @row); }
 
 # What was given up may still be on its way.
 sub modes($self, $path)
@@ -228,18 +204,11 @@ sub hands_over($self, $path, $next, $name)
 	return Test::More::is($self->query("SELECT zk_unlock('$path')") . $next->finish, 'tt', $name);
 }
 
-sub cancel($self)
-{
-	return $self->{server}->value("SELECT pg_cancel_backend($self->{pid})") eq 't';
-}
-
+sub cancel($self) { return $self->{server}->value("SELECT pg_cancel_backend($self->{pid})") eq 't'; }
 # Returns when the backend is gone.
-sub terminate($self)
-{
-	return $self->{server}->terminate_backend($self->{pid});
-}
+sub terminate($self) { return $self->{server}->terminate_backend($self->{pid}); }
 
-sub cancelled($self) { $self->cancel;    return $self->result->{sqlstate}; }
+sub cancelled($self) { $self->cancel; return $self->result->{sqlstate}; }
 sub terminated($self) { $self->terminate; return $self->result->{sqlstate}; }
 
 sub disconnect($self)

@@ -100,9 +100,8 @@ sub worker_ticks($self)
 # While a server restarts after a crash it takes no connections: that is no failure here.
 # A lease of two and a half seconds is renewed in time, a shorter one if it was proved on
 # this connection.
-sub wait_session($self, $state = undef, $timeout = undef)
+sub wait_session($self, $state = 'connected', $timeout = undef)
 {
-	$state = 'connected' unless defined $state;
 	my $last = '';
 	wait_until
 	{
@@ -129,31 +128,15 @@ sub wait_renewed($self)
 		AND clock_timestamp() + lease_remaining > '$since'::timestamptz + negotiated_timeout FROM zk_session", 't');
 }
 
-sub cut_off($self, $proxy)
-{
-	$proxy->cut;
-	return $self->wait_session('connecting');
-}
+sub cut_off($self, $proxy) { $proxy->cut; return $self->wait_session('connecting'); }
+sub reconnect($self, $proxy) { $proxy->heal; return $self->wait_session; }
 
-sub reconnect($self, $proxy)
-{
-	$proxy->heal;
-	return $self->wait_session;
-}
-
-foreach my $method (qw(start restart))
-{
-	no strict 'refs';
-	*{"${method}_connected"} = sub ($self) {
-		$self->$method;
-		return $self->wait_session;
-	};
-}
+sub start_connected($self) { $self->start; return $self->wait_session; }
+sub restart_connected($self) { $self->restart; return $self->wait_session; }
 
 sub wait_new_worker($self, $old)
 {
-	wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
-	return;
+	return wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
 }
 
 sub reconfigure($self, %settings)
@@ -169,8 +152,7 @@ sub restart_worker($self)
 {
 	my $old = $self->worker_pid;
 	$self->value("SELECT pg_terminate_backend($old)");
-	$self->wait_new_worker($old);
-	return;
+	return $self->wait_new_worker($old);
 }
 
 sub worker_away($self)
@@ -191,16 +173,18 @@ sub worker_back($self, $old)
 	return;
 }
 
-sub wait_lock($self, $what, $state, $path = undef, $timeout = undef)
+sub wait_row($self, $what, $condition, $path = undef)
 {
-	my $pid = ref $what ? $what->pid : $what;
-	my $where = "pid = $pid AND state = " . Zklock::Server::_quote($state);
-	$where .= ' AND path = ' . Zklock::Server::_quote($path) if defined $path;
-	return wait_until { ($self->locks($where))[0]; }
-	sub { $self->name . ": a contender with $where\n" . $self->describe_locks }, $timeout;
+	my $pid   = ref $what ? $what->pid : $what;
+	my $where = "pid = $pid AND $condition" . (defined $path ? ' AND path = ' . Zklock::Server::_quote($path) : '');
+	return wait_until { ($self->locks($where))[0] }
+	sub { $self->name . ": a contender with $where\n" . $self->describe_locks };
 }
 
+sub wait_lock($self, $what, $state, $path = undef) { return $self->wait_row($what, "state = '$state'", $path); }
 sub wait_waiting($self, $what, $path = undef) { return $self->wait_lock($what, 'waiting', $path); }
+sub wait_holder($self, $what, $path = undef) { return $self->wait_lock($what, 'held', $path); }
+
 # Until its place among all others in ZooKeeper is settled as well
 sub wait_queued($self, $what, $path = undef)
 {
@@ -209,8 +193,6 @@ sub wait_queued($self, $what, $path = undef)
 		$row->{node} && $row->{node} =~ /\d{10}$/ ? $row : undef;
 	} 'a node of ' . $self->name . ' to have its number';
 }
-
-sub wait_holder($self, $what, $path = undef) { return $self->wait_lock($what, 'held',    $path); }
 
 # Answers and watch events of one ZooKeeper session come in order. So a lock taken and
 # released on another path proves that the server knows of all that happened before.
@@ -227,10 +209,8 @@ sub describe_locks($self)
 	my $text = '';
 	foreach my $view (qw(zk_session zk_locks))
 	{
-		my $result = eval { $self->_monitor("SELECT row_to_json(v) FROM $view v") };
-		$text .= $self->name . ".$view:\n";
-		$text .= !$result ? "  $@" : !$result->{ok} ? "  $result->{error}\n"
-		  : join('', map { "  $_->[0]\n" } @{ $result->{rows} });
+		my $rows = eval { $self->value("SELECT row_to_json(v) FROM $view v") } // $@;
+		$text .= $self->name . ".$view:\n" . $rows =~ s/^(?=.)/  /gmr . "\n";
 	}
 	return $text;
 }

@@ -14,8 +14,7 @@ Zklock::Tls - authorities, certificates and keys, for tests with TLS
   $tls->file('ca.pem')                              # path of a file
 
   my $zk = Zklock::ZooKeeper->standalone(tls => $tls);
-  $zk->tls_port
-  my $a = Zklock::Server->new('a', zookeeper => $zk->tls_address, conf => [ $tls->conf('client') ],
+  my $a = Zklock::Server->new('a', zookeeper => 'localhost:' . $zk->tls_port, conf => [ $tls->conf('client') ],
       environment => Zklock::Tls->library);
 
 A ZooKeeper server with C<tls> serves clients with TLS on C<tls_port>, besides those without, and

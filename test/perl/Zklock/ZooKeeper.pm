@@ -13,8 +13,7 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
   my $zk = Zklock::ZooKeeper->standalone;             # started and ready
   my $zk = Zklock::ZooKeeper->ensemble(3, tickTime => 1000);
 
-  $zk->connect_string            # '127.0.0.1:11111,127.0.0.1:11112'
-  $zk->connect_string('/chroot')
+  $zk->connect_string([ '/chroot' ])    # '127.0.0.1:11111,127.0.0.1:11112'
   $zk->stop; $zk->start; $zk->restart; $zk->kill9; $zk->pause; $zk->resume;
   $zk->leader->kill9;            # one server of an ensemble
   $zk->server(2)->restart;       # likewise, counted from 1
@@ -43,7 +42,7 @@ Of C<standalone> and C<ensemble>, all optional:
 
   tickTime         ms, default 500: sessions of 1 s and more, expiry seen within
                    half a second. ZooKeeper's sample configuration has 2000.
-  initLimit        ticks, default 20       syncLimit   ticks, default 10
+  syncLimit        ticks, default 10
   minSessionTimeout, maxSessionTimeout     ms, default 2 ticks and 60000
   container_check  ms between looks for empty containers, default an hour: what a
                    test counts must not depend on when they go. ZooKeeper has 60000.
@@ -93,28 +92,14 @@ package Zklock::ZooKeeper;
 use v5.36;
 
 use Carp;
+use List::Util qw(sum0);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Scalar::Util qw(weaken);
+use Zklock::Proxy;
+use Zklock::Shell;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper::Server;
-
-my @needed_jars =
-  map { "/usr/share/java/$_.jar" } qw(zookeeper zookeeper-jute slf4j-api slf4j-simple);
-
-# ZooKeeper's manifest names the other jars it needs. Debian leaves the choice of an
-# slf4j backend to the installation: slf4j-simple writes to standard error, which is
-# all that is wanted here.
-sub classpath
-{
-	foreach my $jar (@needed_jars)
-	{
-		die "$jar is missing: install ZooKeeper (Debian package zookeeper)\n"
-		  unless -e $jar;
-	}
-	# For TLS: more of Netty than the manifest names.
-	return join(':', @needed_jars, grep { -e } map { "/usr/share/java/netty-$_.jar" } qw(codec resolver));
-}
 
 my $sets = 0;
 
@@ -123,14 +108,12 @@ sub ensemble($class, $n, %opt) { return $class->_new($n, %opt); }
 
 sub _new($class, $n, %opt)
 {
-	my $start = delete $opt{start};
 	$opt{tickTime} ||= 500;
 	my $self = bless { number => ++$sets, tick_time => $opt{tickTime}, servers => [] }, $class;
 
-	my @ports = map { {
-			client   => PostgreSQL::Test::Cluster::get_free_port(),
-			quorum   => PostgreSQL::Test::Cluster::get_free_port(),
-			election => PostgreSQL::Test::Cluster::get_free_port() } } 1 .. $n;
+	my @ports = map {
+		{ map { $_ => PostgreSQL::Test::Cluster::get_free_port() } qw(client quorum election) }
+	} 1 .. $n;
 	my $links = delete $opt{links} && $n > 1 ? $self->_start_links(@ports) : undef;
 	foreach my $id (1 .. $n)
 	{
@@ -145,11 +128,8 @@ sub _new($class, $n, %opt)
 		push @{ $self->{servers} },
 		  Zklock::ZooKeeper::Server->new($name, $id, $ports[ $id - 1 ]{client}, $peers, %opt);
 	}
-	foreach my $server ($self->servers)
-	{
-		weaken($server->{set} = $self);
-	}
-	$self->start if !defined $start || $start;
+	weaken($_->{set} = $self) foreach $self->servers;
+	$self->start if $opt{start} // 1;
 	return $self;
 }
 
@@ -170,7 +150,6 @@ sub _start_links($self, @ports)
 			}
 		}
 	}
-	require Zklock::Proxy;
 	$self->{links} = Zklock::Proxy->between('links', @links);
 	return \%there;
 }
@@ -188,15 +167,12 @@ sub rejoin($self, $server) { return $self->_tell_links('heal', $server); }
 
 sub servers   { return @{ $_[0]{servers} }; }
 
-sub server($self, $n)
-{
-	return $self->{servers}[ $n - 1 ] || croak "there is no ZooKeeper server $n";
-}
+sub server($self, $n) { return $self->{servers}[ $n - 1 ] || croak "there is no ZooKeeper server $n"; }
 
 sub start($self, %opt)
 {
 	$_->start(wait => 0) foreach $self->servers;
-	return if defined $opt{wait} && !$opt{wait};
+	return unless $opt{wait} // 1;
 	$self->wait_ready;
 	$self->_shell_back;
 	return;
@@ -212,19 +188,20 @@ sub stop($self)
 	$_->stop       foreach $self->servers;
 	return;
 }
-sub kill9($self) { $_->kill9 foreach $self->servers; return; }
-sub pause($self) { $_->pause foreach $self->servers; return; }
-sub resume($self) { $_->resume foreach $self->servers; return; }
+
+foreach my $method (qw(kill9 pause resume options wait_ready))
+{
+	no strict 'refs';
+	*$method = sub ($self, %opt) { $_->$method(%opt) foreach $self->servers; return; };
+}
+
 sub restart($self) { $self->stop; $self->start; return; }
-sub options($self, %opt) { $_->options(%opt) foreach $self->servers; return; }
-sub wait_ready($self) { $_->wait_ready foreach $self->servers; return; }
 sub running($self) { return scalar grep { $_->running } $self->servers; }
 sub log_file($self) { return $self->{servers}[0]->log_file; }
 
 sub connect_string($self, $chroot = undef)
 {
-	return join(',', map { $_->connect_string } $self->servers)
-	  . (defined $chroot ? $chroot : '');
+	return join(',', map { $_->connect_string } $self->servers) . ($chroot // '');
 }
 
 sub port { return $_[0]{servers}[0]->port; }
@@ -239,12 +216,7 @@ sub four_letter($self, $command)
 	return join('', map { '== ' . $_->name . "\n" . $_->four_letter($command) } @servers);
 }
 
-sub watch_count($self)
-{
-	my $sum = 0;
-	$sum += $_->watch_count foreach grep { $_->running } $self->servers;
-	return $sum;
-}
+sub watch_count($self) { return sum0(map { $_->watch_count } grep { $_->running } $self->servers); }
 
 # The paths of all ephemeral nodes, whoever has them.
 sub ephemerals($self)
@@ -273,32 +245,17 @@ sub wait_watched($self, $node, @sessions)
 # Waits until there is one.
 sub leader($self)
 {
-	return wait_until {
-		my ($leader) = grep { $_->running && $_->mode =~ /^(leader|standalone)$/ } $self->servers;
-		$leader;
-	} 'a ZooKeeper leader';
+	return wait_until { (grep { $_->mode =~ /^(leader|standalone)$/ } $self->servers)[0] } 'a ZooKeeper leader';
 }
 
-sub followers($self)
-{
-	return grep { $_->running && $_->mode eq 'follower' } $self->servers;
-}
+sub followers($self) { return grep { $_->mode eq 'follower' } $self->servers; }
 
 sub stale_node($self, @node)
 {
 	my @files = map { $_->dir . '/stale' } $self->servers;
-	PostgreSQL::Test::Utils::append_to_file($_, "@node\n") foreach @files;
+	append_to_file($_, "@node\n") foreach @files;
 	wait_until { !grep { -e } @files } "the stale node $node[0]";
 	return;
-}
-
-# Our own main class, compiled once per test.
-my $classes;
-
-sub _classes
-{
-	require Zklock::Java;
-	return $classes ||= Zklock::Java::compile(PostgreSQL::Test::Utils::tempdir('server_classes'), classpath(), 'StaleNode');
 }
 
 # The administrator's connection, made at the first use.
@@ -306,27 +263,20 @@ sub shell($self)
 {
 	unless ($self->{shell})
 	{
-		require Zklock::Shell;
 		$self->{shell} = Zklock::Shell->new(name => "zk_shell_$self->{number}");
 		$self->{shell}->connect($self->connect_string);
 	}
 	return $self->{shell};
 }
 
-sub children($self, $path)
-{
-	return @{ $self->shell->ls($path, missing_ok => 1) };
-}
-
-sub owners($self, $path)
-{
-	return map { $self->shell->stat("$path/$_")->{ephemeralOwner} } $self->children($path);
-}
+sub children($self, $path) { return @{ $self->shell->ls($path, missing_ok => 1) }; }
 
 sub places($self, $path)
 {
 	return [ map { "$_ " . $self->shell->stat("$path/$_")->{ephemeralOwner} } $self->children($path) ];
 }
+
+sub owners($self, $path) { return map { s/.* //r } @{ $self->places($path) }; }
 
 sub wait_children($self, $path, $n)
 {
@@ -342,10 +292,7 @@ sub foreigner($self, $path)
 		ephemeral => 1, sequence => 1, makepath => 1);
 }
 
-sub mark($self)
-{
-	return [ map { $_->mark } $self->servers ];
-}
+sub mark($self) { return [ map { $_->mark } $self->servers ]; }
 
 sub request_list($self, $mark, %opt)
 {
