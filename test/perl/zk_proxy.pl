@@ -116,11 +116,11 @@ sub blocked($c, $direction)
 	return $blackhole eq ($direction eq 'request' ? 'requests' : 'replies');
 }
 
-# What is between two servers, if the options of a command name them; all otherwise
+# What leads from and to a server, if the options of a command name one; all otherwise
 sub chosen_links($arg)
 {
-	my $servers = $arg->{servers} or return @links;
-	return grep { "@$servers" eq "$_->{from} $_->{to}" || "@$servers" eq "$_->{to} $_->{from}" } @links;
+	my $server = $arg->{server} or return @links;
+	return grep { $_->{from} == $server || $_->{to} == $server } @links;
 }
 
 # Move on all that can move on.

@@ -13,7 +13,7 @@ Zklock::Proxy - a proxy in front of a ZooKeeper server that injects faults
 
   $proxy->reset_counts;
   ...
-  is_deeply($proxy->counts_without_beats, { create2 => 1, getChildren2 => 1 });
+  is_deeply($proxy->asked, { create2 => 1, getChildren => 1 });
 
   my $fault = $proxy->lose_reply(op => 'create2');
   $session->query_start("SELECT zk_lock('/a')");
@@ -50,9 +50,8 @@ Each returns a number for C<fired>, and takes
 
   fired($fault [, $seconds])
                 waits until it has happened, the first time; returns [ operation, path ]
-  has_fired($fault)
-                the same without waiting
-  clear         forgets all faults
+  has_fired($fault)   the same without waiting
+  clear               forgets all faults
 
 =head1 OTHER METHODS
 
@@ -68,22 +67,19 @@ Each returns a number for C<fired>, and takes
                 nothing gets through any more while connections stay open, new ones too, until
                 heal; 'both' (default), 'requests' or 'replies'
   delay($ms)    every reply takes that much longer; 0 ends it
-  throttle($rate)
-                no more requests than that pass in a second; the others wait in front of the
-                proxy. 0 ends it
+  throttle($rate)   no more requests than that pass in a second; 0 ends it
   hang_up($on)  with a true value each connection is closed right after the handshake, which
                 the client still gets; so are those that stand, at once
-  connections, accepted
-                how many there are now; how many have been made since the start or reset_counts
+  connections, accepted   how many there are now, and were made since the start or reset_counts
   target($zk or port [, raw => 1])
                 where new connections go from now on. What is no ZooKeeper server is raw: bytes
                 pass as they are
-  counts, counts_without_beats, reset_counts
+  counts, reset_counts
                 requests by operation since the start or the last reset: { create2 => 3, ... }.
                 Besides ZooKeeper's operations there are 'connect' (sessions set up or resumed)
                 and 'notification' (watch events sent to the client)
   asked         what clients have asked for since asked or reset_counts was called last: the
-                counts without beats and notifications, and without what settle() of
+                counts without pings, multis and notifications, and without what settle() of
                 Zklock::Server leaves behind, the watch on its path, which is set at some time
                 and removed later
   requests      the same as a list of [ operation, path ], in order; the path is undef where a
@@ -176,17 +172,10 @@ foreach my $command (qw(counts requests reset_counts clear connections accepted 
 	*$command = sub ($self, %arg) { return $self->call($command, \%arg); };
 }
 
-sub counts_without_beats($self)
-{
-	my $counts = $self->counts;
-	delete @{$counts}{qw(ping multi)};
-	return $counts;
-}
-
 sub asked($self)
 {
-	my $counts = $self->counts_without_beats;
-	delete $counts->{notification};
+	my $counts = $self->counts;
+	delete @{$counts}{qw(ping multi notification)};
 	foreach my $request (@{ $self->requests })
 	{
 		my ($op, $path) = @$request;

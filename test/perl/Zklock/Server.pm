@@ -35,11 +35,9 @@ creates the extension in database postgres and waits until C<zk_session> says
   start            0: do not even start; call $server->launch later
   allows_streaming 1: may be the primary of standbys
 
-C<Zklock::Server-E<gt>standby($name, primary =E<gt> $server, zookeeper =E<gt> $zk, ...)>
-makes a hot standby of it.
-
-C<Zklock::Server-E<gt>copy($name, of =E<gt> $server, zookeeper =E<gt> $zk, ...)> makes a server of
-a file-level copy of another's data directory, as it is at one moment.
+C<Zklock::Server-E<gt>standby($name, primary =E<gt> $server, %options)> makes a hot standby of it,
+C<Zklock::Server-E<gt>copy($name, of =E<gt> $server, %options)> a server of a file-level copy of
+another's data directory, as it is at one moment.
 
 ZKLOCK_PRELOAD names libraries to load into the servers first, as sanitizers need it;
 STAGE in it stands for ZKLOCK_STAGE. test/run-tap describes the other variables.
@@ -58,8 +56,7 @@ reload, kill9, promote, append_conf, logfile, data_dir, safe_psql, psql, connstr
                        in which dialect locks' nodes are named, once these sessions know
   set_faults($list)    of a server created with "faults": from now on these; the worker knows
   wait_value($sql, $expected)
-  terminate_backend($pid)
-                       ends it and returns when it is gone; true if it was there
+  terminate_backend($pid)   ends it and returns when it is gone; true if it was there
   log_mark, log_since($mark), wait_log($regex, $mark), assert_log($mark, $regex, $name)
   postmaster_pid
   begin_stop($mode)    pg_ctl stop without waiting; then wait_stopped
@@ -118,16 +115,13 @@ sub _quote($text) { $text =~ s/'/''/g; return "'$text'"; }
 sub _stage_conf($stage)
 {
 	return () unless $stage;
-	chomp(my $libdir = `pg_config --pkglibdir`);
-	my @conf = ('dynamic_library_path = ' . _quote("$stage$libdir:\$libdir"));
+	chomp(my ($libdir, $sharedir, $version) = map { `pg_config --$_` } qw(pkglibdir sharedir version));
 	# Debian's setting up to PostgreSQL 17, PostgreSQL's own since 18.
-	chomp(my $version = `pg_config --version`);
-	my ($major) = $version =~ /PostgreSQL (\d+)/;
-	chomp(my $sharedir = `pg_config --sharedir`);
-	push @conf, $major >= 18
-	  ? 'extension_control_path = ' . _quote("$stage$sharedir:\$system")
-	  : 'extension_destdir = ' . _quote($stage);
-	return @conf;
+	return (
+		'dynamic_library_path = ' . _quote("$stage$libdir:\$libdir"),
+		$version =~ /PostgreSQL (\d+)/ && $1 >= 18
+		? 'extension_control_path = ' . _quote("$stage$sharedir:\$system")
+		: 'extension_destdir = ' . _quote($stage));
 }
 
 sub _base_conf($self, %opt)
@@ -237,10 +231,7 @@ foreach my $method (qw(start stop restart kill9))
 	};
 }
 
-sub postmaster_pid($self)
-{
-	return int slurp_file($self->data_dir . '/postmaster.pid') =~ s/\n.*//sr;
-}
+sub postmaster_pid($self) { return slurp_file($self->data_dir . '/postmaster.pid') =~ s/\n.*//sr; }
 
 sub begin_stop($self, $mode)
 {
@@ -291,14 +282,14 @@ sub end_sessions($self)
 # Statements of the harness itself. A server that crashed meanwhile gets a new session.
 sub _monitor($self, $sql)
 {
-	for (my $attempt = 1;; $attempt++)
+	foreach my $last (0, 1)
 	{
 		$self->{monitor} ||= $self->session(
 			name    => $self->name . '.monitor',
 			options => '-clog_statement=none');
 		my $result = $self->{monitor}->try($sql);
 		return $result if $result->{ok};
-		croak $self->name . ": $sql: $result->{error}" if $result->{severity} eq 'ERROR' || $attempt > 1;
+		croak $self->name . ": $sql: $result->{error}" if $result->{severity} eq 'ERROR' || $last;
 		$self->_drop_monitor;
 	}
 }
@@ -306,10 +297,10 @@ sub _monitor($self, $sql)
 sub value($self, $sql) { return $self->_monitor($sql)->{text}; }
 
 # The rows of a query as hashes.
-sub _hashes($self, $columns, $from)
+sub _hashes($self, $sql)
 {
-	my $result = $self->_monitor('SELECT ' . join(', ', @$columns) . " FROM $from");
-	return map { my %row; @row{@$columns} = @$_; \%row } @{ $result->{rows} };
+	my $result = $self->_monitor($sql);
+	return map { my %row; @row{ @{ $result->{columns} } } = @$_; \%row } @{ $result->{rows} };
 }
 
 sub set_conf($self, %settings)
@@ -359,10 +350,7 @@ sub terminate_backend($self, $pid)
 
 sub log_mark($self) { return -s $self->logfile || 0; }
 
-sub log_since($self, $mark)
-{
-	return PostgreSQL::Test::Utils::slurp_file($self->logfile, $mark || 0);
-}
+sub log_since($self, $mark) { return slurp_file($self->logfile, $mark || 0); }
 
 sub wait_log($self, $regex, $mark = undef, $timeout = undef)
 {
@@ -381,15 +369,11 @@ sub assert_log($self, $mark, $regex, $name)
 sub failure_report($self)
 {
 	my $log = $self->logfile;
-	# Not what is usual when servers start, stop and replicate.
-	my @lines = grep {
-		!/\ (?:checkpointer|startup|walsender|walreceiver)\ .*LOG:
+	my $usual = qr/\ (?:checkpointer|startup|walsender|walreceiver)\ .*LOG:
 		|\ (?:walsender)\ .*STATEMENT:|not\ yet\ accepting\ connections|Consistent\ recovery
-		|LOG:\ \ (?:listening\ on|starting\ PostgreSQL|database\ system\ is)/x
-	} split(/^/, tail($log, 2000));
-	splice(@lines, 0, @lines - 50) if @lines > 50;
+		|LOG:\ \ (?:listening\ on|starting\ PostgreSQL|database\ system\ is)/x;
 	my $locks = $self->node->{_pid} ? $self->describe_locks : "(not running)\n";
-	return $locks . "end of $log:\n" . join('', @lines);
+	return $locks . "end of $log, without what is usual:\n" . tail($log, 50, $usual);
 }
 
 # A test may die while a server is stopping. PostgreSQL::Test::Cluster would give up at the

@@ -20,17 +20,12 @@ Zklock::Session - one SQL session, with statements that run in the background
 
   $s->start_waiting($sql [, $path]);     # query_start, until zk_locks shows that it waits
   $s->start_queued($sql [, $path]);      # and has a node with its number
-  $s->wait_row($condition [, $path]);    # until zk_locks shows a contender of this session
-                                         # like that; returns the row as a hash
-
+  $s->wait_row($condition [, $path]);    # as that of Zklock::Shown
   $s->modes($path);     # what the session holds or waits for: 'exclusive held', 'shared waiting'
-
   $s->hands_over($path, $next, $name);   # a test: it unlocks, and the session that waits gets the lock
 
-  $s->cancel;           # pg_cancel_backend, from another session
-  $s->terminate;        # pg_terminate_backend, likewise
-  $s->cancelled;        # cancel, and the SQLSTATE with which the statement ends
-  $s->terminated;       # terminate, and the same
+  $s->cancel; $s->terminate;          # pg_cancel_backend, pg_terminate_backend, from another session
+  $s->cancelled; $s->terminated;      # the same, and the SQLSTATE with which the statement ends
   $s->disconnect;       # as a client does that ends well; during a statement: as vanish
   $s->vanish;           # as a client does that dies: the socket just closes
 
@@ -39,7 +34,7 @@ Zklock::Session - one SQL session, with statements that run in the background
   $r->{ok}        true if the statement succeeded
   $r->{text}      rows as psql -At prints them: columns parted by '|', rows by newline,
                   NULL empty, booleans t and f; undef on an error
-  $r->{rows}      the same as a list of lists, NULL as undef
+  $r->{rows}      the same as a list of lists, NULL as undef; $r->{columns} has the names
   $r->{sqlstate}  '00000' or e.g. '57014'
   $r->{severity}  ERROR or FATAL; $r->{message} $r->{detail} $r->{hint} $r->{context}
   $r->{error}     'ERROR:  57014: canceling ... DETAIL: ...', the whole text
@@ -73,16 +68,14 @@ sub new($class, %arg)
 	my $dsn = $arg{dsn} =~ s/ /;/gr;
 	$self->{dbh} = DBI->connect(
 		"dbi:Pg:$dsn", $arg{user}, '',
-		{   AutoCommit          => 1,
-			RaiseError          => 0,
-			PrintError          => 0,
+		{   PrintError          => 0,
 			PrintWarn           => 1,
 			AutoInactiveDestroy => 1,
-			pg_server_prepare   => 0 })
+			pg_server_prepare   => 0,
+			pg_bool_tf          => 1,
+			pg_errorlevel       => 2 })
 	  or croak "cannot connect to $arg{dsn}: " . ($DBI::errstr || '?');
-	$self->{dbh}{pg_bool_tf}    = 1;
-	$self->{dbh}{pg_errorlevel} = 2;
-	$self->{pid}                = $self->{dbh}{pg_pid};
+	$self->{pid} = $self->{dbh}{pg_pid};
 	return $self;
 }
 
@@ -153,8 +146,7 @@ sub result($self, $timeout = undef)
 			{
 				$result{ok}       = 1;
 				$result{sqlstate} = '00000';
-				$result{rows}     = $statement->fetchall_arrayref
-				  if $statement->{NUM_OF_FIELDS};
+				@result{qw(columns rows)} = ($statement->{NAME}, $statement->fetchall_arrayref) if $statement->{NUM_OF_FIELDS};
 				$result{text} = join("\n",
 					map { join('|', map { defined $_ ? $_ : '' } @$_) } @{ $result{rows} });
 				return;

@@ -28,8 +28,8 @@ Zklock::Util - what every part of the test harness shares
                        although the mode of one is exclusive
   secret($file, $text [, $mode])
                        writes a file that its owner alone may read, unless another mode is given; its name
-  tail($file [, $lines])
-                       the last lines of a file
+  tail($file, $lines [, $skip])
+                       the last lines of a file, but for those that match
   children_of($pid)    the processes that a process has started and not outlived
   freeze(@pids), thaw(@pids)
                        stops processes with SIGSTOP, and returns when they stand still; has them
@@ -144,11 +144,11 @@ sub secret($file, $text, $mode = 0600)
 	return $file;
 }
 
-sub tail($file, $lines = 40)
+sub tail($file, $lines, $skip = undef)
 {
 	open(my $fh, '<', $file) or return "(cannot read $file: $!)\n";
 	seek($fh, -65536, 2);    # fails if it is smaller
-	my @all = <$fh>;
+	my @all = grep { !defined $skip || !/$skip/ } <$fh>;
 	splice(@all, 0, @all - $lines) if @all > $lines;
 	return join('', @all);
 }

@@ -8,8 +8,6 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
 
 =head1 SYNOPSIS
 
-  use Zklock::ZooKeeper;
-
   my $zk = Zklock::ZooKeeper->standalone;             # started and ready
   my $zk = Zklock::ZooKeeper->ensemble(3, tickTime => 1000);
 
@@ -22,19 +20,14 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
   ...
   my $count = $zk->requests($mark);   # { create2 => 1, getChildren2 => 1, delete => 1 }
 
-  my $zk = Zklock::ZooKeeper->ensemble(3, links => 1);
-  my $follower = ($zk->followers)[0];
-  $zk->isolate($follower);       # from the other servers; its clients notice nothing
-  $zk->rejoin($follower);
-
   $zk->shell->create('/a');      # administration: see Zklock::Shell
   $zk->children('/a')            # list of names; empty also if /a does not exist
   $zk->wait_children('/a', 2)    # the same list, once it has so many
   $zk->owners('/a')              # the sessions that these are of, in the same order
   $zk->places('/a')              # a reference to a list of "name owner": who has which place
   $zk->foreigner('/a')           # a contender of another make; returns the path of its node
-  $zk->wait_watched('/a/b');     # until somebody waits for this node to change or go
-  $zk->wait_watched('/a/b', $a->session_id, $b->session_id);    # until both do
+  $zk->wait_watched('/a/b' [, @session_ids ]);   # until somebody, or these, wait for this node
+                                                 # to change or go
 
 =head1 OPTIONS
 
@@ -63,23 +56,23 @@ Of C<standalone> and C<ensemble>, all optional:
 The object stands for all servers of an ensemble; C<server(n)>, C<servers>,
 C<leader> and C<followers> give single ones. Both kinds know
 
-  start stop kill9 pause resume restart wait_ready running connect_string
+  start stop kill9 pause resume restart wait_ready running connect_string port
   four_letter($command) watch_count log_file mark requests
 
 start and restart return when the servers serve clients. C<start(wait =E<gt> 0)>
 does not wait (an ensemble without a quorum never serves). A single server also has
-C<port>, C<pid>, C<mode>, and C<log_file>.
+C<pid> and C<mode>.
 C<options(java =E<gt> [...], file_size =E<gt> ...)> changes these options for later starts.
 
-In an ensemble with C<links>, C<isolate($server)> lets nothing pass between it and the others: what
-is connected stays so, and new connections are refused. C<rejoin($server)> lets pass what was held
-and all that follows. The servers notice after syncLimit ticks.
+In an ensemble with C<links>, C<isolate($server)> lets nothing pass between it and the others, while
+its clients notice nothing: what is connected stays so, and new connections are refused.
+C<rejoin($server)> lets pass what was held and all that follows. The servers notice after
+syncLimit ticks.
 
-C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the
-servers have processed since C<mark>, pings and multis left out: zklock's heartbeats and
-quorum checks are multis, which come when they like, and so are its downgrades. A write that all servers of an
-ensemble apply counts once. An operation that failed counts as well.
-C<request_list> gives the single ones in order: { session, type, cxid, path }, the
+C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the server, or the
+first one, has processed since C<mark>, pings and multis left out: zklock's heartbeats and
+quorum checks are multis, which come when they like, and so are its downgrades. An operation
+that failed counts as well. C<request_list> gives the single ones in order: { type, path }, the
 path of reads only.
 
 C<stale_node($path, $session, $czxid)> puts an ephemeral node of a session that does not
@@ -92,7 +85,7 @@ package Zklock::ZooKeeper;
 use v5.36;
 
 use Carp;
-use List::Util qw(sum0);
+use List::Util qw(sum0 uniq);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Scalar::Util qw(weaken);
@@ -154,18 +147,10 @@ sub _start_links($self, @ports)
 	return \%there;
 }
 
-sub _tell_links($self, $command, $server)
-{
-	croak 'this ensemble was made without links' unless $self->{links};
-	$self->{links}->call($command, { servers => [ $server->id, $_->id ] })
-	  foreach grep { $_->id != $server->id } $self->servers;
-	return;
-}
+sub isolate($self, $server) { return $self->{links}->call('part', { server => $server->id }); }
+sub rejoin($self, $server) { return $self->{links}->call('heal', { server => $server->id }); }
 
-sub isolate($self, $server) { return $self->_tell_links('part', $server); }
-sub rejoin($self, $server) { return $self->_tell_links('heal', $server); }
-
-sub servers   { return @{ $_[0]{servers} }; }
+sub servers { return @{ $_[0]{servers} }; }
 
 sub server($self, $n) { return $self->{servers}[ $n - 1 ] || croak "there is no ZooKeeper server $n"; }
 
@@ -197,15 +182,18 @@ foreach my $method (qw(kill9 pause resume options wait_ready))
 
 sub restart($self) { $self->stop; $self->start; return; }
 sub running($self) { return scalar grep { $_->running } $self->servers; }
-sub log_file($self) { return $self->{servers}[0]->log_file; }
+
+foreach my $method (qw(port tls_port log_file mark request_list requests))
+{
+	no strict 'refs';
+	*$method = sub ($self, @arg) { return $self->server(1)->$method(@arg); };
+}
 
 sub connect_string($self, $chroot = undef)
 {
 	return join(',', map { $_->connect_string } $self->servers) . ($chroot // '');
 }
 
-sub port { return $_[0]{servers}[0]->port; }
-sub tls_port { return $_[0]{servers}[0]->tls_port; }
 sub tick_time { return $_[0]{tick_time}; }
 
 # The answers of all servers that run, one after the other.
@@ -223,9 +211,7 @@ sub ephemerals($self)
 {
 	my $text = $self->four_letter('dump');
 	croak "no server tells the ephemeral nodes: '$text'" unless $text =~ /^Sessions with Ephemerals/m;
-	my %nodes = map { $_ => 1 } $text =~ m{^\t(/.*)$}mg;
-	my @nodes = sort keys %nodes;
-	return @nodes;
+	return uniq(sort($text =~ m{^\t(/.*)$}mg));
 }
 
 # Is a node's data watched, by all of these sessions if any are given?
@@ -290,33 +276,6 @@ sub foreigner($self, $path)
 {
 	return $self->shell->create("$path/_c_00000000-0000-0000-0000-000000000000-lock-",
 		ephemeral => 1, sequence => 1, makepath => 1);
-}
-
-sub mark($self) { return [ map { $_->mark } $self->servers ]; }
-
-sub request_list($self, $mark, %opt)
-{
-	my @servers = $self->servers;
-	my (@list, %seen);
-	# A server may apply after the mark what another had applied, and answered, before it.
-	foreach my $i (@servers > 1 ? (0 .. $#servers) : ())
-	{
-		$seen{"$_->{session} $_->{cxid} $_->{type}"}++
-		  foreach $servers[$i]->request_list(0, %opt, until => $mark->[$i]);
-	}
-	foreach my $i (0 .. $#servers)
-	{
-		push @list, grep { !$seen{"$_->{session} $_->{cxid} $_->{type}"}++ }
-		  $servers[$i]->request_list($mark->[$i], %opt);
-	}
-	return @list;
-}
-
-sub requests($self, $mark = undef, %opt)
-{
-	my %count;
-	$count{ $_->{type} }++ foreach $self->request_list($mark, %opt);
-	return \%count;
 }
 
 1;

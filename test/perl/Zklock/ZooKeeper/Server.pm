@@ -35,18 +35,13 @@ sub new($class, $name, $id, $port, $peers, %opt)
 	my $dir = $opt{place} ? "$opt{place}/$name" : PostgreSQL::Test::Utils::tempdir($name);
 	mkdir $dir;
 	my $self = bless {
+		heap => 128, java => [], forceSync => 'no', container_check => 3_600_000, request_log => 1,
+		%opt,
 		name => $name,
 		id   => $id,
 		port => $port,
 		dir  => $dir,
 		log  => Zklock::Process::log_of($name),
-		heap => $opt{heap} || 128,
-		java => $opt{java} || [],
-		file_size       => $opt{file_size},
-		force_sync      => $opt{forceSync} || 'no',
-		container_check => $opt{container_check} || 3_600_000,
-		stale_nodes     => $opt{stale_nodes},
-		request_log     => $opt{request_log} // 1,
 	}, $class;
 
 	my %conf = (
@@ -91,11 +86,7 @@ sub connect_string { return "127.0.0.1:$_[0]{port}"; }
 # The log without requests, our own probing, start-up banner and stack traces.
 sub log_tail($self, $lines)
 {
-	my @all = grep {
-		!/FinalRequestProcessor|Processing \w{4} command|\[main\] INFO|^\s+at |^\s*$/ }
-	  split(/^/, tail($self->{log}, 2000));
-	splice(@all, 0, @all - $lines) if @all > $lines;
-	return join('', @all);
+	return tail($self->{log}, $lines, qr/FinalRequestProcessor|Processing \w{4} command|\[main\] INFO|^\s+at |^\s*$/);
 }
 
 sub start($self, %opt)
@@ -134,7 +125,7 @@ sub start($self, %opt)
 				  jmx.ManagedUtil server.DatadirCleanupManager
 				  server.quorum.QuorumPeerConfig server.quorum.CommitProcessor)),
 			("$simple.log.org.apache.zookeeper.server.FinalRequestProcessor=debug") x !!$self->{request_log},
-			"-Dzookeeper.forceSync=$self->{force_sync}",
+			"-Dzookeeper.forceSync=$self->{forceSync}",
 			"-Dznode.container.checkIntervalMs=$self->{container_check}",
 			# The transaction log is 64 MB in advance otherwise.
 			'-Dzookeeper.preAllocSize=512',
@@ -218,16 +209,19 @@ sub request_list($self, $mark, %opt)
 	my @list;
 	while (<$fh>)
 	{
-		last if defined $opt{until} && tell($fh) > $opt{until};
-		next unless /Processing request:: sessionid:(\S+) type:(\w+) cxid:(\S+) .* reqpath:(.*)$/;
+		next unless /Processing request:: sessionid:(\S+) type:(\w+) .* reqpath:(.*)$/;
 		next if $2 eq 'ping' || $2 eq 'multi';
 		next if $opt{session} && hex($1) != hex($opt{session});
-		push @list, { session => $1, type => $2, cxid => $3, path => $4 };
+		push @list, { type => $2, path => $3 };
 	}
-	close $fh;
 	return @list;
 }
 
-sub requests { return &Zklock::ZooKeeper::requests; }
+sub requests($self, @arg)
+{
+	my %count;
+	$count{ $_->{type} }++ foreach $self->request_list(@arg);
+	return \%count;
+}
 
 1;
