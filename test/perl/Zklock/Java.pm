@@ -31,8 +31,6 @@ use Carp;
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
 
-our @CARP_NOT = qw(Zklock::LinePeer);
-
 my $interop = dirname(__FILE__) . '/../../interop';
 
 sub classpath

@@ -44,8 +44,6 @@ use Carp;
 use Fcntl ':flock';
 use PostgreSQL::Test::Utils;
 
-our @CARP_NOT = qw(Zklock::LinePeer);
-
 our @jars = qw(curator-recipes curator-framework curator-client zookeeper zookeeper-jute
   zookeeper-recipes-lock zookeeper-recipes-election zookeeper-recipes-queue guava
   failureaccess jackson-databind jackson-core jackson-annotations slf4j-api slf4j-simple);

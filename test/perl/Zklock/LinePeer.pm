@@ -31,8 +31,6 @@ use JSON::PP;
 use Time::HiRes qw(time);
 use Zklock::Util qw(default_timeout tail);
 
-our @CARP_NOT = qw(Zklock::Shell Zklock::JavaPeer Zklock::Proxy);
-
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 
 sub new($class, %arg)
@@ -48,7 +46,8 @@ sub send($self, @request)
 {
 	my $id = ++$self->{last_id};
 	$self->{asked}{$id} = join(' ', map { defined $_ && !ref $_ ? $_ : $json->encode($_) } @request);
-	syswrite($self->{in}, $self->encode_request($id, @request) . "\n") // $self->_dead("cannot take '$self->{asked}{$id}'");
+	my $line = $self->encode_request($id, @request) . "\n";
+	syswrite($self->{in}, $line) // $self->_dead("cannot take '$self->{asked}{$id}'");
 	return $id;
 }
 

@@ -30,8 +30,7 @@ use IPC::Open3;
 use PostgreSQL::Test::Utils ();
 use POSIX qw(:sys_wait_h);
 use Scalar::Util qw(weaken);
-use Time::HiRes qw(time);
-use Zklock::Util qw(freeze nap thaw);
+use Zklock::Util qw(freeze thaw wait_until);
 
 my %alive;    # pid => weak reference to the object
 
@@ -91,13 +90,8 @@ sub resume($self) { thaw($self->{pid}) if $self->{pid}; return; }
 
 sub wait_end($self, $timeout)
 {
-	my $end = time + $timeout;
-	while ($self->running)
-	{
-		return 0 if time >= $end;
-		nap(0.01);
-	}
-	return 1;
+	local $@;
+	return eval { wait_until { !$self->running } "the end of $self->{name}", $timeout };
 }
 
 sub kill9($self)

@@ -105,22 +105,21 @@ use JSON::PP qw(encode_json);
 use PostgreSQL::Test::Cluster;
 use Zklock::Util qw(wait_until);
 
-our @CARP_NOT = qw(Zklock::LinePeer);
-
 my $number = 0;
 
 sub start($class, $target)
 {
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $self = $class->between('proxy_' . ++$number, { port => $port, target => ref $target ? $target->port : $target });
-	$self->{port} = $port;
+	my %link = (port => PostgreSQL::Test::Cluster::get_free_port(), target => ref $target ? $target->port : $target);
+	my $self = $class->between('proxy_' . ++$number, \%link);
+	$self->{port} = $link{port};
 	return $self;
 }
 
 # The links are those of zk_proxy.pl.
 sub between($class, $name, @links)
 {
-	my $self = $class->SUPER::new(name => $name, argv => [ $^X, dirname(__FILE__) . '/../zk_proxy.pl', encode_json(\@links) ]);
+	my $script = dirname(__FILE__) . '/../zk_proxy.pl';
+	my $self   = $class->SUPER::new(name => $name, argv => [ $^X, $script, encode_json(\@links) ]);
 	$self->call('ping');    # it listens now
 	return $self;
 }

@@ -6,26 +6,10 @@
 
 Zklock::ProxyLoop - what zk_proxy.pl does with sockets, and its commands
 
-=head1 FUNCTIONS
+=head1 DESCRIPTION
 
-  listen_on($port, $accept)
-                a socket that listens there; $accept is called when somebody connects
-  add_connection($client, $server, %more)
-                returns a new connection between two sockets: a hash with the sides client and
-                server, and more. A side has its socket, what was read from it and not yet taken
-                (in), what is to be written to it (out), and whether its other end has closed (eof)
-  close_connection($c), all_connections
-  write_some($side)
-                writes of out what the socket takes. If that is broken, there is nothing more
-                to write, and eof is set
-  serve(%on)    does all this until the end of standard input, from where commands come, as
-                Zklock::LinePeer sends them. %on has
-
-    commands    by name: a hash of functions, which get the options
-    reads       is what a side of a connection sends to be read now? Gets the connection and
-                "client" or "server"
-    round       what is done after all that has happened at once; writes
-    timeout     the seconds until the next round, if nothing happens
+A connection has two sides, client and server, each of which has its socket, what was read from it
+and not yet taken (in), what is to be written to it (out), and whether its other end has closed (eof).
 
 =cut
 
@@ -51,6 +35,7 @@ my %by_handle;               # file descriptor => [connection, 'client' or 'serv
 $SIG{PIPE} = 'IGNORE';
 STDOUT->autoflush(1);
 
+# Calls the function when somebody connects.
 sub listen_on($port, $accept)
 {
 	my $socket = IO::Socket::INET->new(
@@ -63,6 +48,7 @@ sub listen_on($port, $accept)
 	return $socket;
 }
 
+# Returns a connection between two sockets, with more properties.
 sub add_connection($client, $server, %more)
 {
 	my $c = {%more};
@@ -116,6 +102,7 @@ sub read_some($side)
 	return;
 }
 
+# What the socket takes. If that is broken, there is nothing more to write.
 sub write_some($side)
 {
 	return if $side->{out} eq '';
@@ -132,6 +119,13 @@ sub write_some($side)
 	return;
 }
 
+# Runs until the end of standard input, from where commands come as Zklock::LinePeer sends them:
+#
+#   commands    by name: a hash of functions, which get the options
+#   reads       is what a side of a connection sends to be read now? Gets the connection and
+#               "client" or "server"
+#   round       what is done after all that has happened at once; writes
+#   timeout     the seconds until the next round, if nothing happens
 sub serve(%on)
 {
 	while (1)

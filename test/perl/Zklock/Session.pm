@@ -112,11 +112,21 @@ sub query_start($self, $sql)
 sub start_waiting($self, $sql, $path = undef) { return $self->{server}->wait_waiting($self->query_start($sql), $path); }
 sub start_queued($self, $sql, $path = undef) { return $self->{server}->wait_queued($self->query_start($sql), $path); }
 
-# Is a statement running?
-sub busy($self)
+# Has nothing been heard of the statement yet?
+sub _awaits($self)
 {
 	return 0 if !$self->{statement} || $self->{unsent};
 	return $self->_guarded(sub { return !$self->{dbh}->pg_ready; });
+}
+
+# Is a statement running? Together with a notice comes the result of the first of several, while the
+# next one runs.
+sub busy($self)
+{
+	return 1 if $self->_awaits;
+	return 0 unless $self->{statement} && $self->{sql} =~ /;/;
+	my $active = "SELECT count(*) FROM pg_stat_activity WHERE pid = $self->{pid} AND state = 'active'";
+	return $self->{server}->value($active);
 }
 
 sub result($self, $timeout = undef)
@@ -124,7 +134,7 @@ sub result($self, $timeout = undef)
 	croak "$self->{name} runs no statement" unless $self->{statement};
 	$timeout //= default_timeout();
 	my $end = time + $timeout;
-	while ($self->busy)
+	while ($self->_awaits)
 	{
 		my $left = $end - time;
 		croak "timed out after $timeout s waiting for $self->{name} (pid $self->{pid}) to finish: $self->{sql}\n"
@@ -146,7 +156,8 @@ sub result($self, $timeout = undef)
 			{
 				$result{ok}       = 1;
 				$result{sqlstate} = '00000';
-				@result{qw(columns rows)} = ($statement->{NAME}, $statement->fetchall_arrayref) if $statement->{NUM_OF_FIELDS};
+				@result{qw(columns rows)} = ($statement->{NAME}, $statement->fetchall_arrayref)
+				  if $statement->{NUM_OF_FIELDS};
 				$result{text} = join("\n",
 					map { join('|', map { defined $_ ? $_ : '' } @$_) } @{ $result{rows} });
 				return;
@@ -207,7 +218,7 @@ sub disconnect($self)
 {
 	return unless $self->{dbh};
 	# The library would wait for the end of a running statement.
-	$self->_shut if $self->busy;
+	$self->_shut if $self->_awaits;
 	undef $self->{statement};
 	my $dbh = delete $self->{dbh};
 	local $SIG{__WARN__} = sub { };

@@ -72,8 +72,9 @@ sub certificate($self, $file, %opt)
 	unlink map { $self->file("$file.$_") } qw(pem key);
 	$self->_openssl("req -new -newkey rsa:2048 -nodes -subj '/CN=$name' -addext 'subjectAltName = DNS:$name' "
 		  . "-keyout $file.key -out $file.csr");
-	my $days = $opt{expired} ? 0 : 2;
-	$self->_openssl("x509 -req -CA ca.pem -CAkey ca.key -copy_extensions copy -days $days -in $file.csr -out $file.pem");
+	# One that is valid for no days has expired a second later.
+	$self->_openssl("x509 -req -CA ca.pem -CAkey ca.key -copy_extensions copy -in $file.csr -out $file.pem -days "
+		  . ($opt{expired} ? 0 : 2));
 	chmod 0600, $self->file("$file.key");
 	return;
 }

@@ -96,10 +96,9 @@ use Zklock::ZooKeeper::Server;
 
 my $sets = 0;
 
-sub standalone($class, %opt) { return $class->_new(1, %opt); }
-sub ensemble($class, $n, %opt) { return $class->_new($n, %opt); }
+sub standalone($class, %opt) { return $class->ensemble(1, %opt); }
 
-sub _new($class, $n, %opt)
+sub ensemble($class, $n, %opt)
 {
 	$opt{tickTime} ||= 500;
 	my $self = bless { number => ++$sets, tick_time => $opt{tickTime}, servers => [] }, $class;
