@@ -32,10 +32,10 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
   worker_back($pid)    a test: the next worker comes, which is another one
   locks([$where])      rows of zk_locks, as a list of hashes
   lock_count([$where])
-  wait_row($what, $condition [, $path])
+  wait_row($what, $condition [, $path [, $seconds]])
                        until zk_locks shows such a contender; $what is a session or a pid.
                        Returns the row
-  wait_lock($what, $state [, $path]), wait_waiting, wait_holder($what [, $path])
+  wait_lock($what, $state, ...), wait_waiting, wait_holder($what [, $path])
                        the same, in this state
   wait_queued($what [, $path])
                        waiting, with a node that has its number: what other servers
@@ -158,15 +158,15 @@ sub worker_back($self, $old)
 	return;
 }
 
-sub wait_row($self, $what, $condition, $path = undef)
+sub wait_row($self, $what, $condition, $path = undef, $timeout = undef)
 {
 	my $pid   = ref $what ? $what->pid : $what;
 	my $where = "pid = $pid AND $condition" . (defined $path ? ' AND path = ' . Zklock::Server::_quote($path) : '');
 	return wait_until { ($self->locks($where))[0] }
-	sub { $self->name . ": a contender with $where\n" . $self->describe_locks };
+	sub { $self->name . ": a contender with $where\n" . $self->describe_locks }, $timeout;
 }
 
-sub wait_lock($self, $what, $state, $path = undef) { return $self->wait_row($what, "state = '$state'", $path); }
+sub wait_lock($self, $what, $state, @more) { return $self->wait_row($what, "state = '$state'", @more); }
 sub wait_waiting($self, $what, $path = undef) { return $self->wait_lock($what, 'waiting', $path); }
 sub wait_holder($self, $what, $path = undef) { return $self->wait_lock($what, 'held', $path); }
 
