@@ -331,11 +331,11 @@ sub set_faults($self, $list)
 	return;
 }
 
-sub wait_value($self, $sql, $expected)
+sub wait_value($self, $sql, $expected, $timeout = undef)
 {
 	my $last = '';
 	wait_until { ($last = $self->value($sql)) eq $expected; }
-	sub { $self->name . ": '$sql' to be '$expected' (it is '$last')\n" . $self->describe_locks };
+	sub { $self->name . ": '$sql' to be '$expected' (it is '$last')\n" . $self->describe_locks }, $timeout;
 	return;
 }
 
