@@ -1,12 +1,22 @@
 #!/usr/bin/perl
 # Copyright (c) 2026, zklock contributors
 #
-# zk_proxy.pl PORT TARGET_PORT
+# zk_proxy.pl LINKS
 #
 # TCP proxy on 127.0.0.1 in front of one ZooKeeper server. It understands the framing of
 # the client protocol and injects faults. Commands come as lines of JSON on standard
 # input, [id, command, options], and each gets one line as answer; Zklock::Proxy is the
 # other end, and its manual tells what the commands do. Ends at the end of the input.
+#
+# LINKS is JSON, a list of { "port": ..., "target": ... }: Zklock::Proxy has one, a client's way
+# to a server. Zklock::ZooKeeper has one for each way from one server of an ensemble to
+# another, with more:
+#
+#   from, to   ids of the servers
+#   mode       raw: bytes pass as they are; greeting: but the first message, in which a server
+#              tells where it can be called back. That would lead around the proxy, so the
+#              port is replaced
+#   patience   seconds to wait for the target to listen
 #
 # The protocol: every message is preceded by its length in 4 bytes, all numbers are big
 # endian. The first message of either side sets up the session. Then requests begin with
@@ -19,13 +29,13 @@ use v5.36;
 use FindBin;
 use lib $FindBin::Bin;
 use IO::Socket::INET;
+use JSON::PP;
 use List::Util qw(max min);
 use Time::HiRes qw(time);
 use Zklock::Garbler;
 use Zklock::ProxyLoop;
 
-my ($port, $target_port) = @ARGV;
-die "usage: $0 port target_port\n" unless $port && $target_port;
+my @links = @{ JSON::PP->new->utf8->decode($ARGV[0] || die "usage: $0 links\n") };
 
 my %op_name = (
 	-11 => 'closeSession', 0 => 'notification', 1 => 'create', 2 => 'delete', 3 => 'exists',
@@ -39,47 +49,78 @@ my %op_name = (
 # Operations whose request begins with a path; for a multi it is that of its first.
 my %has_path = map { $_ => 1 } 1 .. 9, 12, 13, 15, 17 .. 21, 103, 104, 106;
 
-my $log_limit = 200_000;
-
-my $listener;
-my $blackhole = '';          # '', 'requests', 'replies' or 'both'
+# Of a link there are also its listener, and blackhole: '', 'requests', 'replies' or 'both'.
+my @arrivals;                # accepted, not yet connected: [link, socket, until]
 my $delay     = 0;           # seconds
 my $spacing   = 0;           # of requests, seconds
 my $garbler;                 # Zklock::Garbler, if replies are to be garbled
 my $hang_up   = 0;           # after the handshake
-my $raw       = 0;           # new connections: what is no ZooKeeper server
 my $accepted  = 0;           # connections since the last reset
 my (%counts, @log, @faults); # since the last reset; all faults ever
 my $last_fault = 0;
 
 # ---- connections --------------------------------------------------------------
 #
-# Of a connection's two sides, each has also what was read and not yet taken apart (in).
 # Replies wait in the queue, [time, bytes], until their time has come.
 
-sub accept_connection
+sub listen_to($link)
 {
-	my $client = $listener->accept or return;
+	$link->{listener} ||= listen_on($link->{port}, sub { accept_connection($link); });
+	return;
+}
+
+# A server that follows a leader asks again for a while if that does not listen yet. Here
+# it has been let in already, so the asking is up to us.
+sub accept_connection($link)
+{
+	my $client = $link->{listener}->accept or return;
 	$accepted++;
-	my $server = IO::Socket::INET->new(
-		PeerAddr => '127.0.0.1',
-		PeerPort => $target_port,
-		Blocking => 0) or return;
-	my $c = add_connection($client, $server,
-		mode    => $raw ? 'raw' : 'start',    # of the requests: start, frames, raw
-		greeted => 0,           # has the server answered the first message?
-		pending => [],          # requests without a reply: { xid, op, path }
-		queue   => [],          # replies not yet due
-		next_at => 0,           # when the next request may pass, if they are throttled
-		held    => '');         # 'request' or 'reply': a fault holds this direction
-	$c->{$_}{in} = '' foreach qw(client server);
+	push @arrivals, [ $link, $client, time + ($link->{patience} // 0) ];
+	return;
+}
+
+sub connect_arrivals
+{
+	foreach my $arrival (splice @arrivals)
+	{
+		my ($link, $client, $until) = @$arrival;
+		# Whoever was let in to a link that has been cut since is refused after all.
+		next unless $link->{listener};
+		my $server = IO::Socket::INET->new(
+			PeerAddr => '127.0.0.1',
+			PeerPort => $link->{target},
+			Blocking => 0);
+		if ($server)
+		{
+			add_connection($client, $server,
+				link    => $link,
+				mode    => $link->{mode} // 'start',    # of the requests: start, frames, greeting, raw
+				greeted => 0,           # has the server answered the first message?
+				pending => [],          # requests without a reply: { xid, op, path }
+				queue   => [],          # replies not yet due
+				next_at => 0,           # when the next request may pass, if they are throttled
+				held    => '');         # 'request' or 'reply': a fault holds this direction
+		}
+		elsif (time < $until)
+		{
+			push @arrivals, $arrival;
+		}
+	}
 	return;
 }
 
 sub blocked($c, $direction)
 {
+	my $blackhole = $c->{link}{blackhole};
 	return 1 if $c->{held} eq $direction || $blackhole eq 'both';
 	return $blackhole eq ($direction eq 'request' ? 'requests' : 'replies');
+}
+
+# What leads from and to a server, if the options of a command name one; all otherwise
+sub chosen_links($arg)
+{
+	my $server = $arg->{server} or return @links;
+	return grep { $_->{from} == $server || $_->{to} == $server } @links;
 }
 
 # Move on all that can move on.
@@ -90,12 +131,9 @@ sub advance($c)
 	take_requests($c) unless blocked($c, 'request');
 	take_replies($c)  unless blocked($c, 'reply');
 	my $now = time;
-	while (@{ $c->{queue} } && $c->{queue}[0][0] <= $now && !blocked($c, 'reply'))
-	{
-		$client->{out} .= (shift @{ $c->{queue} })->[1];
-	}
-	write_some($c->{server});
-	write_some($c->{client});
+	deliver($c) while @{ $c->{queue} } && $c->{queue}[0][0] <= $now && !blocked($c, 'reply');
+	write_some($server);
+	write_some($client);
 
 	# One side has gone: the other gets what is still to be delivered, and goes too.
 	close_connection($c)
@@ -104,6 +142,8 @@ sub advance($c)
 	  || $c->{doomed} && $client->{out} eq '' && $server->{out} eq '' && !@{ $c->{queue} };
 	return;
 }
+
+sub deliver($c) { $c->{client}{out} .= (shift @{ $c->{queue} })->[1]; return; }
 
 # Takes one complete message, with its length, off a buffer.
 sub next_frame($side)
@@ -137,18 +177,16 @@ sub take_requests($c)
 {
 	my ($client, $server) = @{$c}{qw(client server)};
 
-	if ($c->{mode} eq 'start' && length $client->{in} >= 4)
-	{
-		# A four-letter command instead of a message.
-		$c->{mode} = $client->{in} =~ /^[a-z]{4}/ ? 'raw' : 'connect';
-	}
+	# It may be a four-letter command instead of a message.
+	$c->{mode} = $client->{in} =~ /^[a-z]{4}/ ? 'raw' : 'connect' if $c->{mode} eq 'start' && length $client->{in} >= 4;
+	$c->{mode} = 'raw' if $c->{mode} eq 'greeting' && redirect($c->{link}, $client);
 	if ($c->{mode} eq 'raw')
 	{
 		$server->{out} .= $client->{in};
 		$client->{in} = '';
 		return;
 	}
-	until ($c->{doomed} || blocked($c, 'request'))
+	until ($c->{doomed} || $c->{mode} eq 'greeting' || blocked($c, 'request'))
 	{
 		my $now = time;
 		last if $spacing && $c->{next_at} > $now;
@@ -191,6 +229,21 @@ sub take_requests($c)
 	return;
 }
 
+# The greeting: version (negative; older versions have none), id of the server, length,
+# and host:port of its election address. Returns whether it is complete.
+sub redirect($link, $client)
+{
+	return 0 if length $client->{in} < 8;
+	return 1 if unpack('q>', $client->{in}) >= 0;
+	return 0 if length $client->{in} < 20;
+	my ($version, $id, $length) = unpack('q> q> l>', $client->{in});
+	return 0 if length $client->{in} < 20 + $length;
+	my ($back)  = grep { $_->{mode} eq 'greeting' && $_->{from} == $link->{to} && $_->{to} == $link->{from} } @links;
+	my $address = substr($client->{in}, 20, $length) =~ s/:\d+$/:$back->{port}/r;
+	substr($client->{in}, 0, 20 + $length) = pack('q> q> l>', $version, $id, length $address) . $address;
+	return 1;
+}
+
 # What the client is to get instead of the handshake, or a reply
 sub handshake_frames($c, $frame)
 {
@@ -228,7 +281,7 @@ sub reply_frames($c, $frame)
 	if ($action eq 'hold')
 	{
 		# The reply itself is held, and whatever comes behind it; what came before passes.
-		$c->{client}{out} .= (shift @{ $c->{queue} })->[1] while @{ $c->{queue} };
+		deliver($c) while @{ $c->{queue} };
 		$c->{held} = 'reply';
 	}
 	# Deletions that went out together are answered as what they were.
@@ -241,7 +294,7 @@ sub take_replies($c)
 {
 	my $server = $c->{server};
 
-	if ($c->{mode} eq 'raw')
+	if ($c->{mode} =~ /^(?:raw|greeting)$/)
 	{
 		queue_reply($c, $server->{in});
 		$server->{in} = '';
@@ -267,7 +320,7 @@ sub queue_reply($c, $bytes)
 sub note_request($name, $path)
 {
 	$counts{$name}++;
-	push @log, [ $name, $path ] if @log < $log_limit;
+	push @log, [ $name, $path ] if @log < 200_000;
 	return;
 }
 
@@ -299,9 +352,8 @@ sub due_fault($direction, $request)
 	{
 		next if $fault->{spent} || $fault->{direction} ne $direction;
 		next unless grep { $_ eq '*' && $request->{op} !~ /^(ping|multi)$/ || $_ eq $request->{op} } @{ $fault->{op} };
-		next
-		  if defined $fault->{path}
-		  && !grep { defined && /$fault->{path}/ } $request->{path}, @{ $request->{paths} // [] };
+		my @paths = grep { defined } $request->{path}, @{ $request->{paths} // [] };
+		next if defined $fault->{path} && !grep { /$fault->{path}/ } @paths;
 		next if $direction eq 'reply' && !$fault->{any} && $request->{error} != 0;
 		next if ++$fault->{seen} < $fault->{nth};
 		$fault->{spent}   = $fault->{times} && $fault->{seen} >= $fault->{nth} + $fault->{times} - 1;
@@ -321,46 +373,45 @@ my %commands = (
 	accepted => sub { return $accepted; },
 	hang_up => sub ($arg) { $hang_up = $arg->{on}; return; },
 	fault  => sub ($arg) {
-		my $fault = {
-			id        => ++$last_fault,
-			action    => $arg->{action},
-			direction => $arg->{direction},
-			op        => ref $arg->{op} ? $arg->{op} : [ split /[|,\s]+/, $arg->{op} ],
-			nth       => $arg->{nth} || 1,
-			times     => defined $arg->{times} ? $arg->{times} : 1,
-			code      => $arg->{code},
-			any       => $arg->{any},
-			body      => defined $arg->{body} ? pack('H*', $arg->{body}) : undef,
-			path      => defined $arg->{path} ? qr/$arg->{path}/ : undef,
-			seen      => 0,
-			spent     => 0 };
+		my $fault = { times => 1, %$arg, nth => $arg->{nth} || 1, id => ++$last_fault, seen => 0, spent => 0 };
+		$fault->{op}   = [ split /[|,\s]+/, $arg->{op} ] unless ref $arg->{op};
+		$fault->{body} = pack('H*', $arg->{body}) if defined $arg->{body};
 		my %known = map { $_ => 1 } values %op_name, '*', 'connect';
 		$known{$_} or die "unknown operation $_\n" foreach @{ $fault->{op} };
 		push @faults, $fault;
 		return $fault->{id};
 	},
 	fired => sub ($arg) {
-		my ($fault) = grep { $_->{id} == $arg->{id} } @faults;
-		die "there is no fault $arg->{id}\n" unless $fault;
+		my ($fault) = grep { $_->{id} == $arg->{id} } @faults or die "there is no fault $arg->{id}\n";
 		return $fault->{request};
 	},
 	clear => sub { @faults = (); return; },
 	connections => sub { return scalar all_connections(); },
 	drop => sub { close_connection($_) foreach all_connections(); return; },
 	cut  => sub {
-		close $listener if $listener;
-		undef $listener;
+		close delete $_->{listener} foreach grep { $_->{listener} } @links;
 		close_connection($_) foreach all_connections();
 		return;
 	},
 	blackhole => sub ($arg) {
 		$arg->{direction} =~ /^(requests|replies|both)$/ or die "bad direction\n";
-		$blackhole = $arg->{direction};
+		$_->{blackhole} = $arg->{direction} foreach @links;
 		return;
 	},
-	heal => sub {
-		$blackhole = '';
-		$listener ||= listen_on($port);
+	part => sub ($arg) {
+		foreach my $link (chosen_links($arg))
+		{
+			close delete $link->{listener} if $link->{listener};
+			$link->{blackhole} = 'both';
+		}
+		return;
+	},
+	heal => sub ($arg) {
+		foreach my $link (chosen_links($arg))
+		{
+			$link->{blackhole} = '';
+			listen_to($link);
+		}
 		$_->{held} = '' foreach all_connections();
 		advance($_) foreach all_connections();
 		return;
@@ -370,13 +421,10 @@ my %commands = (
 		queue_reply($_, pack('N/a*', $event)) foreach all_connections();
 		return;
 	},
-	garble => sub ($arg) {
-		$garbler = $arg->{share} ? Zklock::Garbler->new(%$arg) : undef;
-		return;
-	},
+	garble => sub ($arg) { $garbler = $arg->{share} ? Zklock::Garbler->new(%$arg) : undef; return; },
 	delay  => sub ($arg) { $delay = $arg->{ms} / 1000; return; },
 	throttle => sub ($arg) { $spacing = $arg->{rate} ? 1 / $arg->{rate} : 0; return; },
-	target => sub ($arg) { $target_port = $arg->{port}; $raw = $arg->{raw}; return; },
+	target => sub ($arg) { @{ $links[0] }{qw(target mode)} = ($arg->{port}, $arg->{raw} ? 'raw' : 'start'); return; },
 );
 
 # ---- main loop -----------------------------------------------------------------
@@ -384,7 +432,7 @@ my %commands = (
 # When something is due that nobody sends us anything for
 sub until_due
 {
-	my @due = (3600);
+	my @due = @arrivals ? 0.05 : 3600;
 	foreach my $c (all_connections())
 	{
 		push @due, $c->{queue}[0][0] - time if @{ $c->{queue} } && !blocked($c, 'reply');
@@ -393,12 +441,17 @@ sub until_due
 	return max(0, min(@due));
 }
 
-$listener = listen_on($port);
+foreach my $link (@links)
+{
+	$link->{blackhole} = '';
+	listen_to($link);
+}
 serve(
-	commands  => \%commands,
-	listeners => sub { return $listener ? [ $listener, sub { accept_connection() if $listener } ] : (); },
+	commands => \%commands,
 	# A side that is not read fills up, and its peer notices nothing: that is the black hole.
 	reads   => sub ($c, $name) { return !$c->{doomed} && !blocked($c, $name eq 'client' ? 'request' : 'reply'); },
-	read    => sub ($c, $name) { $c->{$name}{in} .= read_some($c->{$name}); },
 	timeout => \&until_due,
-	round   => sub { advance($_) foreach all_connections(); });
+	round   => sub {
+		connect_arrivals();
+		advance($_) foreach all_connections();
+	});

@@ -70,16 +70,10 @@ sub on($server, $name) { return $s{$name} ||= $server->session(name => $name); }
 
 sub hold($server, $name, $path)
 {
-	is(on($server, $name)->query("SELECT zk_lock('$path')"), 't', "$name holds $path");
-	return;
+	return is(on($server, $name)->query("SELECT zk_lock('$path')"), 't', "$name holds $path");
 }
 
-sub queue($server, $name, $path)
-{
-	on($server, $name)->query_start("SELECT zk_lock('$path')");
-	$server->wait_waiting($s{$name}, $path);
-	return;
-}
+sub queue($server, $name, $path) { return on($server, $name)->start_waiting("SELECT zk_lock('$path')", $path); }
 
 sub holdings($server)
 {
@@ -126,11 +120,7 @@ sub token($name, $path) { return $s{$name}->query("SELECT zk_fencing_token('$pat
 
 sub node_of($server, $name) { return ($server->locks('pid = ' . $s{$name}->pid))[0]{node}; }
 
-sub unlock($name, $path)
-{
-	is($s{$name}->query("SELECT zk_unlock('$path')"), 't', "$name unlocks $path");
-	return;
-}
+sub unlock($name, $path) { return is($s{$name}->query("SELECT zk_unlock('$path')"), 't', "$name unlocks $path"); }
 
 sub lost($server, $name, $path)
 {
@@ -149,11 +139,7 @@ sub one_believer($servers, $name, $path)
 	return;
 }
 
-sub clean($zk, $servers, @paths)
-{
-	all_disconnect();
-	return Zklock::Server->assert_clean($zk, $servers, @paths);
-}
+sub clean($zk, $servers, @paths) { all_disconnect(); return Zklock::Server->assert_clean($zk, $servers, @paths); }
 
 sub scene($here, $there, $root)
 {
@@ -185,10 +171,7 @@ sub scene_ends()
 	return hand_on("$scene{root}/queue", qw(holder local remote));
 }
 
-sub story($name, $code)
-{
-	return subtest $name => sub { $code->(); all_disconnect(); };
-}
+sub story($name, $code) { return subtest $name => sub { $code->(); all_disconnect(); }; }
 
 sub all_disconnect { $_->disconnect foreach values %s; %s = (); return; }
 

@@ -30,31 +30,20 @@ my $table = dirname(__FILE__) . '/../../faults.md';
 my %faults;
 
 # A row begins with the name in backquotes, the head of a table with the word "fault".
-sub _read
+open(my $fh, '<', $table) or die "$table: $!";
+my $last_head = '';
+while (<$fh>)
 {
-	return if %faults;
-	open(my $fh, '<', $table) or croak "$table: $!";
-	my $head = '';
-	while (<$fh>)
-	{
-		next unless /^\|(.*)\|$/;
-		my @cells = map { s/^\s+|\s+$//gr } split /\|/, $1;
-		if ($cells[0] eq 'fault')
-		{
-			$head = $cells[-1];
-		}
-		elsif (my ($name) = $cells[0] =~ /^`(.+)`$/)
-		{
-			croak "$table has two rows for $name" if $faults{$name};
-			$faults{$name} = { head => $head, tests => [ $cells[-1] =~ /`([^`]+)`/g ] };
-		}
-	}
-	return;
+	next unless /^\|(.*)\|$/;
+	my @cells = map { s/^\s+|\s+$//gr } split /\|/, $1;
+	$last_head = $cells[-1] if $cells[0] eq 'fault';
+	my ($name) = $cells[0] =~ /^`(.+)`$/ or next;
+	die "$table has two rows for $name" if $faults{$name};
+	$faults{$name} = { head => $last_head, tests => [ $cells[-1] =~ /`([^`]+)`/g ] };
 }
 
 sub names($class, $head = undef)
 {
-	_read();
 	my @names = grep { !defined $head || $faults{$_}{head} eq $head } sort keys %faults;
 	return @names;
 }
@@ -63,11 +52,8 @@ sub tests($class, $name) { $class->check($name); return @{ $faults{$name}{tests}
 
 sub check($class, $list)
 {
-	_read();
-	foreach my $name (split /,/, $list)
-	{
-		croak "there is no fault $name; there are: @{[ $class->names ]}" unless $faults{$name};
-	}
+	my ($unknown) = grep { !$faults{$_} } split /,/, $list;
+	croak "there is no fault $unknown; there are: @{[ $class->names ]}" if defined $unknown;
 	return;
 }
 

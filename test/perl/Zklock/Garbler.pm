@@ -76,8 +76,7 @@ sub _repeat($text, $from)
 {
 	return $text if length $text <= $from;
 	my $at = $from + int rand(length($text) - $from);
-	my $slice = substr($text, $at, 1 + int rand 16);
-	return substr($text, 0, $at) . $slice . substr($text, $at);
+	return substr($text, 0, $at) . substr($text, $at, 1 + int rand 16) . substr($text, $at);
 }
 
 # ---- what the library makes of a message --------------------------------------

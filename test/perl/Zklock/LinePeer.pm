@@ -26,21 +26,17 @@ use v5.36;
 use parent 'Zklock::Process';
 
 use Carp;
+use IO::Select;
 use JSON::PP;
 use Time::HiRes qw(time);
 use Zklock::Util qw(default_timeout tail);
-
-our @CARP_NOT = qw(Zklock::Shell Zklock::JavaPeer Zklock::Proxy);
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 
 sub new($class, %arg)
 {
 	my $self = $class->SUPER::new(%arg, pipes => 1);
-	$self->{buffer}  = '';
-	$self->{last_id} = 0;
-	$self->{answers} = {};
-	$self->{asked}   = {};
+	%$self = (%$self, buffer => '', last_id => 0, answers => {}, asked => {});
 	return $self;
 }
 
@@ -51,17 +47,14 @@ sub send($self, @request)
 	my $id = ++$self->{last_id};
 	$self->{asked}{$id} = join(' ', map { defined $_ && !ref $_ ? $_ : $json->encode($_) } @request);
 	my $line = $self->encode_request($id, @request) . "\n";
-	$self->_dead("cannot take '$self->{asked}{$id}'")
-	  unless defined syswrite($self->{in}, $line);
+	syswrite($self->{in}, $line) // $self->_dead("cannot take '$self->{asked}{$id}'");
 	return $id;
 }
 
 # Take in what there is, waiting for at most $timeout seconds.
 sub _receive($self, $timeout)
 {
-	my $bits = '';
-	vec($bits, fileno($self->{out}), 1) = 1;
-	return unless select($bits, undef, undef, $timeout) > 0;
+	return unless IO::Select->new($self->{out})->can_read($timeout);
 	my $n = sysread($self->{out}, $self->{buffer}, 65536, length $self->{buffer});
 	$self->_dead('ended') unless $n;
 	while ($self->{buffer} =~ s/^(.*)\n//)
@@ -89,7 +82,7 @@ sub ready($self, $id)
 sub answer($self, $id, $timeout = undef)
 {
 	croak "no such request" unless exists $self->{asked}{$id};
-	$timeout = default_timeout() unless defined $timeout;
+	$timeout //= default_timeout();
 	my $end = time + $timeout;
 	until (exists $self->{answers}{$id})
 	{
@@ -104,16 +97,11 @@ sub answer($self, $id, $timeout = undef)
 sub result($self, $id, $timeout = undef)
 {
 	my $answer = $self->answer($id, $timeout);
-	croak "$self->{name}: '$self->{asked}{$id}' failed: $answer->{error}"
-	  unless $answer->{ok};
-	delete $self->{answers}{$id};
-	delete $self->{asked}{$id};
+	croak "$self->{name}: '$self->{asked}{$id}' failed: $answer->{error}" unless $answer->{ok};
+	delete @{ $self->{$_} }{$id} foreach qw(answers asked);
 	return $answer->{result};
 }
 
-sub call($self, @request)
-{
-	return $self->result($self->send(@request));
-}
+sub call($self, @request) { return $self->result($self->send(@request)); }
 
 1;

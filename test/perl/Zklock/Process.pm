@@ -26,11 +26,11 @@ package Zklock::Process;
 use v5.36;
 
 use Carp;
+use IPC::Open3;
 use PostgreSQL::Test::Utils ();
 use POSIX qw(:sys_wait_h);
 use Scalar::Util qw(weaken);
-use Time::HiRes qw(time);
-use Zklock::Util qw(freeze nap thaw);
+use Zklock::Util qw(freeze thaw wait_until);
 
 my %alive;    # pid => weak reference to the object
 
@@ -46,45 +46,15 @@ sub log_of($name)
 
 sub new($class, %arg)
 {
-	$arg{log} //= log_of($arg{name});
-	my $self = bless {
-		name => $arg{name},
-		log  => $arg{log},
-		pid  => undef,
-	}, $class;
-
-	my ($child_in, $child_out);
-	if ($arg{pipes})
-	{
-		pipe($child_in, $self->{in})  or croak "pipe: $!";
-		pipe($self->{out}, $child_out) or croak "pipe: $!";
-		$self->{in}->autoflush(1);
-	}
-
-	my $parent = $$;
-	my $pid    = fork;
-	croak "cannot fork: $!" unless defined $pid;
-	if ($pid == 0)
-	{
-		# From here on only POSIX::_exit leaves: nothing of the parent's must be
-		# destroyed here.
-		local $SIG{__DIE__} = 'DEFAULT';
-		eval {
-			$SIG{$_} = 'DEFAULT' foreach qw(PIPE INT TERM HUP CHLD);
-			open(STDIN, '<&', $child_in) or die $! if $child_in;
-			open(STDIN, '<', '/dev/null') or die $! unless $child_in;
-			# The harness may have tied these handles; the descriptors count.
-			open(my $log, '>>', $arg{log}) or die "$arg{log}: $!";
-			POSIX::dup2(fileno($child_out || $log), 1) or die $!;
-			POSIX::dup2(fileno($log), 2) or die $!;
-			chdir $arg{dir} or die $! if $arg{dir};
-			exec { 'setpriv' } 'setpriv', '--pdeathsig', 'KILL', @{ $arg{argv} };
-			die "cannot run setpriv: $!";
-		};
-		syswrite(STDERR, "$arg{name}: $@");
-		POSIX::_exit(127);
-	}
-	$self->{pid} = $pid;
+	my $self = bless { name => $arg{name}, log => $arg{log} // log_of($arg{name}) }, $class;
+	open(my $log, '>>', $self->{log}) or croak "$self->{log}: $!";
+	my $to_log = '>&' . fileno $log;
+	# PostgreSQL::Test::Utils ignores it.
+	local $SIG{PIPE} = 'DEFAULT';
+	my $pid = $self->{pid} = open3(
+		$self->{in}, $arg{pipes} ? $self->{out} : $to_log, $to_log,
+		qw(setpriv --pdeathsig KILL env), $arg{dir} ? "--chdir=$arg{dir}" : (), @{ $arg{argv} });
+	close delete $self->{in} unless $arg{pipes};
 	$alive{$pid} = $self;
 	weaken $alive{$pid};
 	return $self;
@@ -101,8 +71,7 @@ sub running($self)
 	my $r = waitpid($self->{pid}, WNOHANG);
 	return 1 if $r == 0;
 	$self->{status} = $r > 0 ? $? : undef;
-	delete $alive{ $self->{pid} };
-	$self->{pid} = undef;
+	delete $alive{ delete $self->{pid} };
 	return 0;
 }
 
@@ -114,36 +83,15 @@ sub status_text($self)
 	return $s & 127 ? 'killed by signal ' . ($s & 127) : 'exit code ' . ($s >> 8);
 }
 
-sub signal($self, $signal)
-{
-	kill $signal, $self->{pid} if $self->{pid};
-	return;
-}
+sub signal($self, $signal) { kill $signal, $self->{pid} if $self->{pid}; return; }
 
-sub pause($self)
-{
-	return unless $self->{pid};
-	freeze($self->{pid});
-	$self->{paused} = 1;
-	return;
-}
-
-sub resume($self)
-{
-	thaw($self->{pid}) if $self->{pid};
-	$self->{paused} = 0;
-	return;
-}
+sub pause($self) { freeze($self->{pid}) if $self->{pid}; return; }
+sub resume($self) { thaw($self->{pid}) if $self->{pid}; return; }
 
 sub wait_end($self, $timeout)
 {
-	my $end = time + $timeout;
-	while ($self->running)
-	{
-		return 0 if time >= $end;
-		nap(0.01);
-	}
-	return 1;
+	local $@;
+	return eval { wait_until { !$self->running } "the end of $self->{name}", $timeout };
 }
 
 sub kill9($self)
@@ -155,11 +103,11 @@ sub kill9($self)
 }
 
 # Ask it to end; insist after a while.
-sub stop($self, $timeout = undef)
+sub stop($self)
 {
 	local $?;
 	return unless $self->running;
-	$self->resume if $self->{paused};
+	$self->resume;
 	if ($self->{in})
 	{
 		# The end of its input lets it say goodbye to others.
@@ -167,7 +115,7 @@ sub stop($self, $timeout = undef)
 		return if $self->wait_end(3);
 	}
 	$self->signal('TERM');
-	$self->kill9 unless $self->wait_end($timeout || 5);
+	$self->kill9 unless $self->wait_end(5);
 	return;
 }
 

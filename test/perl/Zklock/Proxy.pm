@@ -13,7 +13,7 @@ Zklock::Proxy - a proxy in front of a ZooKeeper server that injects faults
 
   $proxy->reset_counts;
   ...
-  is_deeply($proxy->counts_without_beats, { create2 => 1, getChildren2 => 1 });
+  is_deeply($proxy->asked, { create2 => 1, getChildren => 1 });
 
   my $fault = $proxy->lose_reply(op => 'create2');
   $session->query_start("SELECT zk_lock('/a')");
@@ -50,9 +50,8 @@ Each returns a number for C<fired>, and takes
 
   fired($fault [, $seconds])
                 waits until it has happened, the first time; returns [ operation, path ]
-  has_fired($fault)
-                the same without waiting
-  clear         forgets all faults
+  has_fired($fault)   the same without waiting
+  clear               forgets all faults
 
 =head1 OTHER METHODS
 
@@ -68,22 +67,19 @@ Each returns a number for C<fired>, and takes
                 nothing gets through any more while connections stay open, new ones too, until
                 heal; 'both' (default), 'requests' or 'replies'
   delay($ms)    every reply takes that much longer; 0 ends it
-  throttle($rate)
-                no more requests than that pass in a second; the others wait in front of the
-                proxy. 0 ends it
+  throttle($rate)   no more requests than that pass in a second; 0 ends it
   hang_up($on)  with a true value each connection is closed right after the handshake, which
                 the client still gets; so are those that stand, at once
-  connections, accepted
-                how many there are now; how many have been made since the start or reset_counts
+  connections, accepted   how many there are now, and were made since the start or reset_counts
   target($zk or port [, raw => 1])
                 where new connections go from now on. What is no ZooKeeper server is raw: bytes
                 pass as they are
-  counts, counts_without_beats, reset_counts
+  counts, reset_counts
                 requests by operation since the start or the last reset: { create2 => 3, ... }.
                 Besides ZooKeeper's operations there are 'connect' (sessions set up or resumed)
                 and 'notification' (watch events sent to the client)
   asked         what clients have asked for since asked or reset_counts was called last: the
-                counts without beats and notifications, and without what settle() of
+                counts without pings, multis and notifications, and without what settle() of
                 Zklock::Server leaves behind, the watch on its path, which is set at some time
                 and removed later
   requests      the same as a list of [ operation, path ], in order; the path is undef where a
@@ -93,7 +89,7 @@ Each returns a number for C<fired>, and takes
                 it has been asked for. It reminds a server that sits on its requests again and
                 again, by one 'exists', in rounds in which it sends whatever else it may; when
                 it has done so twice, one whole round is over
-  port, connect_string, stop, pause, resume
+  port, connect_string([ $chroot ]), stop, pause, resume
 
 =cut
 
@@ -105,54 +101,52 @@ use parent 'Zklock::LinePeer';
 
 use Carp;
 use File::Basename qw(dirname);
+use JSON::PP qw(encode_json);
 use PostgreSQL::Test::Cluster;
 use Zklock::Util qw(wait_until);
-
-our @CARP_NOT = qw(Zklock::LinePeer);
 
 my $number = 0;
 
 sub start($class, $target)
 {
-	my $port   = PostgreSQL::Test::Cluster::get_free_port();
-	my $name   = 'proxy_' . ++$number;
+	my %link = (port => PostgreSQL::Test::Cluster::get_free_port(), target => ref $target ? $target->port : $target);
+	my $self = $class->between('proxy_' . ++$number, \%link);
+	$self->{port} = $link{port};
+	return $self;
+}
+
+# The links are those of zk_proxy.pl.
+sub between($class, $name, @links)
+{
 	my $script = dirname(__FILE__) . '/../zk_proxy.pl';
-	my $self   = $class->SUPER::new(
-		name => $name,
-		argv => [ $^X, $script, $port, ref $target ? $target->port : $target ]);
-	$self->{port} = $port;
+	my $self   = $class->SUPER::new(name => $name, argv => [ $^X, $script, encode_json(\@links) ]);
 	$self->call('ping');    # it listens now
 	return $self;
 }
 
-sub port      { return $_[0]{port}; }
+sub port { return $_[0]{port}; }
 
-sub connect_string($self, $chroot = undef)
+sub connect_string($self, $chroot = undef) { return "127.0.0.1:$self->{port}" . ($chroot // ''); }
+
+my %faults = (
+	lose_reply   => [qw(lose reply)],
+	lose_request => [qw(lose request)],
+	hold_reply   => [qw(hold reply)],
+	hold_request => [qw(hold request)],
+	refuse       => [qw(refuse request)],
+	deny         => [qw(deny reply)],
+	forge        => [qw(forge reply)]);
+
+foreach my $name (keys %faults)
 {
-	return "127.0.0.1:$self->{port}" . (defined $chroot ? $chroot : '');
+	my ($action, $direction) = @{ $faults{$name} };
+	no strict 'refs';
+	*$name = sub ($self, %arg) {
+		croak 'op is missing' unless $arg{op};
+		$arg{body} = unpack('H*', $arg{body}) if defined $arg{body};
+		return $self->call('fault', { action => $action, direction => $direction, %arg });
+	};
 }
-
-sub _fault($self, $action, $direction, %arg)
-{
-	croak 'op is missing' unless $arg{op};
-	return $self->call('fault', { action => $action, direction => $direction, %arg });
-}
-
-sub lose_reply   { my $self = shift; return $self->_fault('lose', 'reply',   @_); }
-sub lose_request { my $self = shift; return $self->_fault('lose', 'request', @_); }
-sub hold_reply   { my $self = shift; return $self->_fault('hold', 'reply',   @_); }
-sub hold_request { my $self = shift; return $self->_fault('hold', 'request', @_); }
-sub refuse       { my $self = shift; return $self->_fault('refuse', 'request', @_); }
-sub deny         { my $self = shift; return $self->_fault('deny', 'reply', @_); }
-
-sub forge($self, %arg)
-{
-	$arg{body} = unpack('H*', $arg{body});
-	return $self->_fault('forge', 'reply', %arg);
-}
-
-sub notify($self, %arg) { return $self->call('notify', \%arg); }
-sub garble($self, %arg) { return $self->call('garble', \%arg); }
 
 sub has_fired($self, $fault) { return $self->call('fired', { id => $fault }); }
 
@@ -171,23 +165,16 @@ foreach my $hold (qw(hold_reply hold_request))
 	};
 }
 
-foreach my $command (qw(counts requests reset_counts clear connections accepted cut heal drop))
+foreach my $command (qw(counts requests reset_counts clear connections accepted cut heal drop notify garble))
 {
 	no strict 'refs';
-	*$command = sub { return $_[0]->call($command); };
-}
-
-sub counts_without_beats($self)
-{
-	my $counts = $self->counts;
-	delete @{$counts}{qw(ping multi)};
-	return $counts;
+	*$command = sub ($self, %arg) { return $self->call($command, \%arg); };
 }
 
 sub asked($self)
 {
-	my $counts = $self->counts_without_beats;
-	delete $counts->{notification};
+	my $counts = $self->counts;
+	delete @{$counts}{qw(ping multi notification)};
 	foreach my $request (@{ $self->requests })
 	{
 		my ($op, $path) = @$request;
@@ -205,13 +192,8 @@ sub wait_all_sent($self)
 	return;
 }
 
-sub blackhole($self, $direction = undef)
-{
-	return $self->call('blackhole', { direction => $direction || 'both' });
-}
-
+sub blackhole($self, $direction = 'both') { return $self->call('blackhole', { direction => $direction }); }
 sub delay($self, $ms) { return $self->call('delay', { ms => $ms }); }
-
 sub throttle($self, $rate) { return $self->call('throttle', { rate => $rate }); }
 
 sub target($self, $target, %arg)

@@ -8,29 +8,13 @@ Zklock::Server - a PostgreSQL server with zklock, for tests
 
 =head1 SYNOPSIS
 
-A whole test:
+  my $a = Zklock::Server->new('a', zookeeper => $zk, conf => [ "zklock.session_timeout = '4s'" ]);
+  my $s = $a->session;
+  is($s->query("SELECT zk_lock('/t/lock')"), 't', 'A gets the lock');
+  Zklock::Server->assert_clean($zk, [ $a ], '/t/lock');
 
-  use Zklock::Test;
-
-  my ($zk, $a, $b) = cast('a b');
-
-  my $s1 = $a->session;
-  my $s2 = $b->session;
-  is($s1->query("SELECT zk_lock('/t/lock')"), 't', 'A gets the lock');
-  $s2->query_start("SELECT zk_lock('/t/lock')");
-  $b->wait_waiting($s2);
-  $s1->query("SELECT zk_unlock('/t/lock')");
-  is($s2->finish, 't', 'B gets it after A');
-  $s2->query_start("SELECT pg_sleep(60)");
-  $s2->cancel;
-  is($s2->result->{sqlstate}, '57014', 'cancelled');
-  $s2->disconnect;
-
-  Zklock::Server->assert_clean($zk, [ $a, $b ], '/t/lock');
-  done_testing;
-
-Run it with C<test/run-tap test/t/NNN_name.pl>. Everything started is stopped at the
-end, also if the test dies; if it fails, the ends of all logs are printed.
+Everything started is stopped at the end, also if the test dies; if it fails, the ends of all
+logs are printed.
 
 =head1 CREATING
 
@@ -40,7 +24,7 @@ creates the extension in database postgres and waits until C<zk_session> says
 
   zookeeper        a Zklock::ZooKeeper, or a connect string; sets zklock.servers
   chroot           appended to the connect string of a Zklock::ZooKeeper
-  conf             [ "zklock.session_timeout = '4s'", ... ] lines for postgresql.conf
+  conf             a list of lines for postgresql.conf
   faults           a build with faults, and which are on at first: 'orphan,slow-writes' or ''
   stage            root of another uninstalled build than that of ZKLOCK_STAGE
   environment      { NAME => 'value' } for the server
@@ -51,18 +35,12 @@ creates the extension in database postgres and waits until C<zk_session> says
   start            0: do not even start; call $server->launch later
   allows_streaming 1: may be the primary of standbys
 
-C<Zklock::Server-E<gt>standby($name, primary =E<gt> $server, zookeeper =E<gt> $zk, ...)>
-makes a hot standby of it.
-
-C<Zklock::Server-E<gt>copy($name, of =E<gt> $server, zookeeper =E<gt> $zk, ...)> makes a server of
-a file-level copy of another's data directory, as it is at one moment.
+C<Zklock::Server-E<gt>standby($name, primary =E<gt> $server, %options)> makes a hot standby of it,
+C<Zklock::Server-E<gt>copy($name, of =E<gt> $server, %options)> a server of a file-level copy of
+another's data directory, as it is at one moment.
 
 ZKLOCK_PRELOAD names libraries to load into the servers first, as sanitizers need it;
-STAGE in it stands for ZKLOCK_STAGE.
-ZKLOCK_STAGE names the root of an uninstalled build, made by "make install
-DESTDIR=..."; without it the installed extension is used. ZKLOCK_FAULT_STAGE is the same of a build
-with faults, for servers that are to have some;
-ZKLOCK_FAULTS names those that are on in all servers. test/faults.md describes them.
+STAGE in it stands for ZKLOCK_STAGE. test/run-tap describes the other variables.
 
 =head1 METHODS
 
@@ -78,8 +56,7 @@ reload, kill9, promote, append_conf, logfile, data_dir, safe_psql, psql, connstr
                        in which dialect locks' nodes are named, once these sessions know
   set_faults($list)    of a server created with "faults": from now on these; the worker knows
   wait_value($sql, $expected)
-  terminate_backend($pid)
-                       ends it and returns when it is gone; true if it was there
+  terminate_backend($pid)   ends it and returns when it is gone; true if it was there
   log_mark, log_since($mark), wait_log($regex, $mark), assert_log($mark, $regex, $name)
   postmaster_pid
   begin_stop($mode)    pg_ctl stop without waiting; then wait_stopped
@@ -103,7 +80,7 @@ use Test::More ();
 use Zklock::Faults;
 use Zklock::Process;
 use Zklock::Session;
-use Zklock::Util qw(wait_until tail children_of on_failure);
+use Zklock::Util qw(wait_until tail children_of freeze thaw on_failure);
 
 # The rest of PostgreSQL::Test::Cluster as it is.
 foreach my $method (
@@ -138,16 +115,13 @@ sub _quote($text) { $text =~ s/'/''/g; return "'$text'"; }
 sub _stage_conf($stage)
 {
 	return () unless $stage;
-	chomp(my $libdir = `pg_config --pkglibdir`);
-	my @conf = ('dynamic_library_path = ' . _quote("$stage$libdir:\$libdir"));
+	chomp(my ($libdir, $sharedir, $version) = map { `pg_config --$_` } qw(pkglibdir sharedir version));
 	# Debian's setting up to PostgreSQL 17, PostgreSQL's own since 18.
-	chomp(my $version = `pg_config --version`);
-	my ($major) = $version =~ /PostgreSQL (\d+)/;
-	chomp(my $sharedir = `pg_config --sharedir`);
-	push @conf, $major >= 18
-	  ? 'extension_control_path = ' . _quote("$stage$sharedir:\$system")
-	  : 'extension_destdir = ' . _quote($stage);
-	return @conf;
+	return (
+		'dynamic_library_path = ' . _quote("$stage$libdir:\$libdir"),
+		$version =~ /PostgreSQL (\d+)/ && $1 >= 18
+		? 'extension_control_path = ' . _quote("$stage$sharedir:\$system")
+		: 'extension_destdir = ' . _quote($stage));
 }
 
 sub _base_conf($self, %opt)
@@ -160,8 +134,7 @@ sub _base_conf($self, %opt)
 		'jit = off',
 		"log_line_prefix = '%m [%p] %b %q%u@%d '",
 		_stage_conf($opt{stage} // (defined $opt{faults} ? $ENV{ZKLOCK_FAULT_STAGE} : $ENV{ZKLOCK_STAGE})));
-	push @conf, "shared_preload_libraries = 'zklock'"
-	  unless defined $opt{preload} && !$opt{preload};
+	push @conf, "shared_preload_libraries = 'zklock'" if $opt{preload} // 1;
 	my $faults = join ',', grep { defined && length } $ENV{ZKLOCK_FAULTS}, $opt{faults};
 	if ($faults)
 	{
@@ -170,16 +143,8 @@ sub _base_conf($self, %opt)
 	}
 	my $zk = $opt{zookeeper};
 	push @conf, 'zklock.tick_time = ' . (blessed $zk && $zk->can('tick_time') ? $zk->tick_time : 500);
-	if (blessed $zk)
-	{
-		push @conf, 'zklock.servers = ' . _quote($zk->connect_string($opt{chroot}));
-	}
-	elsif (defined $zk)
-	{
-		push @conf, 'zklock.servers = ' . _quote($zk);
-	}
-	push @conf, @{ $opt{conf} || [] };
-	return join("\n", @conf);
+	push @conf, 'zklock.servers = ' . _quote(blessed $zk ? $zk->connect_string($opt{chroot}) : $zk) if defined $zk;
+	return join("\n", @conf, @{ $opt{conf} || [] });
 }
 
 my @nodes;
@@ -194,13 +159,18 @@ sub _new($class, $name, %opt)
 	return $self;
 }
 
+sub _configure($self, %opt)
+{
+	$self->append_conf('postgresql.conf', $self->_base_conf(%opt));
+	$self->launch if $opt{start} // 1;
+	return $self;
+}
+
 sub new($class, $name, %opt)
 {
 	my $self = $class->_new($name, %opt);
 	_init($self->node, allows_streaming => $opt{allows_streaming});
-	$self->append_conf('postgresql.conf', $self->_base_conf(%opt));
-	$self->launch unless defined $opt{start} && !$opt{start};
-	return $self;
+	return $self->_configure(%opt);
 }
 
 my $backups = 0;
@@ -212,9 +182,7 @@ sub standby($class, $name, %opt)
 	my $backup  = 'backup' . ++$backups;
 	$primary->backup($backup);
 	$self->node->init_from_backup($primary->node, $backup, has_streaming => 1);
-	$self->append_conf('postgresql.conf', $self->_base_conf(%opt));
-	$self->launch unless defined $opt{start} && !$opt{start};
-	return $self;
+	return $self->_configure(%opt);
 }
 
 # All processes stand still meanwhile: this is what a snapshot of the file system has.
@@ -223,38 +191,27 @@ sub copy($class, $name, %opt)
 	my $original = delete $opt{of};
 	my $self     = $class->_new($name, extension => 0, %opt);
 	my $data     = $self->data_dir;
-	my @frozen;
-	if (-e $original->data_dir . '/postmaster.pid' && defined $original->node->{_pid})
-	{
-		my $postmaster = $original->postmaster_pid;
-		@frozen = ($postmaster, children_of($postmaster));
-	}
-	kill 'STOP', @frozen;
+	my @frozen = map { ($_, children_of($_)) } $original->node->{_pid} // ();
+	freeze(@frozen) if @frozen;
 	my $copied = system('cp', '-a', '--', $original->data_dir, $data) == 0;
-	kill 'CONT', reverse @frozen;
+	thaw(reverse @frozen);
 	croak "cannot copy to $data" unless $copied;
 	unlink "$data/postmaster.pid";
-	$self->append_conf('postgresql.conf',
-		join("\n", 'port = ' . $self->node->port, $self->_base_conf(%opt)));
-	$self->launch unless defined $opt{start} && !$opt{start};
-	return $self;
+	$self->append_conf('postgresql.conf', 'port = ' . $self->port);
+	return $self->_configure(%opt);
 }
 
 # Start, create the extension, wait for ZooKeeper.
 sub launch($self)
 {
-	my $opt = $self->{opt};
+	my $opt     = $self->{opt};
+	my $preload = $opt->{preload} // 1;
 	$self->start;
 	croak $self->name . ' has a build without faults'
-	  if ($ENV{ZKLOCK_FAULTS} || defined $opt->{faults})
-	  && !(defined $opt->{preload} && !$opt->{preload})
+	  if ($ENV{ZKLOCK_FAULTS} || defined $opt->{faults}) && $preload
 	  && $self->log_since(0) !~ /this zklock was built for tests/;
-	$self->value('CREATE EXTENSION IF NOT EXISTS zklock')
-	  unless defined $opt->{extension} && !$opt->{extension};
-	$self->wait_session
-	  if $opt->{zookeeper}
-	  && !(defined $opt->{connect} && !$opt->{connect})
-	  && !(defined $opt->{preload} && !$opt->{preload});
+	$self->value('CREATE EXTENSION IF NOT EXISTS zklock') if $opt->{extension} // 1;
+	$self->wait_session if $opt->{zookeeper} && $preload && ($opt->{connect} // 1);
 	return $self;
 }
 
@@ -274,11 +231,7 @@ foreach my $method (qw(start stop restart kill9))
 	};
 }
 
-sub postmaster_pid($self)
-{
-	my ($pid) = split /\n/, PostgreSQL::Test::Utils::slurp_file($self->data_dir . '/postmaster.pid');
-	return $pid;
-}
+sub postmaster_pid($self) { return slurp_file($self->data_dir . '/postmaster.pid') =~ s/\n.*//sr; }
 
 sub begin_stop($self, $mode)
 {
@@ -329,30 +282,25 @@ sub end_sessions($self)
 # Statements of the harness itself. A server that crashed meanwhile gets a new session.
 sub _monitor($self, $sql)
 {
-	for (my $attempt = 1;; $attempt++)
+	foreach my $last (0, 1)
 	{
 		$self->{monitor} ||= $self->session(
 			name    => $self->name . '.monitor',
 			options => '-clog_statement=none');
 		my $result = $self->{monitor}->try($sql);
-		return $result if $result->{ok} || $result->{severity} eq 'ERROR' || $attempt > 1;
+		return $result if $result->{ok};
+		croak $self->name . ": $sql: $result->{error}" if $result->{severity} eq 'ERROR' || $last;
 		$self->_drop_monitor;
 	}
 }
 
-sub value($self, $sql)
-{
-	my $result = $self->_monitor($sql);
-	croak $self->name . ": $sql: $result->{error}" unless $result->{ok};
-	return $result->{text};
-}
+sub value($self, $sql) { return $self->_monitor($sql)->{text}; }
 
 # The rows of a query as hashes.
-sub _hashes($self, $columns, $from)
+sub _hashes($self, $sql)
 {
-	my $result = $self->_monitor('SELECT ' . join(', ', @$columns) . " FROM $from");
-	croak $self->name . ": $from: $result->{error}" unless $result->{ok};
-	return map { my %row; @row{@$columns} = @$_; \%row } @{ $result->{rows} };
+	my $result = $self->_monitor($sql);
+	return map { my %row; @row{ @{ $result->{columns} } } = @$_; \%row } @{ $result->{rows} };
 }
 
 sub set_conf($self, %settings)
@@ -387,8 +335,7 @@ sub wait_value($self, $sql, $expected, $timeout = undef)
 {
 	my $last = '';
 	wait_until { ($last = $self->value($sql)) eq $expected; }
-	sub { $self->name . ": '$sql' to be '$expected' (it is '$last')\n" . $self->describe_locks },
-	  $timeout;
+	sub { $self->name . ": '$sql' to be '$expected' (it is '$last')\n" . $self->describe_locks }, $timeout;
 	return;
 }
 
@@ -403,10 +350,7 @@ sub terminate_backend($self, $pid)
 
 sub log_mark($self) { return -s $self->logfile || 0; }
 
-sub log_since($self, $mark)
-{
-	return PostgreSQL::Test::Utils::slurp_file($self->logfile, $mark || 0);
-}
+sub log_since($self, $mark) { return slurp_file($self->logfile, $mark || 0); }
 
 sub wait_log($self, $regex, $mark = undef, $timeout = undef)
 {
@@ -425,15 +369,11 @@ sub assert_log($self, $mark, $regex, $name)
 sub failure_report($self)
 {
 	my $log = $self->logfile;
-	# Not what is usual when servers start, stop and replicate.
-	my @lines = grep {
-		!/\ (?:checkpointer|startup|walsender|walreceiver)\ .*LOG:
+	my $usual = qr/\ (?:checkpointer|startup|walsender|walreceiver)\ .*LOG:
 		|\ (?:walsender)\ .*STATEMENT:|not\ yet\ accepting\ connections|Consistent\ recovery
-		|LOG:\ \ (?:listening\ on|starting\ PostgreSQL|database\ system\ is)/x
-	} split(/^/, tail($log, 2000));
-	splice(@lines, 0, @lines - 50) if @lines > 50;
+		|LOG:\ \ (?:listening\ on|starting\ PostgreSQL|database\ system\ is)/x;
 	my $locks = $self->node->{_pid} ? $self->describe_locks : "(not running)\n";
-	return $locks . "end of $log:\n" . join('', @lines);
+	return $locks . "end of $log, without what is usual:\n" . tail($log, 50, $usual);
 }
 
 # A test may die while a server is stopping. PostgreSQL::Test::Cluster would give up at the

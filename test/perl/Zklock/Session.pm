@@ -20,17 +20,12 @@ Zklock::Session - one SQL session, with statements that run in the background
 
   $s->start_waiting($sql [, $path]);     # query_start, until zk_locks shows that it waits
   $s->start_queued($sql [, $path]);      # and has a node with its number
-  $s->wait_row($condition [, $path]);    # until zk_locks shows a contender of this session
-                                         # like that; returns the row as a hash
-
+  $s->wait_row($condition [, $path]);    # as that of Zklock::Shown
   $s->modes($path);     # what the session holds or waits for: 'exclusive held', 'shared waiting'
-
   $s->hands_over($path, $next, $name);   # a test: it unlocks, and the session that waits gets the lock
 
-  $s->cancel;           # pg_cancel_backend, from another session
-  $s->terminate;        # pg_terminate_backend, likewise
-  $s->cancelled;        # cancel, and the SQLSTATE with which the statement ends
-  $s->terminated;       # terminate, and the same
+  $s->cancel; $s->terminate;          # pg_cancel_backend, pg_terminate_backend, from another session
+  $s->cancelled; $s->terminated;      # the same, and the SQLSTATE with which the statement ends
   $s->disconnect;       # as a client does that ends well; during a statement: as vanish
   $s->vanish;           # as a client does that dies: the socket just closes
 
@@ -39,7 +34,7 @@ Zklock::Session - one SQL session, with statements that run in the background
   $r->{ok}        true if the statement succeeded
   $r->{text}      rows as psql -At prints them: columns parted by '|', rows by newline,
                   NULL empty, booleans t and f; undef on an error
-  $r->{rows}      the same as a list of lists, NULL as undef
+  $r->{rows}      the same as a list of lists, NULL as undef; $r->{columns} has the names
   $r->{sqlstate}  '00000' or e.g. '57014'
   $r->{severity}  ERROR or FATAL; $r->{message} $r->{detail} $r->{hint} $r->{context}
   $r->{error}     'ERROR:  57014: canceling ... DETAIL: ...', the whole text
@@ -58,29 +53,29 @@ use v5.36;
 use Carp;
 use DBI;
 use DBD::Pg qw(:async);
+use IO::Select;
+use List::Util qw(min);
 use Test::More ();
 use Time::HiRes qw(time);
-use Zklock::Util qw(default_timeout wait_until);
+use Zklock::Util qw(default_timeout);
 
 our @CARP_NOT = qw(Zklock::Server);
 
 # dsn: libpq connection string; name: for messages; server: Zklock::Server
 sub new($class, %arg)
 {
-	my $self = bless { name => $arg{name} || 'session', server => $arg{server} }, $class;
+	my $self = bless { name => $arg{name}, server => $arg{server} }, $class;
 	my $dsn = $arg{dsn} =~ s/ /;/gr;
 	$self->{dbh} = DBI->connect(
 		"dbi:Pg:$dsn", $arg{user}, '',
-		{   AutoCommit          => 1,
-			RaiseError          => 0,
-			PrintError          => 0,
+		{   PrintError          => 0,
 			PrintWarn           => 1,
 			AutoInactiveDestroy => 1,
-			pg_server_prepare   => 0 })
+			pg_server_prepare   => 0,
+			pg_bool_tf          => 1,
+			pg_errorlevel       => 2 })
 	  or croak "cannot connect to $arg{dsn}: " . ($DBI::errstr || '?');
-	$self->{dbh}{pg_bool_tf}    = 1;
-	$self->{dbh}{pg_errorlevel} = 2;
-	$self->{pid}                = $self->{dbh}{pg_pid};
+	$self->{pid} = $self->{dbh}{pg_pid};
 	return $self;
 }
 
@@ -114,43 +109,40 @@ sub query_start($self, $sql)
 	return $self;
 }
 
-foreach my $state (qw(waiting queued))
+sub start_waiting($self, $sql, $path = undef) { return $self->{server}->wait_waiting($self->query_start($sql), $path); }
+sub start_queued($self, $sql, $path = undef) { return $self->{server}->wait_queued($self->query_start($sql), $path); }
+
+# Has nothing been heard of the statement yet?
+sub _awaits($self)
 {
-	my $wait = "wait_$state";
-	no strict 'refs';
-	*{"start_$state"} = sub ($self, $sql, $path = undef) {
-		$self->query_start($sql);
-		return $self->{server}->$wait($self, $path);
-	};
+	return 0 if !$self->{statement} || $self->{unsent};
+	return $self->_guarded(sub { return !$self->{dbh}->pg_ready; });
 }
 
-# Is a statement running?
+# Is a statement running? Together with a notice comes the result of the first of several, while the
+# next one runs.
 sub busy($self)
 {
-	return 0 unless $self->{statement};
-	return 0 if $self->{unsent};
-	return $self->_guarded(sub { return !$self->{dbh}->pg_ready; });
+	return 1 if $self->_awaits;
+	return 0 unless $self->{statement} && $self->{sql} =~ /;/;
+	my $active = "SELECT count(*) FROM pg_stat_activity WHERE pid = $self->{pid} AND state = 'active'";
+	return $self->{server}->value($active);
 }
 
 sub result($self, $timeout = undef)
 {
 	croak "$self->{name} runs no statement" unless $self->{statement};
-	$timeout = default_timeout() unless defined $timeout;
+	$timeout //= default_timeout();
 	my $end = time + $timeout;
-	while ($self->busy)
+	while ($self->_awaits)
 	{
 		my $left = $end - time;
-		if ($left <= 0)
-		{
-			my $locks = $self->{server} ? "\n" . $self->{server}->describe_locks : '';
-			croak "timed out after $timeout s waiting for $self->{name}"
-			  . " (pid $self->{pid}) to finish: $self->{sql}$locks";
-		}
-		my $bits = '';
-		my $fd   = $self->{dbh}{pg_socket};
+		croak "timed out after $timeout s waiting for $self->{name} (pid $self->{pid}) to finish: $self->{sql}\n"
+		  . ($self->{server} ? $self->{server}->describe_locks : '')
+		  if $left <= 0;
+		my $fd = $self->{dbh}{pg_socket};
 		last if $fd < 0;
-		vec($bits, $fd, 1) = 1;
-		select($bits, undef, undef, $left < 0.5 ? $left : 0.5);
+		IO::Select->new($fd)->can_read(min($left, 0.5));
 	}
 
 	my $statement = $self->{statement};
@@ -164,7 +156,7 @@ sub result($self, $timeout = undef)
 			{
 				$result{ok}       = 1;
 				$result{sqlstate} = '00000';
-				$result{rows}     = $statement->fetchall_arrayref
+				@result{qw(columns rows)} = ($statement->{NAME}, $statement->fetchall_arrayref)
 				  if $statement->{NUM_OF_FIELDS};
 				$result{text} = join("\n",
 					map { join('|', map { defined $_ ? $_ : '' } @$_) } @{ $result{rows} });
@@ -194,26 +186,13 @@ sub finish($self, $timeout = undef)
 	return $result->{text};
 }
 
-sub try($self, $sql, $timeout = undef)
-{
-	return $self->query_start($sql)->result($timeout);
-}
-
-sub query($self, $sql, $timeout = undef)
-{
-	return $self->query_start($sql)->finish($timeout);
-}
+sub try($self, $sql) { return $self->query_start($sql)->result; }
+sub query($self, $sql) { return $self->query_start($sql)->finish; }
 
 # The notices of the last statement, one text.
 sub notices { return join("\n", @{ $_[0]{notices} || [] }); }
 
-sub wait_row($self, $condition, $path = undef)
-{
-	my $server = $self->{server};
-	my $where  = "pid = $self->{pid} AND $condition" . (defined $path ? " AND path = '$path'" : '');
-	return wait_until { ($server->locks($where))[0] }
-	sub { "$self->{name} to be $condition\n" . $server->describe_locks };
-}
+sub wait_row($self, @row) { return $self->{server}->wait_row($self, @row); }
 
 # What was given up may still be on its way.
 sub modes($self, $path)
@@ -228,25 +207,18 @@ sub hands_over($self, $path, $next, $name)
 	return Test::More::is($self->query("SELECT zk_unlock('$path')") . $next->finish, 'tt', $name);
 }
 
-sub cancel($self)
-{
-	return $self->{server}->value("SELECT pg_cancel_backend($self->{pid})") eq 't';
-}
-
+sub cancel($self) { return $self->{server}->value("SELECT pg_cancel_backend($self->{pid})") eq 't'; }
 # Returns when the backend is gone.
-sub terminate($self)
-{
-	return $self->{server}->terminate_backend($self->{pid});
-}
+sub terminate($self) { return $self->{server}->terminate_backend($self->{pid}); }
 
-sub cancelled($self) { $self->cancel;    return $self->result->{sqlstate}; }
+sub cancelled($self) { $self->cancel; return $self->result->{sqlstate}; }
 sub terminated($self) { $self->terminate; return $self->result->{sqlstate}; }
 
 sub disconnect($self)
 {
 	return unless $self->{dbh};
 	# The library would wait for the end of a running statement.
-	$self->_shut if $self->busy;
+	$self->_shut if $self->_awaits;
 	undef $self->{statement};
 	my $dbh = delete $self->{dbh};
 	local $SIG{__WARN__} = sub { };

@@ -77,11 +77,9 @@ my $number = 0;
 
 sub new($class, %arg)
 {
-	my $name   = $arg{name} || 'shell_' . ++$number;
-	my $script = dirname(__FILE__) . '/../../interop/zk_shell.py';
 	return $class->SUPER::new(
-		name => $name,
-		argv => [ '/usr/bin/python3', $script ]);
+		name => $arg{name} || 'shell_' . ++$number,
+		argv => [ '/usr/bin/python3', dirname(__FILE__) . '/../../interop/zk_shell.py' ]);
 }
 
 # Every method is a request: positional arguments first, options in a hash at the end.
@@ -100,19 +98,12 @@ foreach my $command (keys %positional)
 	};
 }
 
-sub lock_start($self, $name, $path, %opt)
-{
-	return $self->send('lock', $name, $path, \%opt);
-}
+sub lock_start($self, $name, $path, %opt) { return $self->send('lock', $name, $path, \%opt); }
+sub lock($self, @arg) { return $self->result($self->lock_start(@arg)); }
 
 sub counter_start($self, $file, $rounds, $path, %opt)
 {
 	return $self->send('counter', $file, $rounds, $path, \%opt);
-}
-
-sub lock($self, @arg)
-{
-	return $self->result($self->lock_start(@arg));
 }
 
 1;

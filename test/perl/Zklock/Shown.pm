@@ -10,7 +10,8 @@ Zklock::Shown - what zklock shows on a server, and how to wait for it
 
 Those of a Zklock::Server that look at zk_session and zk_locks:
 
-  zk_session           the row of that view, as a hash
+  zk_session, session_id, worker_pid
+                       the row of that view, as a hash; two columns of it
   wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
                        not what is left of one from before an outage, about to lapse
   wait_renewed         until a heartbeat that was sent from now on has renewed the lease
@@ -18,9 +19,7 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
                        cuts or heals the proxy, and returns when the session is connecting or
                        connected
   start_connected, restart_connected
-                       start and restart that return when the session is connected
   session_file         where it remembers its ZooKeeper session for after a crash
-  worker_pid
   worker_ticks         processor time that all threads of the worker have used, in ticks of 10 ms
   restart_worker       terminates it, and returns when the next one runs; wait_session tells
                        when that is connected
@@ -33,10 +32,11 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
   worker_back($pid)    a test: the next worker comes, which is another one
   locks([$where])      rows of zk_locks, as a list of hashes
   lock_count([$where])
-  wait_lock($what, $state [, $path])
-                       until zk_locks shows this contender in this state; $what is a
-                       session or a pid. Returns the row
-  wait_waiting($what [, $path]), wait_holder($what [, $path])
+  wait_row($what, $condition [, $path [, $seconds]])
+                       until zk_locks shows such a contender; $what is a session or a pid.
+                       Returns the row
+  wait_lock($what, $state, ...), wait_waiting, wait_holder($what [, $path])
+                       the same, in this state
   wait_queued($what [, $path])
                        waiting, with a node that has its number: what other servers
                        do from now on comes behind it
@@ -58,8 +58,7 @@ C<Zklock::Server-E<gt>assert_clean($zk, [ @servers ], @paths)>, or
 C<$server-E<gt>assert_clean($zk, @paths)>, is one TAP test: no row in zk_locks on any of
 the servers, no child under any of the paths, or, if none is given, no ephemeral node anywhere
 and no receipt, no watch in ZooKeeper; it waits for that to become true and tells what there is if
-it does not.
-Close foreign contenders before.
+it does not. Close foreign contenders before.
 
 =cut
 
@@ -71,22 +70,9 @@ use Carp;
 use Test::More ();
 use Zklock::Util qw(freeze thaw wait_until);
 
-my @lock_columns = qw(pid datname path kind mode scope state granted count node
-  fencing_token wait_start granted_at blocked_by_pid blocked_by_node);
-my @session_columns = qw(state server session_id negotiated_timeout lease_remaining
-  connected_since worker_pid reconnects expirations last_error last_error_at max_locks locks_in_use obstacle);
-
-sub locks($self, $where = undef)
-{
-	return $self->_hashes(\@lock_columns, 'zk_locks' . (defined $where ? " WHERE $where" : ''));
-}
-
-sub lock_count($self, $where = undef)
-{
-	return $self->value('SELECT count(*) FROM zk_locks' . (defined $where ? " WHERE $where" : ''));
-}
-
-sub zk_session($self) { return ($self->_hashes(\@session_columns, 'zk_session'))[0]; }
+sub locks($self, $where = 'true') { return $self->_hashes("SELECT * FROM zk_locks WHERE $where"); }
+sub lock_count($self, $where = 'true') { return $self->value("SELECT count(*) FROM zk_locks WHERE $where"); }
+sub zk_session($self) { return ($self->_hashes('SELECT * FROM zk_session'))[0]; }
 sub session_file($self) { return $self->data_dir . '/pg_stat_tmp/zklock.session'; }
 sub session_id($self) { return $self->zk_session->{session_id}; }
 sub worker_pid($self) { return $self->zk_session->{worker_pid}; }
@@ -100,9 +86,8 @@ sub worker_ticks($self)
 # While a server restarts after a crash it takes no connections: that is no failure here.
 # A lease of two and a half seconds is renewed in time, a shorter one if it was proved on
 # this connection.
-sub wait_session($self, $state = undef, $timeout = undef)
+sub wait_session($self, $state = 'connected', $timeout = undef)
 {
-	$state = 'connected' unless defined $state;
 	my $last = '';
 	wait_until
 	{
@@ -114,8 +99,7 @@ sub wait_session($self, $state = undef, $timeout = undef)
 				       AND clock_timestamp() + lease_remaining > connected_since + 0.99 * negotiated_timeout
 				   THEN state ELSE 'connected, with little lease' END FROM zk_session");
 		};
-		$last = "($@)" unless defined $last;
-		$last eq $state;
+		($last //= "($@)") eq $state;
 	}
 	sub { $self->name . ": zk_session.state to be '$state' (it is '$last')\n" . $self->describe_locks },
 	  $timeout;
@@ -129,31 +113,15 @@ sub wait_renewed($self)
 		AND clock_timestamp() + lease_remaining > '$since'::timestamptz + negotiated_timeout FROM zk_session", 't');
 }
 
-sub cut_off($self, $proxy)
-{
-	$proxy->cut;
-	return $self->wait_session('connecting');
-}
+sub cut_off($self, $proxy) { $proxy->cut; return $self->wait_session('connecting'); }
+sub reconnect($self, $proxy) { $proxy->heal; return $self->wait_session; }
 
-sub reconnect($self, $proxy)
-{
-	$proxy->heal;
-	return $self->wait_session;
-}
-
-foreach my $method (qw(start restart))
-{
-	no strict 'refs';
-	*{"${method}_connected"} = sub ($self) {
-		$self->$method;
-		return $self->wait_session;
-	};
-}
+sub start_connected($self) { $self->start; return $self->wait_session; }
+sub restart_connected($self) { $self->restart; return $self->wait_session; }
 
 sub wait_new_worker($self, $old)
 {
-	wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
-	return;
+	return wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
 }
 
 sub reconfigure($self, %settings)
@@ -169,8 +137,7 @@ sub restart_worker($self)
 {
 	my $old = $self->worker_pid;
 	$self->value("SELECT pg_terminate_backend($old)");
-	$self->wait_new_worker($old);
-	return;
+	return $self->wait_new_worker($old);
 }
 
 sub worker_away($self)
@@ -191,26 +158,23 @@ sub worker_back($self, $old)
 	return;
 }
 
-sub wait_lock($self, $what, $state, $path = undef, $timeout = undef)
+sub wait_row($self, $what, $condition, $path = undef, $timeout = undef)
 {
-	my $pid = ref $what ? $what->pid : $what;
-	my $where = "pid = $pid AND state = " . Zklock::Server::_quote($state);
-	$where .= ' AND path = ' . Zklock::Server::_quote($path) if defined $path;
-	return wait_until { ($self->locks($where))[0]; }
+	my $pid   = ref $what ? $what->pid : $what;
+	my $where = "pid = $pid AND $condition" . (defined $path ? ' AND path = ' . Zklock::Server::_quote($path) : '');
+	return wait_until { ($self->locks($where))[0] }
 	sub { $self->name . ": a contender with $where\n" . $self->describe_locks }, $timeout;
 }
 
+sub wait_lock($self, $what, $state, @more) { return $self->wait_row($what, "state = '$state'", @more); }
 sub wait_waiting($self, $what, $path = undef) { return $self->wait_lock($what, 'waiting', $path); }
+sub wait_holder($self, $what, $path = undef) { return $self->wait_lock($what, 'held', $path); }
+
 # Until its place among all others in ZooKeeper is settled as well
 sub wait_queued($self, $what, $path = undef)
 {
-	return wait_until {
-		my $row = $self->wait_waiting($what, $path);
-		$row->{node} && $row->{node} =~ /\d{10}$/ ? $row : undef;
-	} 'a node of ' . $self->name . ' to have its number';
+	return $self->wait_row($what, q(state = 'waiting' AND node ~ '[0-9]{10}$'), $path);
 }
-
-sub wait_holder($self, $what, $path = undef) { return $self->wait_lock($what, 'held',    $path); }
 
 # Answers and watch events of one ZooKeeper session come in order. So a lock taken and
 # released on another path proves that the server knows of all that happened before.
@@ -227,10 +191,8 @@ sub describe_locks($self)
 	my $text = '';
 	foreach my $view (qw(zk_session zk_locks))
 	{
-		my $result = eval { $self->_monitor("SELECT row_to_json(v) FROM $view v") };
-		$text .= $self->name . ".$view:\n";
-		$text .= !$result ? "  $@" : !$result->{ok} ? "  $result->{error}\n"
-		  : join('', map { "  $_->[0]\n" } @{ $result->{rows} });
+		my $rows = eval { $self->value("SELECT row_to_json(v) FROM $view v") } // $@;
+		$text .= $self->name . ".$view:\n" . $rows =~ s/^(?=.)/  /gmr . "\n";
 	}
 	return $text;
 }
@@ -249,27 +211,22 @@ sub expire_session($self, $zk)
 	# A worker that is quick enough to resume the session while it is being closed can end
 	# up with a connection that the server has forgotten; that would only take time.
 	freeze($session->{worker_pid});
-	my $done = eval { $zk->shell->expire_session($session->{session_id}); 1 };
-	my $error = $@;
+	$zk->shell->expire_session($session->{session_id});
 	thaw($session->{worker_pid});
-	croak $error unless $done;
 	return;
 }
 
-# By release 17, and before
-my %wait_events = (
-	lock   => [ 'Extension|ZkLock',        'Lock|userlock' ],
-	guard  => [ 'Extension|ZkCommitGuard', 'Extension|Extension' ],
-	unlock => [ 'Extension|ZkUnlock',      'Extension|Extension' ],
-	element => [ 'Extension|ZkElement',    'Extension|Extension' ],
-	call    => [ 'Extension|ZkCall',       'Extension|Extension' ]);
+my %wait_events =
+  (lock => 'ZkLock', guard => 'ZkCommitGuard', unlock => 'ZkUnlock', element => 'ZkElement', call => 'ZkCall');
 
 sub wait_event($self, $session, $what)
 {
 	my $from = 'FROM pg_stat_activity WHERE pid = ' . $session->pid;
 	my $ours = $wait_events{$what} or return $self->wait_value("SELECT wait_event $from", $what);
-	return $self->wait_value("SELECT wait_event_type, wait_event $from",
-		$ours->[ $self->value('SHOW server_version_num') >= 170000 ? 0 : 1 ]);
+	# Before release 17 extensions had no names for their events.
+	my $shown = $self->value('SHOW server_version_num') >= 170000 ? "Extension|$ours"
+	  : $what eq 'lock' ? 'Lock|userlock' : 'Extension|Extension';
+	return $self->wait_value("SELECT wait_event_type, wait_event $from", $shown);
 }
 
 # A test.
@@ -283,29 +240,23 @@ sub one_node($self, $zk, $path, $name)
 sub assert_clean($self, $zk, @paths)
 {
 	my @servers = ref $self ? ($self) : @{ shift @paths };
-	my $remains;
+	my @remains;
 	my $clean = eval {
 		wait_until
 		{
-			$remains = '';
-			foreach my $server (@servers)
-			{
-				$remains .= $server->describe_locks if $server->lock_count;
-			}
+			@remains = map { $_->describe_locks } grep { $_->lock_count } @servers;
 			foreach my $path (@paths ? @paths : '/zklock-receipts')
 			{
-				my @children = $zk->children($path);
-				$remains .= "children of $path: @children\n" if @children;
+				push @remains, map { "node $path/$_\n" } $zk->children($path);
 			}
-			my @nodes = @paths ? () : $zk->ephemerals;
-			$remains .= join('', map { "ephemeral node $_\n" } @nodes);
+			push @remains, map { "ephemeral node $_\n" } $zk->ephemerals unless @paths;
 			my $watches = $zk->watch_count;
-			$remains .= "$watches watches; those on data:\n" . $zk->four_letter('wchp') if $watches;
-			$remains eq '';
+			push @remains, "$watches watches; those on data:\n" . $zk->four_letter('wchp') if $watches;
+			!@remains;
 		}
 		'nothing to be left behind', $ENV{ZKLOCK_CLEAN_TIMEOUT} || 20;
 	};
-	my ($name, $why) = ('nothing is left behind: ' . join(' ', @paths), $remains || $@);
+	my ($name, $why) = ("nothing is left behind: @paths", join('', @remains) || $@);
 	utf8::encode($_) foreach $name, $why;
 	Test::More::ok($clean, $name) or Test::More::diag($why);
 	return $clean;

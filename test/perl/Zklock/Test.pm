@@ -10,10 +10,12 @@ Zklock::Test - what a test begins with
 
   use Zklock::Test;
 
-  my ($zk, $a, $b) = cast('a b');
-  my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
-  my ($zk, $a) = cast('a', zk => { ensemble => 3 });
-  ...
+  my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s', zk => { ensemble => 3 });
+  my ($s1, $s2) = ($a->session, $b->session);
+
+  is($s1->query("SELECT zk_lock('/t/lock')"), 't', 'A gets the lock');
+  $s2->start_waiting("SELECT zk_lock('/t/lock')");
+  $s1->hands_over('/t/lock', $s2, 'B gets it after A');
   done_clean($zk, $a, $b);
 
 =head1 DESCRIPTION

@@ -14,15 +14,12 @@ Zklock::Tls - authorities, certificates and keys, for tests with TLS
   $tls->file('ca.pem')                              # path of a file
 
   my $zk = Zklock::ZooKeeper->standalone(tls => $tls);
-  $zk->tls_port
-  my $a = Zklock::Server->new('a', zookeeper => $zk->tls_address, conf => [ $tls->conf('client') ],
+  my $a = Zklock::Server->new('a', zookeeper => 'localhost:' . $zk->tls_port, conf => [ $tls->conf('client') ],
       environment => Zklock::Tls->library);
 
 A ZooKeeper server with C<tls> serves clients with TLS on C<tls_port>, besides those without, and
-demands a certificate of the same authority; its own is for localhost. Options of C<new>:
-
-  expired      1: the server's certificate has expired
-  name         the host that it is for
+demands a certificate of the same authority; its own is for localhost, or the host that
+C<new(name =E<gt> ...)> says.
 
 C<available> tells whether there is a client library with TLS (ZKLOCK_TLS_CLIENT), C<library> is the
 environment of a database server that is to use it. C<is_installed> tells whether the one that is
@@ -60,26 +57,8 @@ sub new($class, %opt)
 {
 	my $number = ++$authorities;
 	my $self = bless { directory => PostgreSQL::Test::Utils::tempdir("tls_$number") }, $class;
-	append_to_file($self->file('ca.conf'), <<'END');
-[ca]
-default_ca = authority
-[authority]
-new_certs_dir = .
-database = index
-serial = serial
-certificate = ca.pem
-private_key = ca.key
-default_md = sha256
-policy = anything
-copy_extensions = copy
-unique_subject = no
-[anything]
-commonName = supplied
-END
-	append_to_file($self->file('index'), '');
-	append_to_file($self->file('serial'), "01\n");
 	$self->_openssl("req -x509 -newkey rsa:2048 -nodes -subj '/CN=authority $number' -keyout ca.key -out ca.pem -days 2");
-	$self->certificate('server', %opt, name => $opt{name} || 'localhost');
+	$self->certificate('server', name => $opt{name} || 'localhost');
 	# As ZooKeeper wants it: key and certificate in one file
 	append_to_file($self->file('server-both.pem'), slurp_file($self->file('server.key')) . slurp_file($self->file('server.pem')));
 	return $self;
@@ -93,8 +72,9 @@ sub certificate($self, $file, %opt)
 	unlink map { $self->file("$file.$_") } qw(pem key);
 	$self->_openssl("req -new -newkey rsa:2048 -nodes -subj '/CN=$name' -addext 'subjectAltName = DNS:$name' "
 		  . "-keyout $file.key -out $file.csr");
-	my $days = $opt{expired} ? '-startdate 20200101000000Z -enddate 20200201000000Z' : '-days 2';
-	$self->_openssl("ca -batch -notext -config ca.conf $days -in $file.csr -out $file.pem");
+	# One that is valid for no days has expired a second later.
+	$self->_openssl("x509 -req -CA ca.pem -CAkey ca.key -copy_extensions copy -in $file.csr -out $file.pem -days "
+		  . ($opt{expired} ? 0 : 2));
 	chmod 0600, $self->file("$file.key");
 	return;
 }

@@ -28,8 +28,8 @@ Zklock::Util - what every part of the test harness shares
                        although the mode of one is exclusive
   secret($file, $text [, $mode])
                        writes a file that its owner alone may read, unless another mode is given; its name
-  tail($file [, $lines])
-                       the last lines of a file
+  tail($file, $lines [, $skip])
+                       the last lines of a file, but for those that match
   children_of($pid)    the processes that a process has started and not outlived
   freeze(@pids), thaw(@pids)
                        stops processes with SIGSTOP, and returns when they stand still; has them
@@ -86,7 +86,7 @@ sub nap($seconds) { select(undef, undef, undef, $seconds); return; }
 
 sub wait_until :prototype(&$;$) ($condition, $what, $timeout = undef)
 {
-	$timeout = default_timeout() unless defined $timeout;
+	$timeout //= default_timeout();
 	my $end  = time + $timeout;
 	my $step = 0.005;
 
@@ -104,10 +104,7 @@ sub wait_until :prototype(&$;$) ($condition, $what, $timeout = undef)
 	}
 }
 
-sub increasing(@numbers)
-{
-	return !grep { $numbers[ $_ - 1 ] >= $numbers[$_] } 1 .. $#numbers;
-}
+sub increasing(@numbers) { return !grep { $numbers[ $_ - 1 ] >= $numbers[$_] } 1 .. $#numbers; }
 
 sub most_at_once(@inside)
 {
@@ -147,25 +144,18 @@ sub secret($file, $text, $mode = 0600)
 	return $file;
 }
 
-sub tail($file, $lines)
+sub tail($file, $lines, $skip = undef)
 {
-	$lines ||= 40;
 	open(my $fh, '<', $file) or return "(cannot read $file: $!)\n";
-	my $size = -s $fh;
-	seek($fh, $size - 65536, 0) if $size > 65536;
-	my @all = <$fh>;
-	close $fh;
+	seek($fh, -65536, 2);    # fails if it is smaller
+	my @all = grep { !defined $skip || !/$skip/ } <$fh>;
 	splice(@all, 0, @all - $lines) if @all > $lines;
 	return join('', @all);
 }
 
 my @reporters;
 
-sub on_failure($name, $code)
-{
-	push @reporters, [ $name, $code ];
-	return;
-}
+sub on_failure($name, $code) { push @reporters, [ $name, $code ]; return; }
 
 # Reports come before anything is stopped: Zklock::Process, which stops the
 # processes in its own END block, calls this first. What is frozen could not be stopped.
@@ -183,8 +173,7 @@ sub end_of_test($status)
 	foreach my $reporter (@reporters)
 	{
 		my ($name, $code) = @$reporter;
-		my $text = eval { $code->() };
-		$text = "(no report: $@)" unless defined $text;
+		my $text = eval { $code->() } // "(no report: $@)";
 		$builder->diag("---- $name\n$text");
 	}
 	return;

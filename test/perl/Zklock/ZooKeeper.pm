@@ -8,13 +8,10 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
 
 =head1 SYNOPSIS
 
-  use Zklock::ZooKeeper;
-
   my $zk = Zklock::ZooKeeper->standalone;             # started and ready
   my $zk = Zklock::ZooKeeper->ensemble(3, tickTime => 1000);
 
-  $zk->connect_string            # '127.0.0.1:11111,127.0.0.1:11112'
-  $zk->connect_string('/chroot')
+  $zk->connect_string([ '/chroot' ])    # '127.0.0.1:11111,127.0.0.1:11112'
   $zk->stop; $zk->start; $zk->restart; $zk->kill9; $zk->pause; $zk->resume;
   $zk->leader->kill9;            # one server of an ensemble
   $zk->server(2)->restart;       # likewise, counted from 1
@@ -23,19 +20,14 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
   ...
   my $count = $zk->requests($mark);   # { create2 => 1, getChildren2 => 1, delete => 1 }
 
-  my $zk = Zklock::ZooKeeper->ensemble(3, links => 1);
-  my $follower = ($zk->followers)[0];
-  $zk->isolate($follower);       # from the other servers; its clients notice nothing
-  $zk->rejoin($follower);
-
   $zk->shell->create('/a');      # administration: see Zklock::Shell
   $zk->children('/a')            # list of names; empty also if /a does not exist
   $zk->wait_children('/a', 2)    # the same list, once it has so many
   $zk->owners('/a')              # the sessions that these are of, in the same order
   $zk->places('/a')              # a reference to a list of "name owner": who has which place
   $zk->foreigner('/a')           # a contender of another make; returns the path of its node
-  $zk->wait_watched('/a/b');     # until somebody waits for this node to change or go
-  $zk->wait_watched('/a/b', $a->session_id, $b->session_id);    # until both do
+  $zk->wait_watched('/a/b' [, @session_ids ]);   # until somebody, or these, wait for this node
+                                                 # to change or go
 
 =head1 OPTIONS
 
@@ -43,7 +35,7 @@ Of C<standalone> and C<ensemble>, all optional:
 
   tickTime         ms, default 500: sessions of 1 s and more, expiry seen within
                    half a second. ZooKeeper's sample configuration has 2000.
-  initLimit        ticks, default 20       syncLimit   ticks, default 10
+  syncLimit        ticks, default 10
   minSessionTimeout, maxSessionTimeout     ms, default 2 ticks and 60000
   container_check  ms between looks for empty containers, default an hour: what a
                    test counts must not depend on when they go. ZooKeeper has 60000.
@@ -64,23 +56,23 @@ Of C<standalone> and C<ensemble>, all optional:
 The object stands for all servers of an ensemble; C<server(n)>, C<servers>,
 C<leader> and C<followers> give single ones. Both kinds know
 
-  start stop kill9 pause resume restart wait_ready running connect_string
+  start stop kill9 pause resume restart wait_ready running connect_string port
   four_letter($command) watch_count log_file mark requests
 
 start and restart return when the servers serve clients. C<start(wait =E<gt> 0)>
 does not wait (an ensemble without a quorum never serves). A single server also has
-C<port>, C<pid>, C<mode>, and C<log_file>.
+C<pid> and C<mode>.
 C<options(java =E<gt> [...], file_size =E<gt> ...)> changes these options for later starts.
 
-In an ensemble with C<links>, C<cut($one, $other)> lets nothing pass between two servers, and
-C<mend($one, $other)> lets pass what was held and all that follows; C<isolate($server)> and
-C<rejoin($server)> do so for all the others at once. The servers notice after syncLimit ticks.
+In an ensemble with C<links>, C<isolate($server)> lets nothing pass between it and the others, while
+its clients notice nothing: what is connected stays so, and new connections are refused.
+C<rejoin($server)> lets pass what was held and all that follows. The servers notice after
+syncLimit ticks.
 
-C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the
-servers have processed since C<mark>, pings and multis left out: zklock's heartbeats and
-quorum checks are multis, which come when they like, and so are its downgrades. A write that all servers of an
-ensemble apply counts once. An operation that failed counts as well.
-C<request_list> gives the single ones in order: { session, type, cxid, path }, the
+C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the server, or the
+first one, has processed since C<mark>, pings and multis left out: zklock's heartbeats and
+quorum checks are multis, which come when they like, and so are its downgrades. An operation
+that failed counts as well. C<request_list> gives the single ones in order: { type, path }, the
 path of reads only.
 
 C<stale_node($path, $session, $czxid)> puts an ephemeral node of a session that does not
@@ -93,46 +85,27 @@ package Zklock::ZooKeeper;
 use v5.36;
 
 use Carp;
-use File::Basename qw(dirname);
-use JSON::PP ();
+use List::Util qw(sum0 uniq);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Scalar::Util qw(weaken);
+use Zklock::Proxy;
+use Zklock::Shell;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper::Server;
 
-my @needed_jars =
-  map { "/usr/share/java/$_.jar" } qw(zookeeper zookeeper-jute slf4j-api slf4j-simple);
-
-# ZooKeeper's manifest names the other jars it needs. Debian leaves the choice of an
-# slf4j backend to the installation: slf4j-simple writes to standard error, which is
-# all that is wanted here.
-sub classpath
-{
-	foreach my $jar (@needed_jars)
-	{
-		die "$jar is missing: install ZooKeeper (Debian package zookeeper)\n"
-		  unless -e $jar;
-	}
-	# For TLS: more of Netty than the manifest names.
-	return join(':', @needed_jars, grep { -e } map { "/usr/share/java/netty-$_.jar" } qw(codec resolver));
-}
-
 my $sets = 0;
 
-sub standalone($class, %opt) { return $class->_new(1, %opt); }
-sub ensemble($class, $n, %opt) { return $class->_new($n, %opt); }
+sub standalone($class, %opt) { return $class->ensemble(1, %opt); }
 
-sub _new($class, $n, %opt)
+sub ensemble($class, $n, %opt)
 {
-	my $start = delete $opt{start};
 	$opt{tickTime} ||= 500;
 	my $self = bless { number => ++$sets, tick_time => $opt{tickTime}, servers => [] }, $class;
 
-	my @ports = map { {
-			client   => PostgreSQL::Test::Cluster::get_free_port(),
-			quorum   => PostgreSQL::Test::Cluster::get_free_port(),
-			election => PostgreSQL::Test::Cluster::get_free_port() } } 1 .. $n;
+	my @ports = map {
+		{ map { $_ => PostgreSQL::Test::Cluster::get_free_port() } qw(client quorum election) }
+	} 1 .. $n;
 	my $links = delete $opt{links} && $n > 1 ? $self->_start_links(@ports) : undef;
 	foreach my $id (1 .. $n)
 	{
@@ -147,67 +120,43 @@ sub _new($class, $n, %opt)
 		push @{ $self->{servers} },
 		  Zklock::ZooKeeper::Server->new($name, $id, $ports[ $id - 1 ]{client}, $peers, %opt);
 	}
-	foreach my $server ($self->servers)
-	{
-		weaken($server->{set} = $self);
-	}
-	$self->start if !defined $start || $start;
+	weaken($_->{set} = $self) foreach $self->servers;
+	$self->start if $opt{start} // 1;
 	return $self;
 }
 
 # The proxies between the servers. Returns { 'from to' => ports that lead there }.
 sub _start_links($self, @ports)
 {
+	my %special = (quorum => { mode => 'raw', patience => 4 }, election => { mode => 'greeting' });
 	my (%there, @links);
 	foreach my $from (1 .. @ports)
 	{
 		foreach my $to (grep { $_ != $from } 1 .. @ports)
 		{
-			foreach my $kind (qw(quorum election))
+			foreach my $kind (sort keys %special)
 			{
-				my $port = PostgreSQL::Test::Cluster::get_free_port();
-				$there{"$from $to"}{$kind} = $port;
-				push @links, {
-					from => $from, to => $to, kind => $kind, port => $port,
-					target => $ports[ $to - 1 ]{$kind} };
+				my $port = $there{"$from $to"}{$kind} = PostgreSQL::Test::Cluster::get_free_port();
+				push @links,
+				  { from => $from, to => $to, port => $port, target => $ports[ $to - 1 ]{$kind}, %{ $special{$kind} } };
 			}
 		}
 	}
-	require Zklock::LinePeer;
-	$self->{links} = Zklock::LinePeer->new(
-		name => 'links',
-		argv => [ $^X, dirname(__FILE__) . '/../tcp_links.pl', JSON::PP->new->canonical->encode(\@links) ]);
-	$self->{links}->call('ping');    # it listens now
+	$self->{links} = Zklock::Proxy->between('links', @links);
 	return \%there;
 }
 
-my %between = (isolate => 'cut', rejoin => 'mend');
-foreach my $what (keys %between)
-{
-	my $command = $between{$what};
-	no strict 'refs';
-	*$command = sub ($self, $one, $other) {
-		croak 'this ensemble was made without links' unless $self->{links};
-		$self->{links}->call($command, { servers => [ $one->id, $other->id ] });
-		return;
-	};
-	*$what = sub ($self, $server) {
-		$self->$command($server, $_) foreach grep { $_->id != $server->id } $self->servers;
-		return;
-	};
-}
+sub isolate($self, $server) { return $self->{links}->call('part', { server => $server->id }); }
+sub rejoin($self, $server) { return $self->{links}->call('heal', { server => $server->id }); }
 
-sub servers   { return @{ $_[0]{servers} }; }
+sub servers { return @{ $_[0]{servers} }; }
 
-sub server($self, $n)
-{
-	return $self->{servers}[ $n - 1 ] || croak "there is no ZooKeeper server $n";
-}
+sub server($self, $n) { return $self->{servers}[ $n - 1 ] || croak "there is no ZooKeeper server $n"; }
 
 sub start($self, %opt)
 {
 	$_->start(wait => 0) foreach $self->servers;
-	return if defined $opt{wait} && !$opt{wait};
+	return unless $opt{wait} // 1;
 	$self->wait_ready;
 	$self->_shell_back;
 	return;
@@ -223,23 +172,27 @@ sub stop($self)
 	$_->stop       foreach $self->servers;
 	return;
 }
-sub kill9($self) { $_->kill9 foreach $self->servers; return; }
-sub pause($self) { $_->pause foreach $self->servers; return; }
-sub resume($self) { $_->resume foreach $self->servers; return; }
+
+foreach my $method (qw(kill9 pause resume options wait_ready))
+{
+	no strict 'refs';
+	*$method = sub ($self, %opt) { $_->$method(%opt) foreach $self->servers; return; };
+}
+
 sub restart($self) { $self->stop; $self->start; return; }
-sub options($self, %opt) { $_->options(%opt) foreach $self->servers; return; }
-sub wait_ready($self) { $_->wait_ready foreach $self->servers; return; }
 sub running($self) { return scalar grep { $_->running } $self->servers; }
-sub log_file($self) { return $self->{servers}[0]->log_file; }
+
+foreach my $method (qw(port tls_port log_file mark request_list requests))
+{
+	no strict 'refs';
+	*$method = sub ($self, @arg) { return $self->server(1)->$method(@arg); };
+}
 
 sub connect_string($self, $chroot = undef)
 {
-	return join(',', map { $_->connect_string } $self->servers)
-	  . (defined $chroot ? $chroot : '');
+	return join(',', map { $_->connect_string } $self->servers) . ($chroot // '');
 }
 
-sub port { return $_[0]{servers}[0]->port; }
-sub tls_port { return $_[0]{servers}[0]->tls_port; }
 sub tick_time { return $_[0]{tick_time}; }
 
 # The answers of all servers that run, one after the other.
@@ -250,21 +203,14 @@ sub four_letter($self, $command)
 	return join('', map { '== ' . $_->name . "\n" . $_->four_letter($command) } @servers);
 }
 
-sub watch_count($self)
-{
-	my $sum = 0;
-	$sum += $_->watch_count foreach grep { $_->running } $self->servers;
-	return $sum;
-}
+sub watch_count($self) { return sum0(map { $_->watch_count } grep { $_->running } $self->servers); }
 
 # The paths of all ephemeral nodes, whoever has them.
 sub ephemerals($self)
 {
 	my $text = $self->four_letter('dump');
 	croak "no server tells the ephemeral nodes: '$text'" unless $text =~ /^Sessions with Ephemerals/m;
-	my %nodes = map { $_ => 1 } $text =~ m{^\t(/.*)$}mg;
-	my @nodes = sort keys %nodes;
-	return @nodes;
+	return uniq(sort($text =~ m{^\t(/.*)$}mg));
 }
 
 # Is a node's data watched, by all of these sessions if any are given?
@@ -284,32 +230,17 @@ sub wait_watched($self, $node, @sessions)
 # Waits until there is one.
 sub leader($self)
 {
-	return wait_until {
-		my ($leader) = grep { $_->running && $_->mode =~ /^(leader|standalone)$/ } $self->servers;
-		$leader;
-	} 'a ZooKeeper leader';
+	return wait_until { (grep { $_->mode =~ /^(leader|standalone)$/ } $self->servers)[0] } 'a ZooKeeper leader';
 }
 
-sub followers($self)
-{
-	return grep { $_->running && $_->mode eq 'follower' } $self->servers;
-}
+sub followers($self) { return grep { $_->mode eq 'follower' } $self->servers; }
 
 sub stale_node($self, @node)
 {
 	my @files = map { $_->dir . '/stale' } $self->servers;
-	PostgreSQL::Test::Utils::append_to_file($_, "@node\n") foreach @files;
+	append_to_file($_, "@node\n") foreach @files;
 	wait_until { !grep { -e } @files } "the stale node $node[0]";
 	return;
-}
-
-# Our own main class, compiled once per test.
-my $classes;
-
-sub _classes
-{
-	require Zklock::Java;
-	return $classes ||= Zklock::Java::compile(PostgreSQL::Test::Utils::tempdir('server_classes'), classpath(), 'StaleNode');
 }
 
 # The administrator's connection, made at the first use.
@@ -317,27 +248,20 @@ sub shell($self)
 {
 	unless ($self->{shell})
 	{
-		require Zklock::Shell;
 		$self->{shell} = Zklock::Shell->new(name => "zk_shell_$self->{number}");
 		$self->{shell}->connect($self->connect_string);
 	}
 	return $self->{shell};
 }
 
-sub children($self, $path)
-{
-	return @{ $self->shell->ls($path, missing_ok => 1) };
-}
-
-sub owners($self, $path)
-{
-	return map { $self->shell->stat("$path/$_")->{ephemeralOwner} } $self->children($path);
-}
+sub children($self, $path) { return @{ $self->shell->ls($path, missing_ok => 1) }; }
 
 sub places($self, $path)
 {
 	return [ map { "$_ " . $self->shell->stat("$path/$_")->{ephemeralOwner} } $self->children($path) ];
 }
+
+sub owners($self, $path) { return map { s/.* //r } @{ $self->places($path) }; }
 
 sub wait_children($self, $path, $n)
 {
@@ -351,36 +275,6 @@ sub foreigner($self, $path)
 {
 	return $self->shell->create("$path/_c_00000000-0000-0000-0000-000000000000-lock-",
 		ephemeral => 1, sequence => 1, makepath => 1);
-}
-
-sub mark($self)
-{
-	return [ map { $_->mark } $self->servers ];
-}
-
-sub request_list($self, $mark, %opt)
-{
-	my @servers = $self->servers;
-	my (@list, %seen);
-	# A server may apply after the mark what another had applied, and answered, before it.
-	foreach my $i (@servers > 1 ? (0 .. $#servers) : ())
-	{
-		$seen{"$_->{session} $_->{cxid} $_->{type}"}++
-		  foreach $servers[$i]->request_list(0, %opt, until => $mark->[$i]);
-	}
-	foreach my $i (0 .. $#servers)
-	{
-		push @list, grep { !$seen{"$_->{session} $_->{cxid} $_->{type}"}++ }
-		  $servers[$i]->request_list($mark->[$i], %opt);
-	}
-	return @list;
-}
-
-sub requests($self, $mark = undef, %opt)
-{
-	my %count;
-	$count{ $_->{type} }++ foreach $self->request_list($mark, %opt);
-	return \%count;
 }
 
 1;

@@ -13,35 +13,40 @@ package Zklock::ZooKeeper::Server;
 use v5.36;
 
 use Carp;
+use IO::Select;
 use IO::Socket::INET;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time);
+use Zklock::Java;
 use Zklock::Process;
-use Zklock::Util qw(wait_until default_timeout tail on_failure);
+use Zklock::Util qw(wait_until tail on_failure);
+
+# ZooKeeper's manifest names the other jars it needs. Debian leaves the choice of an
+# slf4j backend to the installation: slf4j-simple writes to standard error, which is
+# all that is wanted here. For TLS: more of Netty than the manifest names.
+my @jars = qw(zookeeper zookeeper-jute slf4j-api slf4j-simple netty-codec netty-resolver);
+
+# Our own main class, compiled once per test.
+my $classes;
 
 sub new($class, $name, $id, $port, $peers, %opt)
 {
-	my $dir  = $opt{place} ? "$opt{place}/$name" : PostgreSQL::Test::Utils::tempdir($name);
+	my $dir = $opt{place} ? "$opt{place}/$name" : PostgreSQL::Test::Utils::tempdir($name);
 	mkdir $dir;
 	my $self = bless {
+		heap => 128, java => [], forceSync => 'no', container_check => 3_600_000, request_log => 1,
+		%opt,
 		name => $name,
 		id   => $id,
 		port => $port,
 		dir  => $dir,
 		log  => Zklock::Process::log_of($name),
-		heap => $opt{heap} || 128,
-		java => $opt{java} || [],
-		file_size       => $opt{file_size},
-		force_sync      => $opt{forceSync} || 'no',
-		container_check => $opt{container_check} || 3_600_000,
-		stale_nodes     => $opt{stale_nodes},
-		request_log     => defined $opt{request_log} ? $opt{request_log} : 1,
 	}, $class;
 
 	my %conf = (
 		tickTime                => $opt{tickTime},
-		initLimit               => $opt{initLimit} || 20,
+		initLimit               => 20,
 		syncLimit               => $opt{syncLimit} || 10,
 		minSessionTimeout       => $opt{minSessionTimeout} || 2 * $opt{tickTime},
 		maxSessionTimeout       => $opt{maxSessionTimeout} || 60000,
@@ -59,40 +64,43 @@ sub new($class, $name, $id, $port, $peers, %opt)
 		push @{ $self->{java} }, '-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory';
 	}
 	mkdir "$dir/data" or croak "cannot create $dir/data: $!";
-	PostgreSQL::Test::Utils::append_to_file("$dir/data/myid", "$id\n") if $peers;
-	PostgreSQL::Test::Utils::append_to_file("$dir/zoo.cfg",
-		join('', map { "$_=$conf{$_}\n" } sort keys %conf) . $peers);
+	append_to_file("$dir/data/myid", "$id\n") if $peers;
+	append_to_file("$dir/zoo.cfg", join('', map { "$_=$conf{$_}\n" } sort keys %conf) . $peers);
 
 	# The log is appended to by each start.
 	unlink $self->{log};
-	my $log = $self->{log};
-	on_failure("end of $log", sub { $self->log_tail(40) });
+	on_failure("end of $self->{log}", sub { $self->log_tail(40) });
 	return $self;
 }
 
-sub name     { return $_[0]{name}; }
-sub id       { return $_[0]{id}; }
-sub port     { return $_[0]{port}; }
+foreach my $value (qw(name id port dir tls_port))
+{
+	no strict 'refs';
+	*$value = sub { return $_[0]{$value}; };
+}
+
 sub log_file { return $_[0]{log}; }
-sub dir      { return $_[0]{dir}; }
-sub tls_port { return $_[0]{tls_port}; }
 sub pid      { return $_[0]{process} && $_[0]{process}->pid; }
 sub connect_string { return "127.0.0.1:$_[0]{port}"; }
 
 # The log without requests, our own probing, start-up banner and stack traces.
 sub log_tail($self, $lines)
 {
-	my @all = grep {
-		!/FinalRequestProcessor|Processing \w{4} command|\[main\] INFO|^\s+at |^\s*$/ }
-	  split(/^/, tail($self->{log}, 2000));
-	splice(@all, 0, @all - $lines) if @all > $lines;
-	return join('', @all);
+	return tail($self->{log}, $lines, qr/FinalRequestProcessor|Processing \w{4} command|\[main\] INFO|^\s+at |^\s*$/);
 }
 
 sub start($self, %opt)
 {
 	croak "$self->{name} runs already" if $self->running;
-	my $simple = '-Dorg.slf4j.simpleLogger';
+	my $simple    = '-Dorg.slf4j.simpleLogger';
+	my $classpath = Zklock::Java::classpath(@jars);
+	my $main      = 'org.apache.zookeeper.server.quorum.QuorumPeerMain';
+	if ($self->{stale_nodes})
+	{
+		$main = 'StaleNode';
+		$classes ||= Zklock::Java::compile(PostgreSQL::Test::Utils::tempdir('server_classes'), $classpath, $main);
+		$classpath = "$classes:$classpath";
+	}
 	$self->{start_mark} = $self->mark;
 	$self->{start_time} = time;
 	# One that was stopped as it began a log does not start with it: without a whole header, nothing is in it.
@@ -116,20 +124,13 @@ sub start($self, %opt)
 				  server.watch.WatchManagerFactory server.RequestThrottler server.ZKDatabase
 				  jmx.ManagedUtil server.DatadirCleanupManager
 				  server.quorum.QuorumPeerConfig server.quorum.CommitProcessor)),
-			(   $self->{request_log}
-				? "$simple.log.org.apache.zookeeper.server.FinalRequestProcessor=debug"
-				: ()),
-			"-Dzookeeper.forceSync=$self->{force_sync}",
+			("$simple.log.org.apache.zookeeper.server.FinalRequestProcessor=debug") x !!$self->{request_log},
+			"-Dzookeeper.forceSync=$self->{forceSync}",
 			"-Dznode.container.checkIntervalMs=$self->{container_check}",
 			# The transaction log is 64 MB in advance otherwise.
 			'-Dzookeeper.preAllocSize=512',
-			@{ $self->{java} },
-			$self->{stale_nodes}
-			? ('-cp', Zklock::ZooKeeper::_classes() . ':' . Zklock::ZooKeeper::classpath(), 'StaleNode')
-			: ('-cp', Zklock::ZooKeeper::classpath(),
-				'org.apache.zookeeper.server.quorum.QuorumPeerMain'),
-			'./zoo.cfg' ]);
-	return if defined $opt{wait} && !$opt{wait};
+			@{ $self->{java} }, '-cp', $classpath, $main, './zoo.cfg' ]);
+	return unless $opt{wait} // 1;
 	$self->wait_ready;
 	$self->{set}->_shell_back if $self->{set};
 	return;
@@ -137,13 +138,13 @@ sub start($self, %opt)
 
 sub options($self, %opt) { @{$self}{ keys %opt } = values %opt; return; }
 
-sub running($self) { return $self->{process} && $self->{process}->running; }
-sub pause($self) { $self->{process}->pause;  return; }
-sub resume($self) { $self->{process}->resume; return; }
+foreach my $method (qw(running pause resume stop kill9))
+{
+	no strict 'refs';
+	*$method = sub ($self) { return $self->{process} && $self->{process}->$method; };
+}
 
 sub begin_stop($self) { $self->{process}->signal('TERM') if $self->{process}; return; }
-sub stop($self) { $self->{process}->stop  if $self->{process}; return; }
-sub kill9($self) { $self->{process}->kill9 if $self->{process}; return; }
 sub restart($self) { $self->stop; $self->start; return; }
 
 sub wait_ready($self)
@@ -161,22 +162,20 @@ sub wait_ready($self)
 # Does the log say that the start is complete?
 sub started($self)
 {
-	open(my $fh, '<', $self->{log}) or return 0;
-	seek($fh, $self->{start_mark}, 0);
-	return scalar grep { /ContainerManager - Using|Peer state changed: \w+ - broadcast/ } <$fh>;
+	my $complete = qr/ContainerManager - Using|Peer state changed: \w+ - broadcast/;
+	return -e $self->{log} && slurp_file($self->{log}, $self->{start_mark}) =~ $complete;
 }
 
 # 'standalone', 'leader', 'follower', or '' when it does not serve.
-sub mode($self, $timeout = undef)
+sub mode($self, $timeout = 2)
 {
-	return $self->four_letter('srvr', $timeout || 2) =~ /^Mode: (\w+)/m ? $1 : '';
+	return $self->running && $self->four_letter('srvr', $timeout) =~ /^Mode: (\w+)/m ? $1 : '';
 }
 
 # One of ZooKeeper's four-letter commands: ruok srvr wchs wchc wchp dump mntr cons.
 # Empty answer if it cannot be reached.
-sub four_letter($self, $command, $timeout = undef)
+sub four_letter($self, $command, $timeout = 10)
 {
-	$timeout ||= 10;
 	my $end = time + $timeout;
 	my $socket = IO::Socket::INET->new(
 		PeerAddr => '127.0.0.1',
@@ -184,12 +183,9 @@ sub four_letter($self, $command, $timeout = undef)
 		Timeout  => $timeout) or return '';
 	syswrite($socket, $command);
 	my $answer = '';
-	while (1)
+	my $there  = IO::Select->new($socket);
+	while (time < $end && $there->can_read($end - time))
 	{
-		my $bits = '';
-		vec($bits, fileno($socket), 1) = 1;
-		my $left = $end - time;
-		last if $left <= 0 || select($bits, undef, undef, $left) <= 0;
 		last unless sysread($socket, $answer, 65536, length $answer);
 	}
 	return $answer;
@@ -213,16 +209,19 @@ sub request_list($self, $mark, %opt)
 	my @list;
 	while (<$fh>)
 	{
-		last if defined $opt{until} && tell($fh) > $opt{until};
-		next unless /Processing request:: sessionid:(\S+) type:(\w+) cxid:(\S+) .* reqpath:(.*)$/;
+		next unless /Processing request:: sessionid:(\S+) type:(\w+) .* reqpath:(.*)$/;
 		next if $2 eq 'ping' || $2 eq 'multi';
 		next if $opt{session} && hex($1) != hex($opt{session});
-		push @list, { session => $1, type => $2, cxid => $3, path => $4 };
+		push @list, { type => $2, path => $3 };
 	}
-	close $fh;
 	return @list;
 }
 
-sub requests { return &Zklock::ZooKeeper::requests; }
+sub requests($self, @arg)
+{
+	my %count;
+	$count{ $_->{type} }++ foreach $self->request_list(@arg);
+	return \%count;
+}
 
 1;
