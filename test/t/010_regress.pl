@@ -1,58 +1,52 @@
 # Copyright (c) 2026, zklock contributors
 #
-# The SQL contract: pg_regress runs sql/*.sql against a server of its own and compares
-# with expected/*.out.
+# The SQL contract: "make installcheck", PGXS's own way, runs sql/*.sql on a server that is there, and compares with
+# expected/*.out. It can be repeated, and works outside the source tree. Of an archive for PGXN (ZKLOCK_ARCHIVE),
+# pgxnclient does the same.
 
 use Zklock::Test;
+use Cwd qw(abs_path);
 use File::Basename qw(dirname);
-use IPC::Run;
 use PostgreSQL::Test::Utils;
 
-my $zk     = Zklock::ZooKeeper->standalone;
-my $server = Zklock::Server->new(
-	'main',
-	zookeeper => $zk,
-	extension => 0,
-	# pg_regress makes its own database, where the extension is created.
-	connect => 0,
-	# pg_regress itself would wait for ever for a statement that hangs.
-	conf => [ 'max_prepared_transactions = 2', "statement_timeout = '30s'" ]);
+my $top = abs_path(dirname(__FILE__) . '/../..');
+# pg_regress itself would wait for ever for a statement that hangs.
+my ($zk, $server) = cast('main', connect => 0, conf => [ 'max_prepared_transactions = 2', "statement_timeout = '30s'" ]);
 
-my $input = dirname(__FILE__) . '/../..';
-# "make installcheck" runs the same, on a server that is there.
-my ($regress) = slurp_file("$input/Makefile") =~ /^REGRESS = ((?:.*\\\n)*.*)$/m;
-my @tests = split(' ', $regress =~ s/\\\n//gr);
-is_deeply(
-	[ sort map { s/.*\/(.*)\.sql$/$1/r } glob("$input/sql/*.sql") ],
-	[ sort @tests ],
-	'each file in sql/ is run');
+my ($regress) = slurp_file("$top/Makefile") =~ /^REGRESS = ((?:.*\\\n)*.*)$/m;
+my @tests = sort split(' ', $regress =~ s/\\\n//gr);
+is_deeply([ sort map { s/.*\/(.*)\.sql$/$1/r } glob("$top/sql/*.sql") ], \@tests, 'each file in sql/ is run');
 
-my $mark   = $zk->mark;
-my $output = PostgreSQL::Test::Utils::tempdir('regress');
-chomp(my $bindir = `pg_config --bindir`);
-my $printed = '';
-my $done    = IPC::Run::run(
-	[   $ENV{PG_REGRESS} || die('PG_REGRESS is not set; test/run-tap sets it'),
-		"--bindir=$bindir",      "--inputdir=$input",
-		"--outputdir=$output",   '--host=' . $server->host,
-		'--port=' . $server->port, '--dbname=zklock_regress',
-		'--encoding=UTF8',       '--no-locale',
-		@tests ],
-	'<', \undef, '>&', \$printed);
-note $printed;
+local @ENV{qw(PGHOST PGPORT PGUSER)} = ($server->host, $server->port, scalar getpwuid($>));
 
-# Results look like "test lock  ... ok  10 ms" up to PostgreSQL 15, and TAP since.
-my %result;
-foreach (split /\n/, $printed)
+# The server of a demo or of a package would have the roles of an earlier run.
+foreach my $run (qw(first second))
 {
-	$result{$1} = $2 if /^test (\S+)\s+\.\.\. (\w+)/;
-	$result{$2} = $1 if /^((?:not )?ok) +\d+ +[-+] (\S+)/;
-}
-is($result{$_}, 'ok', "sql/$_.sql gives what is expected") foreach @tests;
-ok($done, 'pg_regress is content')
-  or diag(-e "$output/regression.diffs" ? slurp_file("$output/regression.diffs") : $printed);
+	subtest "the SQL contract, the $run time" => sub {
+		my $where = PostgreSQL::Test::Utils::tempdir("outside_$run");
+		my $mark  = $zk->mark;
+		my ($printed, $errors) = run_command([ 'make', '-C', $where, '-f', "$top/Makefile", 'installcheck' ]);
 
-$server->value('DROP DATABASE zklock_regress');
-$server->value('CREATE EXTENSION zklock');
-cmp_ok($zk->requests($mark)->{create2}, '>', 50, 'locks were really taken');
+		# Results look like "test lock  ... ok  10 ms" up to PostgreSQL 15, and TAP since.
+		my %result;
+		foreach (split /\n/, $printed)
+		{
+			$result{$1} = $2 if /^test (\S+)\s+\.\.\. (\w+)/;
+			$result{$2} = $1 if /^((?:not )?ok) +\d+ +[-+] (\S+)/;
+		}
+		is($result{$_}, 'ok', "sql/$_.sql gives what is expected") foreach @tests;
+		like($printed, qr/^(?:# )?\s*All \d+ tests passed/m, 'pg_regress is content')
+		  or diag($printed, $errors, -e "$where/regression.diffs" ? slurp_file("$where/regression.diffs") : '');
+		cmp_ok($zk->requests($mark)->{create2}, '>', 50, 'locks were really taken');
+	};
+}
+
+SKIP:
+{
+	skip 'no archive for PGXN (make dist-test)', 1 unless $ENV{ZKLOCK_ARCHIVE};
+	my ($printed, $errors) =
+	  run_command([ qw(pgxn check --testing -h), $server->host, '-p', $server->port, '-d', 'contrib_regression', $ENV{ZKLOCK_ARCHIVE} ]);
+	like($printed, qr/^(?:# )?\s*All \d+ tests passed/m, 'pgxn check') or diag($printed, $errors);
+}
+
 done_clean($zk, $server);

@@ -1,9 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # What is published with a release: all files agree on the version, META.json is complete, and the
-# lists of SQL are those of the database. And make installcheck, PGXS's own way: the SQL contract on a server that
-# runs. It can be repeated, and works outside the source tree. Of an archive for PGXN (ZKLOCK_ARCHIVE), pgxnclient
-# does the same.
+# lists of SQL are those of the database.
 
 use Zklock::Test;
 use Cwd qw(abs_path);
@@ -13,7 +11,7 @@ use PostgreSQL::Test::Utils;
 
 my $top    = abs_path(dirname(__FILE__) . '/../..');
 my $meta   = decode_json(slurp_file("$top/META.json"));
-my ($zk, $server) = cast('main', conf => ['max_prepared_transactions = 2'], connect => 0);
+my ($zk, $server) = cast('main', connect => 0);
 my ($version) = slurp_file("$top/zklock.control") =~ /^default_version = '(.*)'$/m;
 
 subtest 'all agree on the version' => sub {
@@ -64,29 +62,6 @@ subtest 'the list of SQL in the archive is what the extension has' => sub {
 		skip 'this is no archive', 1 unless $archived;
 		my @archived = map { my $kind = $_; map { "$kind $_" } @{ $archived->{"${kind}s"} } } qw(function table view);
 		is(join("\n", sort @archived), join("\n", sort split /\n/, $objects), 'and in META.json');
-	}
-};
-
-my %connection = (PGHOST => $server->host, PGPORT => $server->port, PGUSER => getpwuid($>));
-
-subtest 'make installcheck can be repeated, and pgxnclient does it as well' => sub {
-	# The server of a demo or of a package would have the roles of an earlier run.
-	foreach my $run (qw(first second))
-	{
-		my $where = PostgreSQL::Test::Utils::tempdir("outside_$run");
-		local @ENV{ keys %connection } = values %connection;
-		my ($printed, $errors) = run_command([ 'make', '-C', $where, '-f', "$top/Makefile", 'installcheck' ]);
-		like($printed, qr/^(?:# )?\s*All \d+ tests passed/m, "the $run time")
-		  or diag($printed, $errors, -e "$where/regression.diffs" ? slurp_file("$where/regression.diffs") : '');
-	}
-
-	SKIP:
-	{
-		skip 'no archive for PGXN (make dist-test)', 1 unless $ENV{ZKLOCK_ARCHIVE};
-		local $ENV{PGUSER} = $connection{PGUSER};
-		my ($printed, $errors) =
-		  run_command([ qw(pgxn check --testing -h), $server->host, '-p', $server->port, '-d', 'contrib_regression', $ENV{ZKLOCK_ARCHIVE} ]);
-		like($printed, qr/^(?:# )?\s*All \d+ tests passed/m, 'pgxn check') or diag($printed, $errors);
 	}
 };
 
