@@ -230,6 +230,20 @@ create_mode(ZkNodeKind kind)
 	return modes[kind];
 }
 
+/*
+ * zoo_amulti() frees memory that is not its own if the session turns out to be over while it
+ * composes the request (trap 21).  The library's IO thread may know that before the main loop
+ * does, but not of a connection that stands: it would have to connect anew in between.
+ */
+static int
+send_multi(int nops, const zoo_op_t *ops, zoo_op_result_t *results,
+		   void_completion_t completion, const void *context)
+{
+	if (zoo_state(zk_handle) != ZOO_CONNECTED_STATE)
+		return ZCONNECTIONLOSS;
+	return zoo_amulti(zk_handle, nops, ops, results, completion, context);
+}
+
 /* Creates a node with data, and its receipt. */
 static int
 send_append(const Call *call)
@@ -245,7 +259,7 @@ send_append(const Call *call)
 	zoo_create_op_init(&ops[0], asked->path, asked->data, asked->data_length, acls,
 					   ZOO_PERSISTENT_SEQUENTIAL, append->path, sizeof(append->path));
 	zoo_create_op_init(&ops[1], asked->other, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
-	code = zoo_amulti(zk_handle, lengthof(ops), ops, append->results, on_appended, append);
+	code = send_multi(lengthof(ops), ops, append->results, on_appended, append);
 	if (code != ZOK)
 		free(append);
 	return code;
@@ -316,5 +330,5 @@ zk_library_send(const Call *call)
 			zoo_check_op_init(&ops[nops++], asked->path, -1);
 			break;
 	}
-	return zoo_amulti(zk_handle, nops, ops, results, on_done, context);
+	return send_multi(nops, ops, results, on_done, context);
 }
