@@ -60,7 +60,8 @@ story 'other clients' => sub {
 	queue($a, 'waiter', '/l/java');
 	$a->wait_queued($s{waiter});
 	my $next = $java->acquire_start('next', '/l/java');
-	wait_until { 3 == $zk->children('/l/java') } 'another client';
+	wait_until { $zk->children('/l/java') == 3 } 'another client';
+	$a->settle;
 	queue($a, 'last', '/l/java');
 	my $curator = quotemeta $a->value(q{SELECT owner FROM zk_contenders('/l/java') WHERE granted});
 	told($mark, 'last', 'ExclusiveLock', '/l/java', $curator, pids('waiter') . ", $curator, " . pids('last'));
