@@ -70,8 +70,10 @@ sub begin($self) { return $self->{in_transaction} = $self->run('BEGIN'); }
 
 sub commit($self)
 {
-	$self->{in_transaction} = 0;
-	return 'committed' if $self->run('COMMIT');
+	my $done = $self->run('COMMIT');
+	# A cancel that comes before COMMIT has begun leaves the transaction there.
+	$self->{in_transaction} = !$done;
+	return 'committed' if $done;
 	return $self->error->{sqlstate} eq '40001' ? 'refused' : $self->error->{fatal} ? 'unknown' : 'aborted';
 }
 
