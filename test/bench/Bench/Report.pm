@@ -177,17 +177,17 @@ sub _figures($self, $directory)
 	return <<"END";
 # Benchmarks
 
-How fast is it beside what else? Made by `make bench` on $self->{date}, with one ZooKeeper server that
+How fast is zklock, compared with other locks? Made by `make bench` on $self->{date}, with one ZooKeeper server that
 keeps its data in memory.
 
 $summary
 All contestants ran in one run on one machine, beside the servers, in turn within each of
 $self->{rounds} rounds of $self->{seconds} s; figures are medians of the rounds. A machine has good and bad moments, so
-compare within a line only: in brackets is how many times the contestant's figure zklock's is, the median of the ratios
-within the rounds. `pg_advisory_lock` is that of one server: of the session's own, or through `dblink`. "The least in C" is
+compare within a line only: in brackets is zklock's figure divided by the contestant's, the median of the rounds. Of
+times less is better, of rates more. `pg_advisory_lock` is that of one server: of the session's own, or through `dblink`. "The least in C" is
 what no lock can do without: a node created, or created and deleted.
 
-$machine. Of the processors' time $idle was idle before the run and after it.$warning
+$machine. Processors were idle for $idle of the time before the run and after it.$warning
 
 $pictures
 END
