@@ -114,8 +114,10 @@ find_order(const Waits *waits)
 		}
 		for (; n < list_length(order); n++)
 		{
-			foreach(cell, waits_blockers(waits, list_nth(order, n))) order =
-				append_stuck(order, waits, lfirst_int(cell));
+			foreach(cell, waits_blockers(waits, list_nth(order, n)))
+			{
+				order = append_stuck(order, waits, lfirst_int(cell));
+			}
 		}
 	}
 	return order;

@@ -310,7 +310,7 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 		return;
 	}
 
-	/* What was there may be gone by now, the record or the root: the next search sees that. */
+	/* The record that was there, or the root, may be gone by now: the next search sees that. */
 	if (is_answered && (step.result.outcome != CALL_NO_NODE || !search->has_root))
 		report_refusal(search, "create nodes below", step.result.code);
 	wait_records_withdraw();

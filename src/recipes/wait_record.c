@@ -114,7 +114,7 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 	read.permits = (int32_t) permits;
 	read.text = fields[5];
 
-	/* What is held is a node, a wait may have one, and nothing else does. */
+	/* A line "held" has a node, a wait may have one, and no other line does. */
 	if (fields[4][0] == '\0'
 			? kind == WAIT_LINE_HELD
 			: kind == WAIT_LINE_TITLE || kind == WAIT_LINE_FOR || !read_node(fields[4], &read))
