@@ -53,6 +53,9 @@ foreach my $delay (1500, 6000)
 		$late_proxy->delay($delay);
 		ok($c->wait_lock($s{holder}, 'suspended', $path), "$delay ms, too late for a session timeout of 4 s: suspended");
 		$s{xact}->query_start('COMMIT');
+		on($c, 'trier');
+		is($s{trier}->try("SELECT zk_try_lock('$path-free')")->{sqlstate}, '58030', 'nobody can tell whether a lock is free');
+		is($s{trier}->try("SELECT zk_lock('$path-free', '50ms')")->{sqlstate}, '58030', 'nor within a short time');
 		queue($c, $_, "$path-free") foreach qw(canceller goer);
 		is($s{canceller}->cancelled, '57014', 'a wait is cancelled');
 		is($s{goer}->terminated, '57P01', 'a session terminated');

@@ -143,4 +143,21 @@ with_mallory 'what is given up faster than ZooKeeper answers counts until it is 
 	is(fill($m, '/e/fast/')->{n}, 16, 'when they are gone it has its share again');
 };
 
+# What others maintain by hand is in sql/restricted.sql.
+with_mallory "autovacuum takes no lock for a table's owner" => sub ($m) {
+	$a->value('GRANT CREATE ON SCHEMA public TO mallory');
+	$m->query($_) foreach q{CREATE FUNCTION trap(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE SET search_path = public AS $$
+		BEGIN
+			IF session_user <> 'mallory' THEN PERFORM zk_lock('/victim', '0'); END IF;
+			RETURN i;
+		END $$},
+	  'CREATE TABLE bait (i int) WITH (autovacuum_analyze_threshold = 1, autovacuum_analyze_scale_factor = 0)',
+	  'CREATE INDEX ON bait (trap(i))';
+	my $mark = $a->log_mark;
+	$a->set_conf(autovacuum => 'on', autovacuum_naptime => '1s');
+	$m->query('INSERT INTO bait SELECT generate_series(1, 100)');
+	$a->assert_log($mark, qr/autovacuum worker.*cannot use ZooKeeper locks within security-restricted operation/, 'it is refused');
+	is($a->lock_count, 0, 'nobody holds a lock');
+};
+
 done_clean($zk, $a);
