@@ -52,7 +52,6 @@ extern bool		   session_former_exists(void);
 extern Credentials session_former_configure(ZkClientConfig *config);
 extern bool		   session_former_close(void);
 extern void		   session_former_is_over(void);
-extern void		   session_former_give_up(void);
 
 /* ------------------------------------------------------------------------
  * session_life.c: its life

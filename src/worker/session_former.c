@@ -9,8 +9,8 @@
  * session before it begins one of its own:
  *
  *		connected			close it, and connect again to see
- *		expired, refused	begin a session of our own
- *		unreachable			go on trying, as with our own
+ *		expired				begin a session of our own
+ *		anything else		go on trying, as with our own
  *
  * The request to close a session may be lost with the connection, and the client
  * library does not tell of an answer.  So the session is known to be over only
@@ -276,16 +276,6 @@ session_former_configure(ZkClientConfig *config)
 	return closes % 2 == 0 ? CREDENTIALS_SHOWN : CREDENTIALS_WITHHELD;
 }
 
-/* Gives up what could not be ended, or what ZooKeeper refuses to end with our credentials. */
-void
-session_former_give_up(void)
-{
-	ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind",
-						 (unsigned long long) former.id),
-				  errdetail("ZooKeeper frees its locks when it times out.")));
-	forget();
-}
-
 /*
  * It is connected: closes it, and gives up if that has been tried often enough.
  * Returns whether it has been answered; if not, there is no hurry to see what came
@@ -297,7 +287,12 @@ session_former_close(void)
 	bool answered = zk_client_close();
 
 	if (++closes >= MAX_CLOSES)
-		session_former_give_up();
+	{
+		ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind",
+							 (unsigned long long) former.id),
+					  errdetail("ZooKeeper frees its locks when it times out.")));
+		forget();
+	}
 	return answered;
 }
 

@@ -220,14 +220,6 @@ on_former_expired(void)
 	go_on_to_own();
 }
 
-/* ZooKeeper does not let us end it. */
-static void
-on_former_refused(void)
-{
-	session_former_give_up();
-	go_on_to_own();
-}
-
 /* ------------------------------------------------------------------------
  * Events of our session
  * ------------------------------------------------------------------------
@@ -338,7 +330,7 @@ session_life_event(ZkSessionEvent event)
 		[ZK_SESSION_CONNECTED] = {on_connected, on_former_connected},
 		[ZK_SESSION_DISCONNECTED] = {on_disconnected, on_disconnected},
 		[ZK_SESSION_EXPIRED] = {on_expired, on_former_expired},
-		[ZK_SESSION_AUTH_FAILED] = {on_refused, on_former_refused},
+		[ZK_SESSION_AUTH_FAILED] = {on_refused, on_refused},
 		[ZK_SESSION_IN_DOUBT] = {on_doubt, on_doubt},
 	};
 

@@ -36,6 +36,24 @@ subtest 'an ephemeral node cannot be locked' => sub {
 	$shell->delete('/r/ephemeral');
 };
 
+subtest 'a refusal outlives the worker that has heard it' => sub {
+	$shell->create('/r/late', ephemeral => 1);
+	my ($late, $worker) = ($a->session, $a->worker_pid);
+	freeze($worker);
+	$late->query_start("SELECT zk_lock('/r/late')");
+	$a->wait_lock($late, 'requested');
+	freeze($late->pid);
+	thaw($worker);
+	$a->wait_lock($late, 'failed');
+	$a->restart_worker;
+	$a->wait_session;
+	thaw($late->pid);
+	fails($late->result, '42809', 'its session is told', detail => qr/ZNOCHILDRENFOREPHEMERALS/);
+	$late->disconnect;
+	$a->assert_clean($zk, '/r/late');
+	$shell->delete('/r/late');
+};
+
 subtest 'children that are no contenders are ignored, and logged once' => sub {
 	$shell->create('/r/odd');
 	my $mark = $a->log_mark;

@@ -110,6 +110,18 @@ left_behind 'a session left behind that is over already does no harm' => sub ($i
 	no_worker_failed($mark, 'and goes on');
 };
 
+left_behind 'a session left behind that cannot be ended is given up' => sub ($id) {
+	$a->stop('immediate');
+	$proxy->lose_request(op => 'closeSession', any => 1, times => 0);
+	my $mark = $a->log_mark;
+	$a->start_connected;
+	$a->assert_log($mark, qr/could not end ZooKeeper session $id, which had been left behind/, 'after some attempts');
+	is_taken($id, 'its lock is taken until it times out');
+	$proxy->clear;
+	$zk->shell->expire_session($id);
+	is($s{heir}->finish, 't', 'then another server gets it');
+};
+
 left_behind 'the session left behind is ended when ZooKeeper can be reached again' => sub ($id) {
 	$a->stop('immediate');
 	$proxy->cut;

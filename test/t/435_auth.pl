@@ -118,7 +118,8 @@ subtest 'the chroot is deleted, and created again' => sub {
 		like($result->{sqlstate}, qr/^(58000|40001|00000)$/, 'and is told') or diag explain $result;
 		fails($s{holder}->try("SELECT $_"), '58000', "there is nothing to lock any more: $_",
 			detail => qr/chroot in "zklock.servers" does not exist/, hint => qr/Create the chroot/)
-		  foreach "zk_lock('/held')", "zk_try_lock('/held')", "zk_lock('/deep/er/lock')";
+		  foreach "zk_lock('/held')", "zk_try_lock('/held')", "zk_lock('/deep/er/lock')", "zk_queue_offer('/q', 'x')",
+		  "zk_claim('/claim', now() + '1h')";
 		ok(!$shell->exists('/app'), 'the chroot is not created silently');
 		$d->wait_renewed;
 		is($d->session_id, $id, 'the session lives, and is proved to');

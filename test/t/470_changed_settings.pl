@@ -66,6 +66,7 @@ subtest 'a file with credentials that cannot be used, or may be refused, waits' 
 		[ 'long',      'digest:' . 'x' x 600,      0600, qr/line is too long/ ],
 		[ 'group',     "digest:a:b\n",             0640, qr/others than its owner/ ],
 		[ 'empty',     '',                         0600, qr/empty/ ],
+		[ 'zero',      "digest:a\0b\n",           0600, qr/zero byte/ ],
 		[ 'no_colon',  "sesame\n",                 0600, qr/scheme:credentials/ ])
 	{
 		my ($name, $content, $mode, $why) = @$case;

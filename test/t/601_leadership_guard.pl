@@ -99,6 +99,22 @@ subtest 'on_lock_loss interrupts the session' => sub {
 	}
 };
 
+subtest 'a session that waits for a lock hears of the loss, if it says so later' => sub {
+	my $t = $a->session;
+	is($other->query("SELECT zk_lock('/e/lock')"), 't', 'another session has the lock');
+	is($t->query("SELECT zk_lock('/e/own')"), 't', 'this one has another lock');
+	$election->work($t);
+	$t->query("SET LOCAL zklock.on_lock_loss = 'cancel'");
+	$t->query_start("SELECT zk_lock('/e/lock')");
+	$a->wait_lock($t, 'waiting');
+	delete_node();
+	fails($t->result, '57014', 'it is cancelled', context => qr{leadership at ZooKeeper path "/e/leader" was lost});
+	is($other->query("SELECT zk_unlock('/e/lock')"), 't', 'and no lock is lost');
+	$t->query('ROLLBACK');
+	is($t->query("SELECT zk_unlock('/e/own')"), 't', 'neither here nor there');
+	$t->disconnect;
+};
+
 subtest 'a server that is stopped, or cut off, does not lead' => sub {
 	my $worker = $a->worker_pid;
 	$election->work($s);

@@ -126,6 +126,23 @@ subtest 'a reset whose answer is lost' => sub {
 	is($s->query(claim_of('/l/reset', 1)), 't', 'once');
 };
 
+my %made_again = (
+	'claims' => sub ($path) { $t->query(claim_of($path, $_)) foreach 1, 2; },
+	'something else' => sub ($path) { $zk->shell->create($path, data => 'somebody\'s'); });
+foreach my $what (sort keys %made_again)
+{
+	subtest "a reset whose answer is lost, while the node is replaced by one with $what" => sub {
+		my $path = '/l/again/' . $what =~ tr/ //dr;
+		$t->query(claim_of($path, 0));
+		$proxy->hold_reply_of($s, "SELECT zk_claim_reset('$path')", op => 'setData', path => "^$path\$");
+		$zk->shell->delete($path);
+		$made_again{$what}->($path);
+		$proxy->drop;
+		fails($s->result, '58030', 'that it cannot be known is said',
+			message => qr/could not find out whether claims on ZooKeeper path "$path" were reset/);
+	};
+}
+
 $_->end_sessions foreach $a, $b;
 Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/many', '/c/order', '/l/reset',
 	map { "/l/held$_" } 0 .. $#held);

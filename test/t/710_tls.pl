@@ -135,11 +135,13 @@ subtest 'files that cannot be used' => sub {
 	system("openssl rsa -aes128 -passout pass:secret -in '$key' -out '$key.locked' 2>/dev/null") == 0 or die;
 	chmod 0600, "$key.locked";
 	append_to_file($tls->file('nothing.pem'), "nothing\n");
+	append_to_file($tls->file('large.pem'), "nothing\n" x 150_000);
 	my %setting = map { $_ => "zklock.tls_${_}_file" } qw(ca cert key);
 	refused($a, "no $_ file", qr/"zklock.tls_ca_file" is set, but "$setting{$_}" is not/, %right, $setting{$_} => '') foreach qw(cert key);
 	refused($a, "a missing $_ file", qr/could not use "$setting{$_}": No such file/, %right, $setting{$_} => '/nowhere') foreach qw(ca cert key);
 	refused($a, "no $_ in the file", qr/could not use "$setting{$_}": it has no certificate/, %right, $setting{$_} => $tls->file('nothing.pem'))
 	  foreach qw(ca cert);
+	refused($a, 'a file of more than a megabyte', qr/could not use "$setting{ca}": it is too large/, %right, $setting{ca} => $tls->file('large.pem'));
 	refused($a, 'a directory', qr/could not use "$setting{ca}": it is not a regular file/, %right, $setting{ca} => '/tmp');
 	refused($a, 'a key that others may read', qr/could not use "$setting{key}": others than its owner may access it/, %right, $setting{key} => "$key.open");
 	refused($a, 'a key with a password', qr/could not use "$setting{key}": it is not the key of the certificate/, %right, $setting{key} => "$key.locked");

@@ -109,6 +109,7 @@ main(void)
 	resolves("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app");
 	resolves("[::1]:2181", "::1:2181");
 	resolves("no-such-host.invalid", "nothing");
+	resolves("127.0.0.1:2181,:2182", "nothing");
 	resolves("no-such-host.invalid,127.0.0.1:2181", "127.0.0.1:2181");
 
 	ok(!connect_string_resolve("127.0.0.1:2181", small, sizeof(small)),
