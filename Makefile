@@ -13,7 +13,7 @@
 #
 #   make demo            show what it does, with real servers
 #   make demo-shell      the same servers, with a psql prompt
-#   make test            all tests            (JOBS=5 TESTS=test/t/... SLOW=... MUTANT=...)
+#   make test            all tests            (JOBS=8 TESTS=test/t/... SLOW=... MUTANT=...)
 #   make nemesis         a run with random faults, and a checker of what the clients
 #                        saw (SECONDS=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
 #   make mutants         that the tests find the bugs of test/faults.md, of which
@@ -71,7 +71,7 @@ endif
 
 BUILD = $(CURDIR)/build
 SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/coverage/*.c test/*.c test/bench/*.[ch])
-JOBS ?= 5
+JOBS ?= 8
 TESTS ?=
 SLOW ?=
 FUZZ_SECONDS ?= 30

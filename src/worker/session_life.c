@@ -94,7 +94,7 @@ open_handle(void)
 {
 	const SessionInfo *own = &zklock_session->info;
 	int				   timeout = zklock_session->settings.session_timeout;
-	ZkClientConfig	   config = {0};
+	ZkClientConfig	   config = {.failures = zklock_session->failures};
 	Credentials		   credentials = CREDENTIALS_SHOWN;
 	bool			   is_open;
 

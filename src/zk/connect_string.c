@@ -194,3 +194,24 @@ connect_string_resolve(const char *string, char *resolved, size_t size)
 	return (size_t) snprintf(resolved + used, size - used, "%s", connect_string_chroot(string)) <
 		   size - used;
 }
+
+/* Puts the first of the addresses behind the others, n times; see connect_string_resolve(). */
+void
+connect_string_rotate(char *addresses, int n)
+{
+	char *end = addresses + strcspn(addresses, "/");
+	char  first[ADDRESS_SIZE];
+
+	while (n-- > 0)
+	{
+		size_t len = strcspn(addresses, ",/");
+		char  *others = addresses + len + 1;
+
+		if (others > end)
+			return;
+		memcpy(first, addresses, len);
+		memmove(addresses, others, end - others);
+		end[-(ssize_t) len - 1] = ',';
+		memcpy(end - len, first, len);
+	}
+}

@@ -32,6 +32,7 @@ extern const char *connect_string_fault(const char *string);
 extern const char *connect_string_chroot(const char *string);
 extern const char *connect_string_next(const char **rest, ConnectHost *host);
 extern bool		   connect_string_resolve(const char *string, char *resolved, size_t size);
+extern void		   connect_string_rotate(char *addresses, int n);
 
 /* ------------------------------------------------------------------------
  * zk_error.c: ZooKeeper's error codes: what they are called, and what they mean
@@ -66,7 +67,8 @@ typedef struct ZkClientConfig
 {
 	bool	tls;			 /* with the files that zk_tls_load() has read */
 	int		session_timeout; /* ms, asked for */
-	int64_t session_id;		 /* to resume, or 0 */
+	int		failures;	/* in a row: each attempt begins with another server; 0: with any */
+	int64_t session_id; /* to resume, or 0 */
 	char	session_password[ZKLOCK_PASSWORD_SIZE];
 	char	auth_scheme[ZK_AUTH_SIZE]; /* "" for none */
 	char	auth_credentials[ZK_AUTH_SIZE];

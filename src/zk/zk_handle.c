@@ -147,11 +147,15 @@ on_log(const char *message)
  * Makes a handle, which begins to connect: for the session of the configuration,
  * or a new one.  Returns NULL, with errno set, if it cannot.
  *
+ * The library tries servers in an order of chance, so that their clients spread.  If one
+ * of them has held up the last attempt, this one is not left to chance.
+ *
  *	addresses	numeric, an odd number, and the chroot
  */
 zhandle_t *
 zk_handle_open(const char *addresses, const ZkClientConfig *config)
 {
+	char			 *rotated = pstrdup(addresses);
 	clientid_t		  id = {.client_id = config->session_id};
 	const clientid_t *session = config->session_id != 0 ? &id : NULL;
 	zhandle_t		 *handle;
@@ -160,15 +164,18 @@ zk_handle_open(const char *addresses, const ZkClientConfig *config)
 
 	memcpy(id.passwd, config->session_password, sizeof(id.passwd));
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
+	zoo_deterministic_conn_order(config->failures > 0);
+	connect_string_rotate(rotated, config->failures);
 	block_signals(0, &former);
 	if (config->tls)
-		handle = zk_tls_open(addresses, config->session_timeout, session, on_log);
+		handle = zk_tls_open(rotated, config->session_timeout, session, on_log);
 	else
-		handle = zookeeper_init2(addresses, zk_library_event, config->session_timeout, session,
+		handle = zookeeper_init2(rotated, zk_library_event, config->session_timeout, session,
 								 (void *) zk_handle_number, ZOO_NO_LOG_CLIENTENV, on_log);
 	saved_errno = errno;
 	pthread_sigmask(SIG_SETMASK, &former, NULL);
 	explicit_bzero(&id, sizeof(id));
+	pfree(rotated);
 	if (handle)
 		zoo_set_servers_resolution_delay(handle, -1);
 	errno = saved_errno;

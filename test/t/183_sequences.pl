@@ -16,7 +16,7 @@ my $limit = 2**31 - 1 - 1_000_000;
 
 # A client that comes while a server starts may wait for most of this for an answer. Nothing
 # is held meanwhile.
-my ($zk, $a, $b) = cast('a b', timeout => '10s');
+my ($zk, $proxy, $a, $b) = cast('a b', timeout => '10s', proxied => 'a');
 my $shell = $zk->shell;
 my ($s, $other, $remote) = ($a->session(name => 's'), $a->session(name => 'other'), $b->session(name => 'remote'));
 my $path = '/n/lock';
@@ -97,6 +97,24 @@ subtest 'a million numbers before the end, nobody is served any more' => sub {
 		refused($s, "SELECT zk_lock('$path')", "in dialect $dialect");
 	}
 	wait_until { !sequences() } 'their nodes to be gone';
+};
+
+subtest 'a worker deletes the node of who was refused before it began' => sub {
+	my $worker = $a->worker_pid;
+	my $held   = $proxy->hold_request(op => 'delete', path => "^$path/");
+	freeze($worker);
+	$other->query_start("SELECT zk_lock('$path')");
+	$a->wait_lock($other, 'requested');
+	freeze($other->pid);
+	thaw($worker);
+	$proxy->fired($held);
+	$a->wait_lock($other, 'failed');
+	is(scalar(sequences()), 1, 'the node is there, and its session has not heard that it is refused');
+	$a->restart_worker;
+	$proxy->heal;
+	wait_until { !sequences() } 'the node to be gone';
+	thaw($other->pid);
+	fails($other->result, '54000', 'then it does');
 };
 
 subtest 'a number that ZooKeeper gives for ever is no lock' => sub {

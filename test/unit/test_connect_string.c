@@ -32,6 +32,17 @@ refuses(const char *string, const char *why)
 	   fault ? fault : "(accepted)");
 }
 
+/* After so many failures the addresses come in another order. */
+static void
+rotates(const char *addresses, int n, const char *expected)
+{
+	char rotated[CONNECT_STRING_RESOLVED_SIZE];
+
+	strcpy(rotated, addresses);
+	connect_string_rotate(rotated, n);
+	ok(strcmp(rotated, expected) == 0, "\"%s\", rotated %d times, is \"%s\"", addresses, n, rotated);
+}
+
 static void
 resolves(const char *string, const char *expected)
 {
@@ -110,6 +121,13 @@ main(void)
 	resolves("[::1]:2181", "::1:2181");
 	resolves("no-such-host.invalid", "nothing");
 	resolves("127.0.0.1:2181,:2182", "nothing");
+
+	rotates("a:1,bb:2,ccc:3/app", 0, "a:1,bb:2,ccc:3/app");
+	rotates("a:1,bb:2,ccc:3/app", 1, "bb:2,ccc:3,a:1/app");
+	rotates("a:1,bb:2,ccc:3", 2, "ccc:3,a:1,bb:2");
+	rotates("a:1,bb:2,ccc:3", 3, "a:1,bb:2,ccc:3");
+	rotates("a:1/app", 1, "a:1/app");
+	rotates("a:1", 5, "a:1");
 	resolves("no-such-host.invalid,127.0.0.1:2181", "127.0.0.1:2181");
 
 	ok(!connect_string_resolve("127.0.0.1:2181", small, sizeof(small)),
