@@ -44,23 +44,34 @@ compare_entries(const void *a, const void *b)
 	return x->status.ticket < y->status.ticket ? -1 : x->status.ticket > y->status.ticket;
 }
 
-/* Copies the entries in use, each as it is at one moment, in the current memory context. */
+/*
+ * Copies the entries in use, each as it is at one moment, in the current memory context.
+ * Room for many at once is less memory, which is what many copies cost most.
+ */
 LockView
 lock_view_take(void)
 {
+	const int  at_once = 64;
 	LockView   view = {.entries = palloc(entries_max() * sizeof(EntryCopy *))};
-	EntryCopy *copy = palloc(sizeof(EntryCopy));
+	EntryCopy *copy = NULL;
+	int		   left = 0;
 
 	for (int i = 0; i < entries_max(); i++)
 	{
 		/* Most are free, which a glance tells. */
-		if (((const volatile ContenderEntry *) entry_at(i))->status.state == CONTENDER_FREE ||
-			!entry_copy(i, copy))
+		if (((const volatile ContenderEntry *) entry_at(i))->status.state == CONTENDER_FREE)
+			continue;
+		if (left == 0)
+		{
+			copy = palloc(at_once * sizeof(EntryCopy));
+			left = at_once;
+		}
+		if (!entry_copy(i, copy))
 			continue;
 		if (copy->status.state == CONTENDER_GRANTED && entry_is_overrun(copy->status.expires_us))
 			copy->status.state = CONTENDER_LOST;
-		view.entries[view.n++] = copy;
-		copy = palloc(sizeof(EntryCopy));
+		view.entries[view.n++] = copy++;
+		left--;
 	}
 	qsort(view.entries, view.n, sizeof(EntryCopy *), compare_entries);
 	return view;
