@@ -4,8 +4,9 @@
 #
 # A round reads the counter, takes a while, and writes the value plus one. If two sessions did so at the same time,
 # one would overwrite the other's increment, and both would have written the same value. The counter is in files, so
-# that both servers see it. Its even values are in one and its odd values in the other, so that a session that is
-# killed while it writes leaves the value before in the other file.
+# that both servers see it, and is the highest value in them; each value is written into the file behind that of the
+# one before. So a session that is hit while it writes does no harm, although COPY writes what it has in its buffer
+# when the file is closed, which PostgreSQL does after the locks of a transaction have been released.
 #
 # Half of the rounds use session-level locks, half transaction-level ones. After an
 # undisturbed run, there is one in which sessions are terminated, and waits and holders
@@ -32,6 +33,7 @@ my ($zk, @servers) = cast('a b',
 	conf            => [ "log_statement = 'none'", "log_min_messages = 'warning'" ]);
 my $all = $rounds * $sessions_per_server * @servers;
 
+my $files = 32;
 my $dir = PostgreSQL::Test::Utils::tempdir;
 chmod 0755, $dir;
 
@@ -43,7 +45,7 @@ foreach my $server (@servers)
 
 		CREATE FUNCTION counter() RETURNS bigint LANGUAGE sql VOLATILE AS \$\$
 			SELECT max(nullif(trim(pg_read_file('$dir/' || i, 0, 100), E'\\n'), '')::bigint)
-			FROM generate_series(0, 1) i \$\$;
+			FROM generate_series(0, $files - 1) i \$\$;
 
 		CREATE FUNCTION increment(path text) RETURNS void LANGUAGE plpgsql AS \$\$
 		DECLARE
@@ -51,7 +53,7 @@ foreach my $server (@servers)
 		BEGIN
 			n := counter() + 1;
 			PERFORM count(*) FROM generate_series(1, 10000);
-			EXECUTE format('COPY (SELECT %s) TO %L', n, '$dir/' || n % 2);
+			EXECUTE format('COPY (SELECT %s) TO %L', n, '$dir/' || n % $files);
 			INSERT INTO rounds VALUES (n, zk_fencing_token(path));
 		END \$\$;
 
@@ -80,7 +82,7 @@ sub counter { return $servers[0]->value('SELECT counter()'); }
 # All sessions do their rounds. Returns how many were seen to the end, and what pgbench has said of others.
 sub run($name, $disturb)
 {
-	foreach my $i (0, 1)
+	foreach my $i (0 .. $files - 1)
 	{
 		unlink "$dir/$i";
 		append_to_file("$dir/$i", $i == 0 ? "0\n" : '');
