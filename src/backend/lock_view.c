@@ -46,7 +46,7 @@ compare_entries(const void *a, const void *b)
 
 /*
  * Copies the entries in use, each as it is at one moment, in the current memory context.
- * Room for many at once is less memory, which is what many copies cost most.
+ * A palloc() for each takes twice the time if there are a thousand, mostly in page faults.
  */
 LockView
 lock_view_take(void)

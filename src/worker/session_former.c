@@ -8,7 +8,7 @@
  * password of the session, as long as there is one.  The worker ends this former
  * session before it begins one of its own:
  *
- *		connected			close it, and connect again to see
+ *		connected			close it, and connect again to see, MAX_CLOSES times
  *		expired				begin a session of our own
  *		anything else		go on trying, as with our own
  *

@@ -78,7 +78,7 @@ subtest 'of sessions that do not wait, all at once, as many get a permit as ther
 
 subtest 'who waits is told in the end that a holder counts with another number' => sub {
 	acquire($as[0], 2);
-	# Not for its turn
+	# For the permit, not for its turn: then its server has seen the holder's number.
 	acquire_until($bs[0], 1, "state = 'waiting' AND blocked_by_node LIKE '%-lease-%'");
 	release($as[0]);
 	is($bs[0]->finish, 't', 'who waits gets the permit');

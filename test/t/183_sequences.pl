@@ -110,8 +110,11 @@ subtest 'a worker deletes the node of who was refused before it began' => sub {
 	$proxy->fired($held);
 	$a->wait_lock($other, 'failed');
 	is(scalar(sequences()), 1, 'the node is there, and its session has not heard that it is refused');
+	# The deletion goes with the connection.
 	$a->restart_worker;
+	$proxy->drop;
 	$proxy->heal;
+	$a->wait_session;
 	wait_until { !sequences() } 'the node to be gone';
 	thaw($other->pid);
 	fails($other->result, '54000', 'then it does');
