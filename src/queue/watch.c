@@ -174,13 +174,11 @@ on_checked(void *arg, const ZkReply *reply)
 		SpinLockRelease(&entry->mutex);
 		entry_set_owner_latch(entry);
 	}
-	if (run_call_end(run) && reply->outcome == CALL_NO_NODE)
-	{
-		if (strcmp(path_node(run->path, run->name), reply->asked->path) == 0)
-			run_vanished(run);
-		else
-			contender_check(&engine.contenders[call->index]); /* its heir */
-	}
+
+	/* If an heir has taken the node's place, the session asks again, for that one. */
+	if (run_call_end(run) && reply->outcome == CALL_NO_NODE &&
+		strcmp(path_node(run->path, run->name), reply->asked->path) == 0)
+		run_vanished(run);
 	pfree(call);
 }
 

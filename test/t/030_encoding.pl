@@ -178,6 +178,15 @@ subtest 'zk_locks shows what other databases lock' => sub {
 	$_->query('SELECT zk_unlock_all()') foreach $waiter, $greek;
 };
 
+subtest 'a server whose name is no UTF-8 leads, under a name that is' => sub {
+	# So it may stand in the file of settings, which may be written in any encoding.
+	my $c = Zklock::Server->new('c', zookeeper => $zk, conf => [ "zklock.server_name = 'caf\xe9'", "zklock.elections = '/t/leader'" ]);
+	$c->wait_value('SELECT state FROM zk_elections', 'elected');
+	is($zk->shell->get('/t/leader/' . ($zk->children('/t/leader'))[0]), 'caf?', 'in its node');
+	is($b->value("SELECT server FROM zk_leader('/t/leader')"), 'caf?', 'and for others');
+	$c->stop;
+};
+
 $_->query('SELECT zk_unlock_all()') foreach $latin1, $utf8;
 # While they live: it is not the end of a session that releases.
 Zklock::Server->assert_clean($zk, [ $a, $b ]);

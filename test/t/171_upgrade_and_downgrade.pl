@@ -310,6 +310,24 @@ subtest 'a holder that goes before its downgrade is known to be done leaves noth
 	}
 };
 
+subtest 'a quorum that is asked before a downgrade is known to be done is asked for the new node' => sub {
+	$a->value('ALTER DATABASE postgres SET zklock.commit_guard = quorum');
+	begin('a commit');
+	$a->value('ALTER DATABASE postgres RESET zklock.commit_guard');
+	$holder->query('CREATE TABLE IF NOT EXISTS work (n int)');
+	$holder->query($_) foreach 'BEGIN', 'INSERT INTO work VALUES (1)', 'SAVEPOINT s';
+	$proxy->hold_reply_of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
+	is($holder->cancelled, '57014', 'the end of the downgrade is waited for, until cancelled');
+	$holder->query('ROLLBACK TO s');
+	my $multis = sub { scalar grep { $_->[0] eq 'multi' } @{ $proxy->requests } };
+	my $before = $multis->();
+	$holder->query_start('COMMIT');
+	wait_until { $multis->() > $before } 'the quorum to be asked';
+	$proxy->heal;
+	is($holder->result->{sqlstate}, '00000', 'the transaction commits');
+	is_downgraded();
+};
+
 subtest 'a holder that shares stays so when the worker is restarted, though its node is exclusive' => sub {
 	# And while a session of the same server waits in the same run, so that the node is
 	# exclusive and its holder is not.

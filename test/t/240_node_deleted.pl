@@ -58,6 +58,23 @@ subtest 'a node that is deleted costs its holder the lock, and those who wait th
 	clean($zk, [ $a, $b ], $path);
 };
 
+subtest "a node that another client's has replaced, under the same name, is lost" => sub {
+	my $path = '/n/replaced';
+	hold($a, 'holder', $path);
+	my ($node, $process) = ("$path/" . node_of($a, 'holder'), $a->worker_pid);
+	# The worker sees both at once: what it lists is its node's name.
+	freeze($process);
+	$shell->delete($node);
+	$shell->create($node, ephemeral => 1);
+	thaw($process);
+	$a->wait_lock($s{holder}, 'lost', $path);
+	lost($a, 'holder', $path);
+	$a->settle;
+	ok($shell->stat($node), 'which is left alone');
+	$shell->delete($node);
+	clean($zk, [ $a, $b ], $path);
+};
+
 subtest 'a deleted node costs its own place alone, in the middle and at the head' => sub {
 	# Three nodes of a, with others between them
 	my @foreign;

@@ -72,6 +72,25 @@ foreach my $case (
 	};
 }
 
+subtest 'a transaction may rely on several elections' => sub {
+	$a->set_conf('zklock.elections' => "$path, /e/other");
+	$election->wait_state($a, 'elected', '/e/other');
+	foreach my $order ([ $path, '/e/other' ], [ '/e/other', $path ])
+	{
+		foreach my $ends_term (sub { }, \&delete_node)
+		{
+			$s->query('BEGIN');
+			is($s->query("SELECT zk_is_leader('$_')"), 't', "$_: it leads") foreach @$order, @$order;
+			$s->query($write);
+			$ends_term->();
+			my $result = $s->try('COMMIT');
+			$ends_term == \&delete_node ? refused($result, 'one was lost') : is($result->{sqlstate}, '00000', 'it leads in both');
+			$a->value('TRUNCATE work');
+		}
+	}
+	$election->stand($a);
+};
+
 # A loss interrupts the statement that runs then.
 sub runs_on($session)
 {

@@ -146,6 +146,26 @@ subtest 'a candidate that renews its node while it is looked for' => sub {
 	is($s->query("SELECT owner FROM zk_leader('/g/renewed')"), '', 'when it has gone nobody leads');
 };
 
+subtest 'a server all of whose locks are taken stands when there is room again' => sub {
+	my $c = Zklock::Server->new('c', zookeeper => $zk, conf => [ 'zklock.max_locks = 10', 'zklock.max_locks_per_session = 10' ]);
+	my $holder = $c->session;
+	my $lock_all = "SELECT count(*) FROM generate_series(1, 10) i WHERE zk_lock('/full/' || i)";
+	is($holder->query($lock_all), '10', 'all are taken');
+	my $mark = $c->log_mark;
+	$c->set_conf('zklock.elections' => '/full/leader');
+	$election->wait_state($c, 'failed', '/full/leader');
+	$c->wait_log(qr/DETAIL: +All of "zklock\.max_locks" are in use\./, $mark);
+	is(scalar $zk->children('/full/leader'), 0, 'it does not stand');
+	$holder->query('SELECT zk_unlock_all()');
+	$election->wait_state($c, 'elected', '/full/leader');
+	is($holder->try($lock_all =~ s/10\)/9)/r)->{text}, '9', 'the others are taken');
+	is($holder->query("SELECT zk_resign('/full/leader')"), 't', 'to go to the end of the queue, it needs one more');
+	$election->wait_state($c, 'elected', '/full/leader');
+	is(scalar $zk->children('/full/leader'), 1, 'or gives its own back');
+	$holder->query('SELECT zk_unlock_all()');
+	$c->stop;
+};
+
 subtest 'before the worker has begun, nobody leads' => sub {
 	my $b = Zklock::Server->new('b', zookeeper => $zk, connect => 0,
 		conf => [ 'max_worker_processes = 0', "zklock.elections = '/e/leader'" ]);
