@@ -82,7 +82,7 @@ check_servers(char **newval, void **extra, GucSource source)
 	return fault == NULL;
 }
 
-/* What each of the settings derives a default from, its description says. */
+/* The description of each of the settings says from what its default is derived. */
 static bool
 check_number_of_locks(int *newval, void **extra, GucSource source)
 {
@@ -154,7 +154,7 @@ define_settings(void)
 							check_number_of_locks, NULL, NULL);
 	DefineCustomIntVariable("zklock.max_locks_per_session",
 							"Sets the maximum number of locks one session holds and waits for at once.",
-							"-1 means a quarter of zklock.max_locks. The bytes of paths are shared out likewise.",
+							"-1 means a quarter of zklock.max_locks. The bytes of paths are shared out in the same proportion.",
 							&zklock_max_locks_per_session, -1, -1, ZKLOCK_LOCKS_LIMIT,
 							PGC_SUSET, 0, check_number_of_locks, NULL, NULL);
 	DefineCustomEnumVariable("zklock.on_lock_loss", "Sets what happens to a session that loses a lock.",

@@ -174,8 +174,8 @@ ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *s
 	call_slot_ask(slot, CALL_ASKED);
 
 	/*
-	 * What was not sent need not be, of which take_answer() tells the worker; what was is
-	 * waited for if it writes.
+	 * A question that was not sent need not be, and take_answer() tells the worker so; one
+	 * that was is waited for if it writes.
 	 */
 	if (!wait_for(slot, CALL_ANSWERED, call, until) && slot->writes &&
 		!call_slot_step(slot, CALL_ASKED, CALL_GIVEN_UP))

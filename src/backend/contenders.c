@@ -4,7 +4,7 @@
  *
  * Two questions: which children the path has, no older than what anybody knows by
  * now; and, of the first in the queue, whose node each is and what its data are.
- * What the names mean says the recipe; what the data say anybody may have written.
+ * The recipe says what the names mean; anybody may have written the data.
  *
  * Runs in: backends.
  *
@@ -94,7 +94,7 @@ judge(Contenders *contenders)
  * many that are still there also what their nodes tell.  If there is no such path there
  * are none.
  *
- * Returns the listing, or the first step in which a node was asked for in vain.
+ * Returns the listing, or the first step whose answer is missing.
  */
 CallStep
 contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)

@@ -68,7 +68,7 @@ display_foreign(const char *text)
 	return display_utf8(text);
 }
 
-/* The beginning of a node's data, likewise; a NUL is a control character, too. */
+/* The beginning of a node's data, or NULL if it cannot be shown; a NUL is a control character, too. */
 char *
 display_node_data(const char *data, int len)
 {

@@ -126,7 +126,7 @@ want_checks(int64 asked_at)
 		ContenderEntry *entry;
 		int				index = hold_entry(hold, &status);
 
-		/* What is lost needs none. */
+		/* A lost lock needs none. */
 		if (guard_of(hold) != COMMIT_GUARD_QUORUM || index == ENTRY_NONE)
 			continue;
 		entry = entry_at(index);

@@ -77,7 +77,7 @@ lock_view_take(void)
 	return view;
 }
 
-/* Likewise, those at a path alone */
+/* The entries at a path alone, in the same order */
 LockView
 lock_view_of_path(const char *path)
 {

@@ -299,7 +299,7 @@ seek(TakeQueue *queue, Element *got)
 		MemoryContext old;
 		Look		  look;
 
-		/* A session may wait for days: what it has looked at in vain is not kept. */
+		/* A session may wait for days: no memory is kept of a look. */
 		MemoryContextReset(each);
 		old = MemoryContextSwitchTo(each);
 		found = look_once(queue, watch, got, &look);

@@ -25,7 +25,7 @@
  * that is:
  *
  *	before commit		the guard, in two steps, may raise an error
- *	before prepare		likewise; locks at transaction level cannot be prepared
+ *	before prepare		the guard, too; locks at transaction level cannot be prepared
  *	commit, abort		the outcome is visible: locks at transaction level go, and so
  *						do elements of queues, or they come back
  *	subtransactions		acquisitions become the parent's, or go

@@ -50,7 +50,7 @@ typedef struct CountedWait
 typedef struct Wait
 {
 	const char *path;		  /* for messages */
-	const char *what;		  /* is waited for, likewise */
+	const char *what;		  /* is waited for; for messages, too */
 	int64		timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
 	CountedWait counted;	  /* by zklock_now_us() */
 	bool		is_logged;	  /* with log_lock_waits: that it lasts */
@@ -66,7 +66,7 @@ typedef enum WaitAnswer
 	WAIT_OVER,	  /* it is there */
 	WAIT_REFUSED, /* it will not come */
 	WAIT_TOLD,	  /* it may come, and then the latch is set */
-	WAIT_UNTOLD	  /* likewise, but nobody tells */
+	WAIT_UNTOLD	  /* it may come, but nobody tells */
 } WaitAnswer;
 
 typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);

@@ -190,7 +190,7 @@ is_election(const ZkReply *reply)
 static void try_missing(Path *path);
 static void create_missing(Path *path);
 
-/* What was tried exists now: the one below it is next. */
+/* The node that was tried exists now: the one below it is next. */
 static void
 go_down(Path *path)
 {

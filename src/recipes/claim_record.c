@@ -37,7 +37,7 @@
 #define US_PER_SECOND INT64_C(1000000)
 #define SECONDS_TO_2000 INT64_C(946684800) /* since 1970 */
 
-/* What PostgreSQL's timestamps have, in astronomical years. */
+/* The range of PostgreSQL's timestamps, in astronomical years */
 #define MIN_YEAR (-4713)
 #define MAX_YEAR 294276
 
@@ -188,7 +188,7 @@ writes_since(const ClaimNode *node, const ClaimSent *sent)
 
 /*
  * What comes next for a record that is wanted, now that the node has been read?
- * What was sent before, if anything, is done by now or never will be.
+ * Anything that was sent before is done by now or never will be.
  */
 ClaimVerdict
 claim_record_judge(const ClaimNode *node, const ClaimRecord *wanted, const ClaimSent *sent)

@@ -166,7 +166,7 @@ path_check_node(const char *path, size_t len)
 	return NULL;
 }
 
-/* Can a lock live at this path?  Returns NULL or the rule that it breaks, likewise. */
+/* Can a lock live at this path?  Returns NULL, or the rule that it breaks as a sentence. */
 const char *
 path_check(const char *path, size_t len)
 {

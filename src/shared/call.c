@@ -30,11 +30,11 @@
  * If a backend goes, it leaves GIVEN_UP behind.  The next process that has its
  * number, or the session itself after an error, waits until the worker is done
  * with that: so what a session gave up counts against it, however often it begins
- * anew.  If the worker goes, the next one sends what is ASKED.  What is SENT it
- * sends again if it only reads; else the answer is CALL_UNKNOWN, as soon as
+ * anew.  If the worker goes, the next one sends what is ASKED.  It sends what is
+ * SENT again if that only reads; else the answer is CALL_UNKNOWN, as soon as
  * that is final.  If either is killed, this memory is initialised again.
  *
- * What does not fit into a slot lies in an area of fixed size, so neither side
+ * Texts that do not fit into a slot lie in an area of fixed size, so neither side
  * ever finds shared memory exhausted.  The worker alone allocates there and frees,
  * and shares the room out by role.
  *

@@ -14,8 +14,8 @@
 #include "recipes/node_name.h"
 
 #define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
-#define ZKLOCK_ERROR_SIZE 256	 /* a sentence about what went wrong, likewise */
-#define ZKLOCK_FILE_SIZE 1024	 /* the name of a file, likewise: PostgreSQL's MAXPGPATH */
+#define ZKLOCK_ERROR_SIZE 256	 /* a sentence about what went wrong, with its NUL */
+#define ZKLOCK_FILE_SIZE 1024	 /* the name of a file, with its NUL: PostgreSQL's MAXPGPATH */
 #define ZKLOCK_PASSWORD_SIZE 16	 /* bytes of a ZooKeeper session's password */
 
 /* A time that does not come, us or ms */
@@ -62,7 +62,7 @@ typedef struct NodeStat
 	int64_t mzxid;			 /* ... and of the one that wrote its data last */
 	int64_t ephemeral_owner; /* a session's id, 0 if none */
 	int64_t ctime;			 /* when it was created, ms since 1970, by the server's clock */
-	int64_t mtime;			 /* when its data were written, likewise */
+	int64_t mtime;			 /* when its data were written, by the same clock */
 	int32_t version;		 /* of the data */
 	int		data_length;
 	int		child_count;

@@ -37,7 +37,7 @@
  *				with its state; the spinlock orders the two.
  *	status		what both sides change, under the spinlock.  Nothing but copying is
  *				done under that.
- *	node		what only the worker changes, likewise, and others only read.
+ *	node		what only the worker changes, under the spinlock, and others only read.
  *
  * A process that is neither the entry's owner nor the worker, such as one that
  * shows a view, must not mix a contender with the next one that has its entry.
@@ -47,8 +47,8 @@
  * The worker may own entries as well, for what the server itself contends for.
  * It then takes a backend's steps too, as ENTRY_SERVER_PID in entry.h says.
  *
- * Whoever changed a state, a backend mostly, sets the entry's bit in "dirty" and then
- * the worker's latch.  The worker clears a whole word of bits before it looks at the
+ * A process that has changed a state, a backend mostly, sets the entry's bit in "dirty"
+ * and then the worker's latch.  The worker clears a whole word of bits before it looks at the
  * entries, so a change is never missed; looking at an entry twice does no harm.  There
  * are no lists through the entries that a process could leave half-changed.
  *
@@ -359,7 +359,7 @@ entries_expect_deletion(uint64 run_id, LossReason deletion)
 /*
  * Sets the latch of the backend that owns an entry.  Should that backend be
  * gone and its slot be taken by another, the other wakes up once for nothing.
- * What the worker owns it looks at once per round of its loop.
+ * The worker looks at its own entries once per round of its loop.
  */
 void
 entry_set_owner_latch(const ContenderEntry *entry)

@@ -34,8 +34,8 @@ typedef enum Failure
 	FAILURE_BUSY,		  /* a call that does not wait found it taken */
 	FAILURE_UNREACHABLE,  /* a call that does not wait could not ask */
 	FAILURE_REFUSED,	  /* ZooKeeper refused; there is a code */
-	FAILURE_DENIED,		  /* likewise, for a lack of rights */
-	FAILURE_NO_RECEIPT,	  /* likewise, of a node with which a scratch node is created */
+	FAILURE_DENIED,		  /* ZooKeeper refused: rights are missing */
+	FAILURE_NO_RECEIPT,	  /* ZooKeeper refused: no scratch node can be created beside it */
 	FAILURE_QUOTA,		  /* ZooKeeper refused: the path's quota is used up */
 	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
 	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
@@ -56,7 +56,7 @@ typedef struct FailureText
 	int			sqlerrcode;
 	const char *message; /* with a place for the path */
 	const char *detail;	 /* a sentence, or NULL */
-	const char *hint;	 /* likewise */
+	const char *hint;	 /* a sentence, or NULL */
 } FailureText;
 
 /* Why a contender is in CONTENDER_LOST. */

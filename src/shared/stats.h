@@ -41,7 +41,7 @@ extern const StatsName stats_names[STATS_KINDS];
 typedef enum StatsWaitEnd
 {
 	STATS_WAIT_GRANTED,
-	STATS_WAIT_HANDED_OVER, /* likewise, by a session of this server */
+	STATS_WAIT_HANDED_OVER, /* granted, by a session of this server */
 	STATS_WAIT_TIMEOUT,		/* the call's own, or lock_timeout */
 	STATS_WAIT_BUSY,		/* a call that does not wait found it taken */
 	STATS_WAIT_CANCELLED,	/* or the session was terminated */

@@ -112,7 +112,7 @@ mark(Breaking *breaking)
 	if (!node_contender_write_broken(data, breaking->node.data, member.data))
 		return;
 
-	/* Whatever comes of it: the node may be deleted all the same. */
+	/* If it fails, the node may be deleted all the same. */
 	set.data = data;
 	call_batch(&breaking->call, &set, 1, CALL_AS_KNOWN);
 }
@@ -271,7 +271,7 @@ break_holders(const Contenders *contenders)
 	return broken;
 }
 
-/* Likewise, of whatever there is at a path. */
+/* Deletes the nodes of all who hold anything at a path.  Returns false if there was none. */
 static bool
 break_all_holders(const char *path)
 {

@@ -234,7 +234,7 @@ zk_unlock(PG_FUNCTION_ARGS)
 	return release(fcinfo, LOCK_MODE_EXCLUSIVE);
 }
 
-/* zk_unlock_shared() and zk_unlock_tree_shared() return boolean, likewise */
+/* zk_unlock_shared() and zk_unlock_tree_shared(), with the same arguments, return boolean */
 Datum
 zk_unlock_shared(PG_FUNCTION_ARGS)
 {

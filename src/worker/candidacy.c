@@ -380,7 +380,7 @@ attend_leaving(int i)
 	return NEVER;
 }
 
-/* Likewise */
+/* Returns when to look at it again, ms */
 static int64
 attend_idle(int i)
 {

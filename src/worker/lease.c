@@ -80,7 +80,7 @@ static int64		count_from;		   /* heartbeats sent earlier do not count, us */
 static int64		next_beat;		   /* us */
 static int			outstanding;	   /* heartbeats */
 static int			checked_timeout;   /* ms, that the log was told of */
-static int			checked_tick;	   /* likewise */
+static int			checked_tick;	   /* ms, that the log was told of */
 static bool			chroot_is_missing; /* as ZooKeeper has answered last */
 
 /* The deadline that follows if the session's timeout runs from "base". */

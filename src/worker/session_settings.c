@@ -8,10 +8,10 @@
  *
  *		servers				a list that still has the one that we are connected to, with
  *							the same chroot; the worker restarts and resumes the session
- *		session timeout		one with which a lease is possible; likewise
+ *		session timeout		one with which a lease is possible; the worker restarts
  *		credentials			those of scheme "digest", which ZooKeeper never refuses, in a file
  *							that can be used, if our nodes are accessible without any, as
- *							zklock.acl is "open"; likewise
+ *							zklock.acl is "open"; the worker restarts
  *		files for TLS		files that can be used, from the next connection on
  *		tick time			one with which a lease is possible
  *		ACL					nodes that exist stay as they are

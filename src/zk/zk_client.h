@@ -96,8 +96,8 @@ typedef enum ZkSessionEvent
 	ZK_SESSION_CONNECTED,	 /* a server has accepted it */
 	ZK_SESSION_DISCONNECTED, /* the library goes on trying by itself */
 	ZK_SESSION_EXPIRED,		 /* there is no handle any more */
-	ZK_SESSION_AUTH_FAILED,	 /* likewise */
-	ZK_SESSION_IN_DOUBT		 /* likewise: what answers need not be ZooKeeper */
+	ZK_SESSION_AUTH_FAILED,	 /* there is no handle any more */
+	ZK_SESSION_IN_DOUBT		 /* ... and the server that answers need not be ZooKeeper */
 } ZkSessionEvent;
 
 typedef struct ZkClientCallbacks

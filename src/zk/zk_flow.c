@@ -371,8 +371,8 @@ zk_flow_answer(const Event *event)
 
 		/*
 		 * The library may have sent it on a newer connection than we knew of.
-		 * What was read there, ahead of our sync, may be older than what we
-		 * have seen before; but a watch is set.
+		 * A node that was read there, ahead of our sync, may be older than we
+		 * have seen it before; but a watch is set.
 		 */
 		reply.watching = call->asked.watch && zk_error_outcome(reply.code) == CALL_OK;
 		if (call->connection != connection && zk_call_is_read(call))

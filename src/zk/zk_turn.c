@@ -2,7 +2,7 @@
  * zk_turn.c
  *		Whose turn it is: which call is sent, when, and with which others.
  *
- * What all sessions of a server ask of ZooKeeper goes through one connection.
+ * All sessions of a server ask ZooKeeper through one connection.
  * These rules say which of the calls that wait is sent next:
  *
  *	- What is urgent goes first, and needs no room in the window of calls under
@@ -358,8 +358,8 @@ window_learn(const Call *call)
  *
  * Such a request does all or nothing.  If it is refused, nothing was done, and
  * each deletion is asked for again by itself, patient no more, which tells what is
- * wrong with which.  For PAUSE_MS each goes by itself then, lest a node that cannot be
- * deleted costs all others a second request each time.  If nobody knows what
+ * wrong with which.  For PAUSE_MS each goes by itself then, so that a node that cannot
+ * be deleted does not cost all others a second request each time.  If nobody knows what
  * became of the request, then nobody knows it of any of its deletions.
  */
 
