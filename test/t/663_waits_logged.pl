@@ -54,6 +54,21 @@ story 'sessions of other servers' => sub {
 	queue($a, 'behind', '/l/remote');
 };
 
+story 'leadership' => sub {
+	my ($mark, $path) = ($a->log_mark, '/l/leader');
+	my $leader = $shell->create("$path/_c_edda2515-abf2-4579-b513-df182d03af67-latch-", ephemeral => 1, sequence => 1, makepath => 1);
+	$a->set_conf('zklock.elections' => $path);
+	$a->wait_value('SELECT state FROM zk_elections', 'ready');
+	on($a, 'candidate')->query_start("SELECT zk_await_leadership('$path')");
+	my $wait = qr/leadership on ZooKeeper path "\Q$path\E" after \d+\.\d{3} ms\n/;
+	$a->assert_log($mark, qr/LOG:  process ${\$s{candidate}->pid} still waiting for $wait/, 'the log tells who waits to lead');
+	$shell->delete($leader);
+	is($s{candidate}->finish, 't', 'it leads');
+	$a->assert_log($mark, qr/LOG:  process ${\$s{candidate}->pid} acquired $wait/, 'and that it leads');
+	$a->set_conf('zklock.elections' => '');
+	wait_until { $zk->children($path) == 0 } 'its node to go';
+};
+
 story 'other clients' => sub {
 	my $mark = $a->log_mark;
 	$java->acquire('holder', '/l/java', -1);
