@@ -98,7 +98,7 @@ subtest 'a downgrade that is refused leaves the lock as it was' => sub {
 	$shell->create('/r/nodowngrade');
 	is($s->query("SELECT zk_lock('/r/nodowngrade') AND zk_lock_shared('/r/nodowngrade')"), 't', 'held in both modes');
 	$remote->query_start("SELECT zk_lock_shared('/r/nodowngrade')");
-	$zk->wait_watched('/r/nodowngrade/' . $a->wait_holder($s, '/r/nodowngrade')->{node});
+	$zk->wait_watched('/r/nodowngrade/' . $a->wait_holder($s, '/r/nodowngrade')->{node}, $b->session_id);
 	$shell->set_acl('/r/nodowngrade', [@admin]);
 	my $mark = $a->log_mark;
 	$s->query_start("SELECT zk_unlock('/r/nodowngrade')");

@@ -170,7 +170,7 @@ subtest 'a holder whose data somebody changes is still the holder' => sub {
 	is(first_node(), $node, 'the node is there');
 	ok($waiter->busy, 'the writer waits');
 	$a->wait_value('SELECT blocked_by_node FROM zk_locks WHERE pid = ' . $waiter->pid, $node);
-	$zk->wait_watched("$path/$node");
+	$zk->wait_watched("$path/$node", $a->session_id);
 	downgrade();
 	waits_for_heir('changed data');
 };
