@@ -32,6 +32,11 @@
 #define COMPAT_MODULE_MAGIC(name_, version_) PG_MODULE_MAGIC
 #endif
 
+/* 18: what PostgreSQL calls a function that does not return */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn __attribute__((noreturn))
+#endif
+
 /*
  * 16: modules are built with -fvisibility=hidden, and these macros export what
  * the server looks up.  Before, they leave that to the linker, which exports

@@ -81,7 +81,6 @@ create(Call *call, const char *path, const char *node, const char *data, int lev
 			return above;
 	}
 	request_report_failure(ENTRY_NONE, path, FAILURE_REFUSED, made->result.code);
-	return NULL; /* keep compiler quiet */
 }
 
 /*

@@ -89,8 +89,6 @@ hold_start_session(void)
 {
 	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(LockedPath)};
 
-	if (locked_paths)
-		return;
 	if (hold_context == NULL)
 		hold_context =
 			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);

@@ -102,10 +102,9 @@ hive_data(const char *server, LockScope scope)
 static void
 begin_object(StringInfo json, const char *server)
 {
-	char host[100]; /* as long as always has room in the data */
+	char host[100] = ""; /* as long as always has room in the data */
 
-	if (gethostname(host, sizeof(host)) != 0)
-		host[0] = '\0';
+	(void) gethostname(host, sizeof(host) - 1);
 	appendStringInfoChar(json, '{');
 	append_member(json, NODE_CONTENDER_MEMBER, NODE_CONTENDER_VERSION);
 	append_member(json, "server", server);

@@ -171,31 +171,25 @@ end_transaction(XactEvent event)
 static void
 on_transaction(XactEvent event, void *arg)
 {
-	switch (event)
+	if (event == XACT_EVENT_PRE_COMMIT)
 	{
-		case XACT_EVENT_PRE_COMMIT:
-			/* The next holder must not run before our effect is durable. */
-			if (nacquisitions > 0 || hold_number(CONTENDER_CANDIDACY) > 0)
-				ForceSyncCommit();
-			guard_check(GUARD_FINAL);
-			break;
-		case XACT_EVENT_PRE_PREPARE:
-			if (nacquisitions > 0)
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 hold_number(CONTENDER_ELEMENT) > 0
-							 ? errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues")
-							 : errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
-			guard_check(GUARD_FINAL);
-			break;
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PREPARE:
-			end_transaction(event);
-			break;
-		default:
-			break;
+		/* The next holder must not run before our effect is durable. */
+		if (nacquisitions > 0 || hold_number(CONTENDER_CANDIDACY) > 0)
+			ForceSyncCommit();
+		guard_check(GUARD_FINAL);
 	}
+	else if (event == XACT_EVENT_PRE_PREPARE)
+	{
+		if (nacquisitions > 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 hold_number(CONTENDER_ELEMENT) > 0
+						 ? errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues")
+						 : errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
+		guard_check(GUARD_FINAL);
+	}
+	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		end_transaction(event);
 }
 
 static void
@@ -260,12 +254,12 @@ start_session(void)
 {
 	if (started)
 		return;
-	hold_start_session();
 	if (acquisitions == NULL)
 		acquisitions =
 			MemoryContextAlloc(TopMemoryContext, FIRST_ACQUISITIONS * sizeof(Acquisition));
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
+	hold_start_session();
 	started = true;
 	transaction_come_first();
 }

@@ -8,6 +8,7 @@
 #define ZKLOCK_WAIT_H
 
 #include "backend/hold.h"
+#include "compat.h"
 #include "shared/entry.h"
 #include "shared/stats.h"
 
@@ -19,11 +20,11 @@
 #define LOCK_WAIT_FOREVER (-1)
 #define LOCK_NO_WAIT 0
 
-extern void	 request_refuse_election(const char *path);
-extern Hold *request_hold(EntryRequest *request, const char *path);
-extern void	 request_report_other_use(const char *path, const char *detail);
-extern void	 request_report_unreachable(const char *path);
-extern void	 request_report_failure(int index, const char *path, Failure failure, int code);
+extern void				request_refuse_election(const char *path);
+extern Hold			   *request_hold(EntryRequest *request, const char *path);
+pg_noreturn extern void request_report_other_use(const char *path, const char *detail);
+pg_noreturn extern void request_report_unreachable(const char *path);
+pg_noreturn extern void request_report_failure(int index, const char *path, Failure failure, int code);
 
 /* ------------------------------------------------------------------------
  * node_data.c: what a node of ours tells about the session for which it stands

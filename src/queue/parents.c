@@ -72,12 +72,10 @@ parents_exist(Path *path)
 	path->parents_failure = FAILURE_NONE;
 }
 
-/* It could not be done; the first reason is the one to tell. */
+/* It could not be done. */
 static void
 refuse(Path *path, Failure failure, int code)
 {
-	if (path->parents_failure != FAILURE_NONE)
-		return;
 	path->parents_failure = failure;
 	path->parents_code = code;
 }
@@ -334,7 +332,7 @@ parents_missing(Run *run, int code)
 	Path *path = run->path;
 
 	fail_without_path(run);
-	if (path->parents_attempts >= MAX_ATTEMPTS)
+	if (path->parents_failure == FAILURE_NONE && path->parents_attempts >= MAX_ATTEMPTS)
 		refuse(path, FAILURE_REFUSED, code);
 	if (path->parents_failure != FAILURE_NONE)
 	{

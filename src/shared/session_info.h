@@ -8,6 +8,7 @@
 #ifndef ZKLOCK_SESSION_INFO_H
 #define ZKLOCK_SESSION_INFO_H
 
+#include "compat.h"
 #include "datatype/timestamp.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
@@ -125,21 +126,21 @@ extern LeaseState lease_state(void);
 extern int64	  lease_remaining_us(void);
 
 /* The worker */
-extern void	 zklock_worker_begins(void);
-extern void	 zklock_worker_ends(void);
-extern void	 zklock_worker_restart(const char *reason);
-extern void	 zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit);
-extern void	 session_info_set_state(SessionState state);
-extern void	 session_info_set_error(const char *message);
-extern void	 session_info_set_obstacle(const char *text);
-extern void	 session_info_publish(const SessionInfo *info);
-extern void	 session_info_ended(int64 id);
-extern bool	 session_info_has_ended(int64 id);
-extern int64 lease_until(void);
-extern int64 lease_over(void);
-extern void	 lease_extend(int64 until, int64 over);
-extern void	 lease_cut(int64 until);
-extern void	 lease_void(void);
+extern void				zklock_worker_begins(void);
+extern void				zklock_worker_ends(void);
+pg_noreturn extern void zklock_worker_restart(const char *reason);
+extern void				zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit);
+extern void				session_info_set_state(SessionState state);
+extern void				session_info_set_error(const char *message);
+extern void				session_info_set_obstacle(const char *text);
+extern void				session_info_publish(const SessionInfo *info);
+extern void				session_info_ended(int64 id);
+extern bool				session_info_has_ended(int64 id);
+extern int64			lease_until(void);
+extern int64			lease_over(void);
+extern void				lease_extend(int64 until, int64 over);
+extern void				lease_cut(int64 until);
+extern void				lease_void(void);
 
 /* Processes are numbered below this. */
 static inline int

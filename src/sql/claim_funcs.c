@@ -74,7 +74,7 @@ claim_context(void *arg)
 				   display_utf8(claiming->path), doubt);
 }
 
-static void
+pg_noreturn static void
 report_undecidable(const Claiming *claiming)
 {
 	char *path = display_path(claiming->path);

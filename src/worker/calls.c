@@ -288,7 +288,7 @@ settle(Work *work)
 
 /* Sends all of a question, unless the session has given it up. */
 static void
-send(Work *work)
+send_work(Work *work)
 {
 	CallSlot *slot = work->slot;
 
@@ -402,7 +402,7 @@ worker_calls_attend(void)
 	if (!zk_client_connected() && lease_state() != LEASE_HOLDS)
 		turn_away();
 	while (zk_client_connected() && (work = next_work()) != NULL)
-		send(work);
+		send_work(work);
 }
 
 /* A connection stands, on which a server has answered. */

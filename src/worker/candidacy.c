@@ -194,8 +194,8 @@ end_term(int i, const EntryStatus *status)
 		int		   pid = GetPGProcByNumber(process)->pid;
 		int		   signal = on_loss == LOSS_TERMINATE ? SIGTERM : SIGINT;
 
-		if (on_loss != LOSS_ABORT && pid != 0 && kill(pid, signal) != 0)
-			ereport(LOG, (errmsg("could not send signal %d to process %d: %m", signal, pid)));
+		if (on_loss != LOSS_ABORT && pid != 0)
+			(void) kill(pid, signal); /* fails if it has ended meanwhile */
 	}
 }
 

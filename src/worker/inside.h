@@ -58,13 +58,13 @@ extern void		   session_former_is_over(void);
  * ------------------------------------------------------------------------
  */
 
-extern void	 session_life_start(void);
-extern void	 session_life_event(ZkSessionEvent event);
-extern void	 session_life_looked_up(uintptr_t question, const char *addresses);
-extern void	 session_life_stuck(const char *why);
-extern void	 session_life_move(const char *reason);
-extern void	 session_life_attend(void);
-extern int64 session_life_next_wakeup(void);
+extern void				session_life_start(void);
+extern void				session_life_event(ZkSessionEvent event);
+extern void				session_life_looked_up(uintptr_t question, const char *addresses);
+pg_noreturn extern void session_life_stuck(const char *why);
+pg_noreturn extern void session_life_move(const char *reason);
+extern void				session_life_attend(void);
+extern int64			session_life_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * lease.c: the proof that it lives, and with it our locks

@@ -71,7 +71,7 @@ on_exit_last(int code, Datum arg)
  * A server's answer makes no sense.  The next worker takes the session over on
  * another connection; whatever was under way is settled like a lost reply.
  */
-static void
+pg_noreturn static void
 on_malformed(const char *fault)
 {
 	session_info_set_error(psprintf("malformed answer: %s", fault));
@@ -164,7 +164,7 @@ all_released(void)
 }
 
 /* The worker alone is to end. */
-static void
+pg_noreturn static void
 leave_alone(void)
 {
 	ereport(LOG, (errmsg("terminating zklock worker due to administrator command")));
@@ -206,7 +206,7 @@ shut_down(void)
 		settle_until = now + MAX_SETTLE_MS;
 
 	if (released && (!zk_client_connected() || now >= settle_until ||
-					 (zk_flow_idle() && entries_all_consumed())))
+					 (entries_all_consumed() && zk_flow_idle())))
 	{
 		if (zk_client_close())
 			session_file_remove();
@@ -318,7 +318,7 @@ sleep_between_rounds(WaitEventSet *events)
 }
 
 /* src/README describes a round. */
-static void
+pg_noreturn static void
 main_loop(WaitEventSet *events)
 {
 	for (;;)
