@@ -19,6 +19,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "queue/engine.h"
 #include "shared/call.h"
 #include "utils/memutils.h"
@@ -262,7 +263,9 @@ watch_exists(WatchState state)
 bool
 watch_has_room(const Path *path, const char *name, const ContenderEntry *entry)
 {
-	return engine.watch_bytes + watch_cost(path, name) <= (entry ? budget(entry) : PACKET_BUDGET);
+	size_t room = entry ? budget(entry) : PACKET_BUDGET;
+
+	return !ZKLOCK_FAULT("watches-full") && engine.watch_bytes + watch_cost(path, name) <= room;
 }
 
 /* Changes a watch's state and the account of watches. */

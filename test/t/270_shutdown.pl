@@ -118,6 +118,20 @@ stopping 'a worker that is to stop does not restart for changed settings' => sub
 	$a->wait_stopped;
 };
 
+stopping 'an element whose transaction has committed is removed' => sub ($id, $mark) {
+	on($a, 'taker')->query("SELECT zk_queue_offer('/s/queue', 'x')");
+	$s{taker}->query('BEGIN');
+	is($s{taker}->query("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('/s/queue')"), 'x', 'a transaction takes it');
+	my $worker = $a->worker_pid;
+	freeze($worker);
+	$s{taker}->query('COMMIT');
+	$a->begin_stop('fast');
+	wait_until { is_pending($worker, SIGTERM) } 'the signal';
+	thaw($worker);
+	$a->wait_stopped;
+	is(scalar $zk->children('/s/queue'), 0, 'before the session ends');
+};
+
 stopping 'a slow ZooKeeper hears of all deletions before the session ends' => sub ($id, $mark) {
 	hold($a, 'holder', '/s/delayed');
 	$proxy->delay(500);

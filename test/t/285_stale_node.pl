@@ -43,8 +43,10 @@ subtest 'a stale node of a former session of this server is reported once, and c
 	queue($a, "waiter$_", '/st/own') foreach 1 .. 2;
 	$a->wait_log(qr{LOG:  node "$name" of lock "/st/own" belongs to ZooKeeper session $id of this server, which has ended}, $mark);
 	$a->assert_log($mark, qr/HINT:  .*zk_break_lock/, 'a stale node of our own is reported, with a hint');
-	$s{waiter1}->cancel;
-	$s{waiter1}->result;
+	is($s{$_}->cancelled, '57014', "$_ waits no more") foreach qw(waiter1 waiter2);
+	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
+	$s{waiter2}->query_start("SELECT zk_lock('/st/own')");
+	$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE path = '/st/own'", $name);
 	$a->restart_worker;
 	$a->wait_log(qr/which has ended.*connected to ZooKeeper server.*which has ended/s, $mark);
 	$a->wait_session;

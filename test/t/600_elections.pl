@@ -110,13 +110,22 @@ subtest 'another takes over' => sub {
 
 subtest 'the view does not wait for an answer of ZooKeeper' => sub {
 	my $view = q{SELECT state, leader FROM zk_elections WHERE path = '/e/latch'};
-	my $held = $proxy->hold_request(op => 'getChildren', path => '^/e/latch$');
-	$sa->query("SET statement_timeout = '10s'");
-	is($sa->query($view), 'ready|', 'it tells what is known here');
-	ok($proxy->fired($held), 'who leads elsewhere was asked');
-	$proxy->heal;
-	$sa->query('RESET statement_timeout');
-	$a->wait_value($view, 'ready|beta');
+	foreach my $question ({ op => 'getChildren', path => '^/e/latch$' }, { op => 'getData', path => '^/e/latch/' })
+	{
+		my $held = $proxy->hold_request(%$question);
+		$sa->query("SET statement_timeout = '10s'");
+		is($sa->query($view), 'ready|', 'it tells what is known here');
+		ok($proxy->fired($held), "who leads elsewhere was asked: $question->{op}");
+		$proxy->heal;
+		$sa->query('RESET statement_timeout');
+		$a->wait_value($view, 'ready|beta');
+	}
+};
+
+subtest 'for clients that lead while they hold a lock, its holder leads' => sub {
+	$sb->query("SELECT zk_lock('/e/held')");
+	is($sa->query("SELECT server FROM zk_leader('/e/held')"), 'beta', 'zk_leader names the server that has it');
+	$sb->query("SELECT zk_unlock('/e/held')");
 };
 
 subtest 'leadership is not given up while a transaction commits under it' => sub {

@@ -100,6 +100,20 @@ subtest 'nor when its node goes when it has resigned, or is about to' => sub {
 	wait_until { $zk->children('/f/resigns') == 0 } 'its node to go';
 };
 
+subtest 'when ZooKeeper refuses a place at the end of the queue, the server has none' => sub {
+	stand('/f/refused');
+	$election->wait_state($a, 'elected', '/f/refused');
+	my ($term, $mark) = ($a->value("SELECT zk_fencing_token('/f/refused')"), $a->log_mark);
+	my $fault = $proxy->refuse(op => 'multi', code => -102, path => '^/f/refused/');
+	is($s->query("SELECT zk_resign('/f/refused')"), 't', 'it has resigned');
+	ok($proxy->has_fired($fault), 'and was refused');
+	$a->assert_log($mark, qr{election "/f/refused": candidacy is in state "failed".*ZNOAUTH}s, 'as the log tells');
+	$election->wait_state($a, 'elected', '/f/refused');
+	cmp_ok($a->value("SELECT zk_fencing_token('/f/refused')"), '>', $term, 'later it stands again, and leads in a new term');
+	is(scalar $zk->children('/f/refused'), 1, 'with one node');
+	stand('/e/leader');
+};
+
 subtest 'no container is made for n_ names, which carry nothing but a number' => sub {
 	stand('/p/support=zookeeper, /p/latch');
 	$election->wait_state($a, 'elected', $_) foreach '/p/support', '/p/latch';

@@ -77,6 +77,11 @@ subtest 'a queue that has data' => sub {
 	is($s->query("SELECT convert_from(zk_queue_take('/u/queue', '0'), 'UTF8')"), 'y', 'nor do they to its consumers');
 };
 
+subtest 'a semaphore below data of others' => sub {
+	$shell->create('/u/data', data => 'x');
+	is($s->query("SELECT zk_semaphore_acquire('/u/data', 1) AND zk_semaphore_release('/u/data')"), 't', 'they do not matter to it');
+};
+
 subtest 'the data of a queue are read before anything is taken, whatever happens meanwhile' => sub {
 	$shell->create('/u/lost', data => $shell->get('/u/claim'));
 	$shell->create('/u/lost/qn-0000000000', data => 'x');

@@ -159,10 +159,31 @@ subtest 'what cannot be given back keeps nobody waiting' => sub {
 	my $refused = $proxy->refuse(op => 'delete', code => -102, path => "^@{[ QUEUE ]}/$one/claim", times => 0);
 	$s->query('ROLLBACK');
 	$proxy->fired($refused);
-	is($s->query($remove), 'two', 'others go on with the next');
+	begins($s, 'two', 'others go on with the next');
+	$s->query('ROLLBACK');
+	is($s->query($remove), 'two', 'which they remove');
 	$proxy->clear;
 	wait_until { !$zk->children(QUEUE . "/$one") } 'it to be given back in the end';
 	is($s->query($remove), 'one', 'then it can be taken');
+};
+
+subtest 'who has taken an element hears of its loss when somebody else has waited for it' => sub {
+	my ($name) = offer('watched');
+	begins($s, 'watched');
+	# The news of another child uses up the watch that covers the claim.
+	my $other = $shell->create(QUEUE . "/$name/other");
+	$zk->wait_watched(QUEUE . "/$name/claim", $here->session_id);
+	my $waiter = $here->session;
+	$proxy->hold_reply_of($waiter, sprintf($take, ''), op => 'getData', path => "^@{[ QUEUE ]}/$name/claim\$");
+	$proxy->heal;
+	is($waiter->cancelled, '57014', 'a wait that ends');
+	$here->settle;
+	my $mark = $here->log_mark;
+	$shell->delete("@{[ QUEUE ]}/$name/claim");
+	$here->assert_log($mark, qr/claim" of element "\/x\/queue\/$name" was deleted by someone else/, 'the loss is noticed');
+	fails($s->try('COMMIT'), '40001', 'the transaction fails');
+	$shell->delete($other);
+	is($s->query($remove), 'watched', 'somebody else takes it');
 };
 
 subtest 'an element that is lost before its session has seen it is lost' => sub {
@@ -232,6 +253,13 @@ subtest 'a server that breaks down over a request may have done it' => sub {
 	}
 };
 
+subtest 'a quota that is reached is told' => sub {
+	offer('one');
+	$proxy->refuse(op => 'create2', code => -125, path => '/claim$');
+	fails($s->try(sprintf $take, ", '0'"), '53400', 'so is it of a claim', message => qr/has reached its quota/);
+	is($s->query($remove), 'one', 'the element is there');
+};
+
 subtest 'a session that gives up while it looks leaves no watch' => sub {
 	$proxy->hold_reply_of($s, "SELECT zk_queue_take('@{[ QUEUE ]}')", op => 'getChildren', path => '^' . QUEUE . '$');
 	wait_until { $zk->watch_count == 1 } 'the watch';
@@ -280,6 +308,12 @@ subtest 'what another client removes first is not returned' => sub {
 	$proxy->drop;
 	$proxy->heal;
 	is($s->finish, 'four', 'when the request is lost');
+	offer(qw(five six));
+	$proxy->hold_request_of($s, $remove, %delete);
+	begins($t, 'five', 'one that a transaction takes');
+	$proxy->heal;
+	is($s->finish, 'six', 'is left to it');
+	$t->query('COMMIT');
 	is_clean('another client');
 };
 

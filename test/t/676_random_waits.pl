@@ -13,7 +13,7 @@ use Time::HiRes qw(time);
 
 my $seconds = $ENV{ZKLOCK_LOAD_SECONDS} || 12;
 my $seed    = $ENV{ZKLOCK_SEED} || int(time) % 100000;
-my ($zk, @servers) = cast('a b c', conf => ["deadlock_timeout = '50ms'"]);
+my ($zk, @servers) = cast('a b c', conf => ["deadlock_timeout = '50ms'"], a => { faults => 'slow-random' });
 my @sessions = map { my $server = $_; map { $server->session(name => $server->name . $_) } 1 .. 3 } @servers;
 my %named    = map { $_->name => $_ } @sessions;
 my %process  = map { $_->server->name . ' ' . $_->pid => $_->name } @sessions;
