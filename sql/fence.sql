@@ -255,6 +255,11 @@ SELECT outcome($$ SELECT zk_fence('/regress/fence', 11) $$);
 SELECT outcome($$ SELECT zk_fence('/regress/fence', 13) $$);
 DROP SCHEMA """regress fence""";
 
+-- a fence that somebody keeps from being written is an error
+CREATE FUNCTION regress_evil.drop() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER regress_drop BEFORE INSERT ON zk_fences FOR EACH ROW EXECUTE FUNCTION regress_evil.drop();
+SELECT outcome($$ SELECT zk_fence('/regress/dropped', 1) $$);
+
 SET client_min_messages = warning;
 DROP SCHEMA regress_evil CASCADE;
 DELETE FROM zk_fences;

@@ -63,6 +63,7 @@ take_up(Contender *c)
 	const ContenderEntry *entry = entry_of(c);
 	Path				 *path = NULL;
 
+	ZKLOCK_SLOW("slow-requests", 400, 150);
 	if (entry_take_up(entry_index(c)))
 		path = path_get(entry->request.path, entry_recipe(entry));
 	if (path)

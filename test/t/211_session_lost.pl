@@ -28,12 +28,15 @@ subtest 'a session that ends takes the locks of its holders, and lets waiters qu
 	hold($c, 'writer', '/u/writer');
 	$s{writer}->query('BEGIN; INSERT INTO t VALUES (1)');
 	in_transaction($c, 'reader', '/u/reader');
+	my $watches = $zk->watch_count;
+	on($c, 'seeker')->query_start("SELECT zk_queue_take('/u/queue')");
+	wait_until { $zk->watch_count > $watches } 'the watch of a queue';
 	my $old = $c->session_id;
 	my ($token, $mark) = (token('holder', '/u/lost'), $c->log_mark);
 	$c->cut_off($proxy);
 	is($s{giver}->query("SELECT zk_unlock('/u/dying')"), 't', 'a lock is given back in an outage');
 	queue($c, 'newcomer', '/u/dying');
-	is($s{canceller}->cancelled, '57014', 'and a wait cancelled');
+	is($s{$_}->cancelled, '57014', 'and a wait cancelled') foreach qw(canceller seeker);
 	is($s{heir}->finish, 't', 'when the session has timed out another server gets the lock');
 	cmp_ok(token('heir', '/u/lost'), '>', $token, 'with a higher token');
 	is(scalar(grep { /$old/ } @{ $zk->places('/u/foreign') }), 0, 'and the places of its waiters are gone');

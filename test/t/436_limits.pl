@@ -55,14 +55,15 @@ subtest 'a quota limits what is offered to a queue' => sub {
 	my $queue = '/q/queue';
 	my $offer = "SELECT zk_queue_offer('$queue', repeat('x', %d)::bytea)";
 	my $taker = on($a, 'taker');
-	my $beyond = sub ($length, $name) {
-		fails($taker->try(sprintf $offer, $length), '53400', $name,
+	my $beyond = sub ($length, $name, $call = sprintf $offer, $length) {
+		fails($taker->try($call), '53400', $name,
 			message => qr/has reached its quota/, detail => qr/ZQUOTAEXCEEDED/, hint => qr/raise the quota/);
 	};
 	$taker->query(sprintf $offer, 10);
 	set_quota($queue, 'byteHardLimit=500;countHardLimit=4');
 	$taker->query(sprintf $offer, 10) foreach 1 .. 2;
 	$beyond->(10, 'one element more than it may have is refused');
+	$beyond->(0, 'so is the claim of one', "SELECT zk_xact_queue_take('$queue', '0')");
 	is($taker->query("SELECT length(zk_queue_remove('$queue'))"), 10, 'when one is taken');
 	isnt($taker->query(sprintf $offer, 10), '', 'there is room for another');
 	$taker->query("SELECT zk_queue_remove('$queue')") foreach 1 .. 3;

@@ -198,6 +198,16 @@ subtest 'no room for a watch' => sub {
 };
 
 my $victim = $a->session(name => 'victim');
+
+subtest 'who gives up before it is taken up' => sub {
+	$a->set_faults('slow-requests');
+	$victim->query_start("SELECT zk_lock('/f/own')");
+	$a->wait_lock($victim, 'requested', '/f/own');
+	is($victim->cancelled, '57014', 'is not waited for');
+	$a->set_faults('');
+	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
+};
+
 my $other  = $a->session(name => 'other');
 my $next   = $b->session(name => 'next');
 

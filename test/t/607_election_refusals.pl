@@ -104,9 +104,8 @@ subtest 'when ZooKeeper refuses a place at the end of the queue, the server has 
 	stand('/f/refused');
 	$election->wait_state($a, 'elected', '/f/refused');
 	my ($term, $mark) = ($a->value("SELECT zk_fencing_token('/f/refused')"), $a->log_mark);
-	my $fault = $proxy->refuse(op => 'multi', code => -102, path => '^/f/refused/');
+	$proxy->refuse(op => 'multi', code => -102, path => '^/f/refused/');
 	is($s->query("SELECT zk_resign('/f/refused')"), 't', 'it has resigned');
-	ok($proxy->has_fired($fault), 'and was refused');
 	$a->assert_log($mark, qr{election "/f/refused": candidacy is in state "failed".*ZNOAUTH}s, 'as the log tells');
 	$election->wait_state($a, 'elected', '/f/refused');
 	cmp_ok($a->value("SELECT zk_fencing_token('/f/refused')"), '>', $term, 'later it stands again, and leads in a new term');

@@ -253,13 +253,6 @@ subtest 'a server that breaks down over a request may have done it' => sub {
 	}
 };
 
-subtest 'a quota that is reached is told' => sub {
-	offer('one');
-	$proxy->refuse(op => 'create2', code => -125, path => '/claim$');
-	fails($s->try(sprintf $take, ", '0'"), '53400', 'so is it of a claim', message => qr/has reached its quota/);
-	is($s->query($remove), 'one', 'the element is there');
-};
-
 subtest 'a session that gives up while it looks leaves no watch' => sub {
 	$proxy->hold_reply_of($s, "SELECT zk_queue_take('@{[ QUEUE ]}')", op => 'getChildren', path => '^' . QUEUE . '$');
 	wait_until { $zk->watch_count == 1 } 'the watch';
@@ -314,6 +307,7 @@ subtest 'what another client removes first is not returned' => sub {
 	$proxy->heal;
 	is($s->finish, 'six', 'is left to it');
 	$t->query('COMMIT');
+	is_left(0, 'and goes with it');
 	is_clean('another client');
 };
 
