@@ -16,6 +16,9 @@
  *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
  *			nodes and a quorum commit what it saw, all after the guard began.
  *
+ * It asks twice: before all other callbacks, which may commit elsewhere
+ * (GUARD_EARLY; without the quorum), and after them.
+ *
  * A transaction that has written also relies on the terms in which it was told
  * that this server leads.  While it commits, the server does not give up
  * leadership.
@@ -115,10 +118,10 @@ examine(void)
  * Asks for checks by a quorum; then again for those that are not answered, after which
  * either answer will do.
  *
- *	asked_at	when that was done before, 0 if it was not
+ *	asked_before	for the same commit
  */
 static void
-want_checks(int64 asked_at)
+want_checks(bool asked_before)
 {
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 	{
@@ -130,7 +133,7 @@ want_checks(int64 asked_at)
 		if (guard_of(hold) != COMMIT_GUARD_QUORUM || index == ENTRY_NONE)
 			continue;
 		entry = entry_at(index);
-		if (asked_at == 0)
+		if (!asked_before)
 		{
 			SpinLockAcquire(&entry->mutex);
 			hold->check = ++entry->status.check_wanted;
@@ -175,7 +178,7 @@ static void
 check_reliance(GuardMoment moment)
 {
 	int64 start = zklock_now_ms();
-	int64 asked_at = 0;
+	int64 ask_at = start;
 	bool  logged = false;
 
 	for (;;)
@@ -186,10 +189,10 @@ check_reliance(GuardMoment moment)
 		ResetLatch(MyLatch);
 		if (moment == GUARD_FINAL)
 		{
-			if (zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
+			if (zklock_now_ms() >= ask_at)
 			{
-				want_checks(asked_at);
-				asked_at = zklock_now_ms();
+				want_checks(ask_at != start);
+				ask_at = zklock_now_ms() + CHECK_AGAIN_MS;
 			}
 			interrupt_defer();
 		}

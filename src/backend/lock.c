@@ -232,7 +232,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 		acquired += free;
 		if (free == n)
 		{
-			most *= 2;
+			most = Min(2 * most, set->n);
 			continue;
 		}
 		if (n > 1 && timeout_ms == LOCK_NO_WAIT)

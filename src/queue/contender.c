@@ -5,8 +5,8 @@
  * These functions keep a contender's entry in shared memory, its place in the
  * worker's queues and its node on record in step with each other.
  *
- * Runs in: the worker.  shared/entry.c draws the states of entries, makes the
- * steps, and says how their parts are written.
+ * Runs in: the worker.  shared/entry.h draws the states of entries; entry.c makes
+ * the steps, and says how their parts are written.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -103,6 +103,7 @@ contender_detach(Contender *c)
 	dlist_delete(&c->link);
 	if (run && run_is_empty(run) && run->state != RUN_PLANNED)
 	{
+		Assert(run->record == NULL);
 		run->record = c;
 		c->place = PLACE_ON_RECORD;
 		return;

@@ -303,7 +303,10 @@ watch_own_set(Run *run, WatchState state)
 	watch_set(&run->own_watch, state, watch_cost(run->path, run->name));
 }
 
-/* Would we hear of it, or have heard, if someone deleted the run's node? */
+/*
+ * Would we hear of it, or have heard, if someone deleted the run's node?  A watch that
+ * ZooKeeper refuses is no reason to wait for it: path.c.
+ */
 bool
 watch_covers(const Run *run)
 {

@@ -39,7 +39,7 @@
  *
  *		NONE -> ASKED -> SET -> NONE		it fired, or is given up
  *				 |-> NONE					the answer was lost, or there is no node
- *				 `-> REFUSED -> ASKED		tried again after RETRY_MS
+ *				 `-> REFUSED -> ASKED		on our own node: tried again after RETRY_MS
  *
  * A new connection keeps watches; a new handle has none.
  */
@@ -80,6 +80,9 @@ typedef enum Departure
  *	   |				  |			 	   DELETING <--------'---'
  *	   v				  v					  v
  *	  GONE <------------- GONE <-----------  GONE
+ *
+ * Besides, "deleted" and "expired" lead to GONE from all states in which there is, or may
+ * be, a node, and an earlier worker's run begins as CREATING or CREATED ("adopted").
  *
  *	PLANNED			no node; create is sent once the run before has its node
  *	CREATING		create is sent, and right behind it a listing of the path; if the

@@ -40,14 +40,16 @@
  * not increase, and a client that does not know shared locks may even hold the
  * lock.  See downgrade.c for the way back.
  *
- * Everything is decided in one place: reply handlers, watch events and
- * requests only record what they learn and mark the path.  Once per round of
- * the main loop path_pump_marked() looks at each marked path as it then is and
- * does what comes next.  Nowhere else is a path freed or a run granted.
- * Nothing is sent while ZooKeeper is not connected, or before a sync on a new
- * connection was answered, and nothing is granted without the lease.
+ * What comes next is decided in one place: reply handlers, watch events and
+ * requests record what they learn, which may refuse or lose what was asked for, and
+ * mark the path.  In each round of the main loop path_pump_marked() looks at the marked
+ * paths as they then are, until none is left, and does what comes next.  Nowhere else is
+ * a path freed or a contender granted.  It does nothing while ZooKeeper is not connected,
+ * or before a sync on a new connection was answered, and grants nothing without the lease,
+ * nor under a node whose end we would not hear of; only if ZooKeeper refuses a watch on
+ * it is that asked for again and again meanwhile.
  *
- * For a worker that may end at any moment, shared memory records what exists
+ * For a worker that may exit at any moment, shared memory records what exists
  * in ZooKeeper: before create is sent, the name is in the entries of the run's
  * contenders, and the last of them is kept (run->record) until the node is
  * known to be gone.  session.c builds all this again from there.
@@ -114,7 +116,7 @@ contender_enter(Contender *c)
 	run_join(last, c);
 }
 
-/* Refuses an arrival that does not wait, if that can be said by now. */
+/* Refuses an arrival that is not to wait, if its answer is known by now. */
 static bool
 arrival_is_refused(Contender *c)
 {
@@ -189,8 +191,8 @@ path_place_arrivals(Path *path)
  */
 
 /*
- * Has the run look again when that for which it waits has changed.  A contender that
- * cannot be read shows among the children; when a run of ours ends, we know ourselves.
+ * Has the run look again when that for which it waits has changed.  If we may not read
+ * its blocker, we watch the children; when a run of ours ends, we know ourselves.
  */
 static void
 run_watch(Run *run, const Foreigner *foreigner)
@@ -277,8 +279,8 @@ run_serve(Run *run)
 }
 
 /*
- * Must those of a planned run look first?  So they must if they were to take the place
- * of another, which has gone before them.
+ * Must those of a planned run look first?  So must those that were to take the place of
+ * another run, if that has gone already.
  */
 static bool
 run_must_look(const Run *run)
@@ -296,7 +298,7 @@ run_plan(Run *run)
 	Run *before = run_before(run);
 	bool single = run->path->recipe->single;
 
-	/* A session waits for an element only while another is just giving it back. */
+	/* A session waits for an element that is being given back, unless ZooKeeper refuses that. */
 	if (before && single && before->retry_at > 0)
 		run_fail(run, FAILURE_BUSY, 0);
 	else if (run_must_look(run))

@@ -241,7 +241,7 @@ run_created(Run *run, const char *name, int64 czxid)
 	if (run->peer.sequence < 0 || run->peer.sequence >= SEQUENCE_LIMIT)
 		run_fail(run, FAILURE_WORN_OUT, 0);
 	publish(run);
-	if (former && former != run && former->state != RUN_DELETING)
+	if (former && former->state != RUN_DELETING)
 		run_deleted(former); /* a path that was created again numbers its nodes anew */
 	if (run->replaces)
 		run_deleted(run->replaces);
@@ -433,7 +433,7 @@ report_deletion(Run *run)
 							  : errdetail("Waiting sessions queue again.")));
 }
 
-/* Someone else deleted the run's node. */
+/* The run's node is gone: those who are in its queue did not give it up. */
 void
 run_deleted(Run *run)
 {
@@ -443,8 +443,8 @@ run_deleted(Run *run)
 }
 
 /*
- * A node of the run's name is somebody else's: ours is gone, and listings have
- * taken that one for it.
+ * Another client has a node of the run's name by now.  Ours is gone, and listings that
+ * show the name do not count.
  */
 void
 run_usurped(Run *run)

@@ -306,8 +306,9 @@ contender_adopt(Contender *c)
 	if (entry->status.token != 0 && run->state == RUN_CREATED)
 		run_granted(run);
 	c->run = run;
-	if (state == CONTENDER_FAILED)
+	if (state == CONTENDER_FAILED || state == CONTENDER_LOST)
 	{
+		Assert(run->record == NULL);
 		run->record = c;
 		c->place = PLACE_ON_RECORD;
 	}

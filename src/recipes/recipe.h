@@ -10,8 +10,8 @@
  * for whom a contender waits and what it watches meanwhile, and which
  * contenders of one server can stand behind one node.
  *
- * A new recipe is one file beside this one that fills in a Recipe,
- * and a line in shared/entry.c, which says what is asked for by it.
+ * A new recipe is one file beside this one that fills in a Recipe; src/README says
+ * where it is registered.
  *
  * Pure C: depends on node_name.h alone, allocates nothing, keeps no state, runs
  * in any process or thread, holds no lock.
@@ -72,7 +72,8 @@ typedef struct RecipeHeedless
  *	blocker		for what all of them together amount to.  Any change below the path
  *				is a reason to look again, and its own session counts like anybody.
  *
- * Functions that return bool may be NULL for "no" in every case.
+ * read, write, and either excludes or blocker are required; other functions may be NULL
+ * for "no" in every case.
  */
 typedef struct Recipe
 {

@@ -55,8 +55,9 @@
  * If a backend dies, its exit callback has released its entries; if it was
  * killed without running them, PostgreSQL restarts all processes and this
  * memory is initialised again.  If the worker exits, entries stay as they are:
- * waiting backends go on waiting, released entries stay RELEASING, and the
- * next worker takes everything up from here (queue/session.c).
+ * backends that wait go on waiting, unless there is no worker for long (wait.c),
+ * released entries stay RELEASING, and the next worker takes everything up from
+ * here (queue/session.c).
  *
  * Runs in: all processes, as the header says.
  *

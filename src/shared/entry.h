@@ -4,8 +4,8 @@
  *		that, or loses it.
  *
  * An entry is a contender's record in shared memory: one request of one session
- * for one path.  entry.c draws its states and says how the three parts of an
- * entry are read and written.
+ * for one path.  Its states are drawn below; entry.c says how the three parts of
+ * an entry are read and written.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -191,7 +191,7 @@ typedef struct EntryRequest
 /* What has become of it, and what the two sides tell each other. */
 typedef struct EntryStatus
 {
-	/* Both sides, along the arrows drawn in entry.c */
+	/* Both sides, along the arrows of ContenderState */
 	ContenderState state;
 
 	/* The owning backend; LOCK_MODE_SHARED instead of exclusive after a downgrade */
@@ -229,14 +229,14 @@ typedef struct EntryStatus
 /* Its run, the run's node in ZooKeeper, and what stands in the way */
 typedef struct EntryNode
 {
-	uint64 run_id;							  /* run it belongs to, 0 if none */
-	char   name[ZKLOCK_NODE_SIZE];			  /* the run's; no sequence while unsettled */
-	int64  czxid;							  /* of that node, 0 while unsettled */
-	int	   grants;							  /* under that node so far */
-	int	   position;						  /* head of a run only: in the path's queue, as
-											   * last seen; 0 if it was not */
-	uint64 blocked_by_run;					  /* head of a run only: the run it waits for */
-	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* head of a run only: the foreign node */
+	uint64 run_id;				   /* run it belongs to, 0 if none */
+	char   name[ZKLOCK_NODE_SIZE]; /* the run's; no sequence while unsettled */
+	int64  czxid;				   /* of that node, 0 while unsettled */
+	int	   grants;				   /* under that node so far */
+	int	   position;			   /* of the first in a run that waits: in the path's
+											   * queue, as last seen; 0 if it was not */
+	uint64 blocked_by_run;		   /* of the same: the run it waits for */
+	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* of the same: the foreign node */
 
 	/* As the engine knew when deadlocks were searched for last */
 	bool waits_abroad;	/* it waits for another server or client */

@@ -212,7 +212,7 @@ notice_lapse(void)
 }
 
 /*
- * ZooKeeper has answered whether the chroot exists; if there is none, it does.  The log
+ * ZooKeeper has answered whether the chroot exists; without one, "/" does.  The log
  * tells when that changes.
  */
 static void
@@ -309,8 +309,8 @@ lease_next_wakeup(void)
 /*
  * The session goes on with another timeout, which begins to count when we are
  * connected again, not before "since".  If it is shorter, call this before the
- * server can have heard of it.  It must not be longer than any the session has
- * had: a new leader only knows the first, and a follower we have left may tell
+ * server can have heard of it.  It must not be longer than the shortest that the session
+ * has had: a new leader only knows the first, and a follower we have left may tell
  * the leader of another.
  *
  * The end stays where it is: it follows the next renewal.
@@ -339,8 +339,8 @@ lease_base(void)
 
 /*
  * Can a session with this timeout be proved to be alive?  The proof takes a tick
- * and a few heartbeats, and leaves nothing of a timeout that is not longer than
- * two ticks, which ZooKeeper's shortest is.
+ * and a few heartbeats, and leaves nothing of a timeout of less than two ticks, which
+ * is the shortest that ZooKeeper allows.
  */
 bool
 lease_is_possible_with(int timeout_ms, int tick_ms)
