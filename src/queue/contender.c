@@ -3,7 +3,7 @@
  *		The worker's steps in a contender's life.
  *
  * These functions keep a contender's entry in shared memory, its place in the
- * worker's queues and its node on record in step with each other.
+ * worker's queues and the node that it names in step with each other.
  *
  * Runs in: the worker.  shared/entry.h draws the states of entries; entry.c makes
  * the steps, and says how their parts are written.
@@ -92,7 +92,7 @@ contender_forget(Contender *c)
 
 /*
  * Takes a contender out of its queue.  If it was the last of a run that has,
- * or may have, a node, it stays on record.
+ * or may have, a node, its entry keeps that one's name.
  */
 void
 contender_detach(Contender *c)
@@ -103,9 +103,9 @@ contender_detach(Contender *c)
 	dlist_delete(&c->link);
 	if (run && run_is_empty(run) && run->state != RUN_PLANNED)
 	{
-		Assert(run->record == NULL);
-		run->record = c;
-		c->place = PLACE_ON_RECORD;
+		Assert(run->keeper == NULL);
+		run->keeper = c;
+		c->place = PLACE_KEEPS_NODE;
 		return;
 	}
 	if (run && !run_is_empty(run))

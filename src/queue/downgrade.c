@@ -60,11 +60,11 @@ run_wants_downgrade(const Run *run)
 }
 
 /*
- * The reply to send_exchange().  Unless it was done, or refused, a listing will
+ * The reply to send_heir().  Unless it was done, or refused, a listing will
  * tell which of the two nodes there is.
  */
 static void
-on_exchanged(void *arg, const ZkReply *reply)
+on_heir_sent(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
@@ -90,7 +90,7 @@ on_exchanged(void *arg, const ZkReply *reply)
 
 /* Replaces the run's node by its heir, unless the last contender has left meanwhile. */
 static void
-send_exchange(Run *run)
+send_heir(Run *run)
 {
 	if (run_is_empty(run))
 		return;
@@ -102,7 +102,7 @@ send_exchange(Run *run)
 						   .node_kind = ZK_EPHEMERAL,
 						   .version = ZK_ANY_VERSION,
 						   .notice = true},
-				  on_exchanged);
+				  on_heir_sent);
 }
 
 /* Does what comes next for a run that is being downgraded. */
@@ -121,7 +121,7 @@ run_downgrade_pump(Run *run)
 	else if (run_is_empty(run))
 		run_abandoned(run);
 	else if (engine_retry_is_due(run->retry_at))
-		run_touch(run, send_exchange);
+		run_touch(run, send_heir);
 	else
 		watch_own(run);
 }

@@ -159,7 +159,7 @@ look_for_heir(Path *path, const RecipePeer *gone)
  * but this deletion has happened; see also path.c.
  */
 void
-path_foreign_remove(Path *path, const char *name, Departure departure)
+path_foreign_remove(Path *path, const char *name, HeirDoubt doubt)
 {
 	for (int i = 0; i < path->nforeign; i++)
 	{
@@ -167,8 +167,8 @@ path_foreign_remove(Path *path, const char *name, Departure departure)
 
 		if (strcmp(gone->name, name) != 0)
 			continue;
-		if (departure == DEPARTURE_UNSEEN && path->child_watch != WATCH_SET &&
-			path->recipe->heir && gone->peer.mode == LOCK_MODE_EXCLUSIVE)
+		if (doubt == HEIR_POSSIBLE && path->child_watch != WATCH_SET && path->recipe->heir &&
+			gone->peer.mode == LOCK_MODE_EXCLUSIVE)
 			look_for_heir(path, &gone->peer);
 		pfree(gone->name);
 		*gone = path->foreign[--path->nforeign];

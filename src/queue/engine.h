@@ -59,11 +59,11 @@ typedef enum ListWatch
 } ListWatch;
 
 /* Another client's contender is gone: has it left an heir? */
-typedef enum Departure
+typedef enum HeirDoubt
 {
-	DEPARTURE_FOR_GOOD, /* no */
-	DEPARTURE_UNSEEN	/* perhaps */
-} Departure;
+	HEIR_NONE,	  /* no */
+	HEIR_POSSIBLE /* perhaps */
+} HeirDoubt;
 
 /*
  * A run's life.  It stands for one attempt and one node name; run.c has the arrows.
@@ -108,18 +108,18 @@ typedef enum RunState
  * Where the engine has a contender:
  *
  *		NONE -> ARRIVED -> WAITING -> GRANTED -> NONE
- *				   ^----------'  `----------`---> ON_RECORD -> NONE
+ *				   ^----------'  `----------`---> KEEPS_NODE -> NONE
  *
  * A contender that leaves goes from any place to NONE; the last one of a run that
- * has a node, or may have, stays on record until that is gone.
+ * has a node, or may have, keeps its name in shared memory until that is gone.
  */
 typedef enum ContenderPlace
 {
-	PLACE_NONE,		/* nowhere: the engine has nothing to do for it */
-	PLACE_ARRIVED,	/* in path->arrivals, waiting for a listing */
-	PLACE_WAITING,	/* in run->queue */
-	PLACE_GRANTED,	/* in run->queue */
-	PLACE_ON_RECORD /* run->record: nobody's any more, but its entry names a node */
+	PLACE_NONE,		 /* nowhere: the engine has nothing to do for it */
+	PLACE_ARRIVED,	 /* in path->arrivals, waiting for a listing */
+	PLACE_WAITING,	 /* in run->queue */
+	PLACE_GRANTED,	 /* in run->queue */
+	PLACE_KEEPS_NODE /* run->keeper: nobody's any more, but its entry has the node's name */
 } ContenderPlace;
 
 /* Is the path in use for claims?  Only a listing that shows data raises the question. */
@@ -180,7 +180,7 @@ struct Run
 	dlist_head	  queue;   /* of Contender, in order of arrival */
 	int			  joined;  /* contenders that ever joined */
 	bool		  closed;  /* nobody joins any more */
-	Contender	 *record;  /* keeps the node on record, or NULL */
+	Contender *keeper; /* its entry keeps the node's name when the queue is empty; or NULL */
 
 	/* Until its node exists or is given up: the run whose node goes in the same step */
 	struct Run *replaces;
@@ -346,7 +346,7 @@ entry_owner(const ContenderEntry *entry)
 static inline ZkOwner
 run_owner(const Run *run)
 {
-	const Contender *c = run_is_empty(run) ? run->record : run_head(run);
+	const Contender *c = run_is_empty(run) ? run->keeper : run_head(run);
 
 	return c ? entry_owner(entry_of(c)) : (ZkOwner){.pid = ZK_WORKER};
 }
@@ -363,7 +363,7 @@ extern Path	  *path_find(const char *name);
 extern void	   path_mark(Path *path);
 extern void	   path_mark_all(void);
 extern void	   path_foreign_clear(Path *path);
-extern void	   path_foreign_remove(Path *path, const char *name, Departure departure);
+extern void	   path_foreign_remove(Path *path, const char *name, HeirDoubt doubt);
 extern void	   run_charge(Run *run, int payer);
 extern void	   run_refund(Run *run);
 extern Failure path_has_room(const Path *path, const ContenderEntry *entry);

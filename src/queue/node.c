@@ -323,7 +323,7 @@ send_delete(Run *run)
 {
 	ZkCall delete = {.kind = ZK_DELETE, .path = path_node(run->path, run->name)};
 
-	if (run->record && contender_consumes(run->record))
+	if (run->keeper && contender_consumes(run->keeper))
 		delete.other = run->path->path;
 	else
 		delete.patient = deletion_may_wait(run);

@@ -51,7 +51,7 @@
  *
  * For a worker that may exit at any moment, shared memory records what exists
  * in ZooKeeper: before create is sent, the name is in the entries of the run's
- * contenders, and the last of them is kept (run->record) until the node is
+ * contenders, and the last of them is kept (run->keeper) until the node is
  * known to be gone.  session.c builds all this again from there.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written;

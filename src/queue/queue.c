@@ -96,7 +96,7 @@ contender_leave(Contender *c)
 {
 	if (c->place == PLACE_NONE)
 		contender_forget(c);
-	else if (c->place != PLACE_ON_RECORD)
+	else if (c->place != PLACE_KEEPS_NODE)
 		contender_detach(c);
 }
 
@@ -203,7 +203,7 @@ static void
 child_changed(Path *path, ZkWatchEvent event, const char *child)
 {
 	dlist_mutable_iter iter;
-	Departure		   departure = DEPARTURE_UNSEEN;
+	HeirDoubt		   doubt = HEIR_POSSIBLE;
 
 	dlist_foreach_modify (iter, &path->runs)
 	{
@@ -212,7 +212,7 @@ child_changed(Path *path, ZkWatchEvent event, const char *child)
 		if (run->blocker && strcmp(run->blocker, child) == 0 && run->blocker_watch == WATCH_SET)
 		{
 			if (run->blocker_announces && event == ZK_WATCH_DELETED)
-				departure = DEPARTURE_FOR_GOOD;
+				doubt = HEIR_NONE;
 			else if (run->blocker_announces)
 				run->listed = false; /* who has taken its place? */
 			watch_blocker_set(run, WATCH_NONE);
@@ -225,7 +225,7 @@ child_changed(Path *path, ZkWatchEvent event, const char *child)
 		}
 	}
 	if (event == ZK_WATCH_DELETED)
-		path_foreign_remove(path, child, departure);
+		path_foreign_remove(path, child, doubt);
 	path_mark(path);
 }
 

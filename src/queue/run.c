@@ -125,7 +125,7 @@ run_name_recurs(const Run *run)
 }
 
 static void
-tie_exchange(Run *run, Run *old)
+tie_replacement(Run *run, Run *old)
 {
 	run->replaces = old;
 	old->replaced_by = run;
@@ -153,10 +153,10 @@ run_replaces(Run *run, const Contender *c)
 	Run *old = run_replaced_for(c);
 
 	if (old && !run->replaces)
-		tie_exchange(run, old);
+		tie_replacement(run, old);
 }
 
-/* The exchange is done, or will not be done any more. */
+/* The replacement is done, or will not be done any more. */
 static void
 forget_replacement(Run *run)
 {
@@ -177,8 +177,8 @@ publish(Run *run)
 {
 	for (Contender *c = run_head(run); c; c = contender_behind(c))
 		contender_publish(c);
-	if (run->record)
-		contender_publish(run->record);
+	if (run->keeper)
+		contender_publish(run->keeper);
 }
 
 /* Refuses all who wait in a run. */
@@ -328,9 +328,9 @@ run_finish(Run *run)
 	Assert(run->state != RUN_GONE);
 	Assert(run_is_empty(run));
 	path_mark(run->path);
-	if (run->record)
-		contender_forget(run->record);
-	run->record = NULL;
+	if (run->keeper)
+		contender_forget(run->keeper);
+	run->keeper = NULL;
 	forget_replacement(run);
 	watch_own_set(run, WATCH_NONE);
 	if (run->blocker_watch == WATCH_SET)
@@ -372,7 +372,7 @@ requeue(Run *run, Requeue where, LossReason reason)
 		{
 			replacement = run_new(run->path, where == REQUEUE_IN_PLACE ? run->id : 0, &run->request);
 			if (run->replaces)
-				tie_exchange(replacement, run->replaces);
+				tie_replacement(replacement, run->replaces);
 			run->replaces = NULL;
 			if (where == REQUEUE_IN_PLACE)
 				dlist_insert_after(&run->link, &replacement->link);
@@ -406,7 +406,7 @@ run_not_created(Run *run)
 void
 run_expired(Run *run)
 {
-	const Contender *c = run_is_empty(run) ? run->record : run_head(run);
+	const Contender *c = run_is_empty(run) ? run->keeper : run_head(run);
 
 	if (c && contender_consumes(c))
 		ereport(WARNING,

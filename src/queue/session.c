@@ -308,9 +308,9 @@ contender_adopt(Contender *c)
 	c->run = run;
 	if (state == CONTENDER_FAILED || state == CONTENDER_LOST)
 	{
-		Assert(run->record == NULL);
-		run->record = c;
-		c->place = PLACE_ON_RECORD;
+		Assert(run->keeper == NULL);
+		run->keeper = c;
+		c->place = PLACE_KEEPS_NODE;
 	}
 	else
 	{

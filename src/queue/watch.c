@@ -124,7 +124,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	else
 	{
 		if (reply->outcome == CALL_NO_NODE)
-			path_foreign_remove(path, run->blocker, DEPARTURE_UNSEEN);
+			path_foreign_remove(path, run->blocker, HEIR_POSSIBLE);
 		if (reply->watching)
 			watch_blocker_set(run, WATCH_SET);
 		watch_blocker_give_up(run, reply->outcome == CALL_REFUSED ? WATCH_REFUSED : WATCH_NONE);
