@@ -71,10 +71,14 @@ subtest 'what a session gives up counts until it is answered' => sub {
 
 subtest 'a session that ends leaves nothing to the next with its place' => sub {
 	my @sessions = map { $a->session(user => 'role1') } 1 .. 3;
+	my $place  = "SELECT split_part(virtualtransaction, '/', 1) FROM pg_locks WHERE locktype = 'virtualxid' AND pid = pg_backend_pid()";
+	my %places = map { $_->query($place) => 1 } @sessions;
 	claim_held('ends', @sessions);
 	wait_asked('ends', 3);
 	$_->terminate foreach @sessions;
-	my @next = map { $a->session(user => 'role2') } 1 .. 3;
+	# Some releases of PostgreSQL give out all other places first.
+	my (@next, @others);
+	while (@next < 3) { my $new = $a->session; push @{ $places{ $new->query($place) } ? \@next : \@others }, $new; }
 	$_->query_start(claim('next')) foreach @next;
 	$a->wait_event($_, 'call') foreach @next;
 	is(asked('next'), 0, 'it waits for what is under way there');

@@ -179,7 +179,7 @@ subtest 'a session that waits in a function of zklock is told which lock it has 
 		is($result->{sqlstate}, $ends{$how}[0], "$how: it ends");
 		$a->assert_log($mark, qr/CONTEXT:  while waiting for ExclusiveLock on ZooKeeper path "\/o\/other"\n\tlock on ZooKeeper path "\/o\/told-\Q@{[ encode_utf8($shown) ]}\E" was lost/,
 			'with a context that names the lock');
-		like($result->{error}, qr/lock on ZooKeeper path "\/o\/told-\Q$shown\E" was lost/, 'also to the client') if $how eq 'cancel';
+		like($result->{context}, qr/lock on ZooKeeper path "\/o\/told-\Q$shown\E" was lost/, 'also to the client') if $how eq 'cancel';
 	}
 };
 

@@ -34,7 +34,6 @@ package Bench::Rounds;
 use v5.36;
 
 use Bench::Figures qw(figures);
-use List::Util qw(sum0);
 
 # Names in mntr's answer, of which each number is the sum
 my %counters = (
