@@ -115,8 +115,8 @@ examine(void)
 }
 
 /*
- * Asks for checks by a quorum; then again for those that are not answered, after which
- * either answer will do.
+ * Asks for checks by a quorum; then again, if they are not answered, after which either
+ * answer will do.
  *
  *	asked_before	for the same commit
  */

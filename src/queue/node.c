@@ -2,7 +2,7 @@
  * node.c
  *		The node of a run: created, looked for, deleted.
  *
- * Each reply handler records what it learns and leaves what follows to path.c.
+ * Reply handlers finish the step that they belong to; whom to grant they leave to path.c.
  *
  * A reply may be lost with the connection after ZooKeeper has created the
  * node.  A listing shows whether there is one that may be it, and its owner

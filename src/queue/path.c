@@ -44,10 +44,10 @@
  * requests record what they learn, which may refuse or lose what was asked for, and
  * mark the path.  In each round of the main loop path_pump_marked() looks at the marked
  * paths as they then are, until none is left, and does what comes next.  Nowhere else is
- * a path freed or a contender granted.  It does nothing while ZooKeeper is not connected,
- * or before a sync on a new connection was answered, and grants nothing without the lease,
- * nor under a node whose end we would not hear of; only if ZooKeeper refuses a watch on
- * it is that asked for again and again meanwhile.
+ * a path freed or a contender granted.  While ZooKeeper is not connected, or before a sync
+ * on a new connection was answered, it sends nothing; and it grants nothing without the
+ * lease, nor under a node whose end we would not hear of.  If ZooKeeper refuses a watch on
+ * the node, it grants, and asks for the watch again and again.
  *
  * For a worker that may exit at any moment, shared memory records what exists
  * in ZooKeeper: before create is sent, the name is in the entries of the run's
