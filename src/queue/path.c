@@ -40,7 +40,7 @@
  * not increase, and a client that does not know shared locks may even hold the
  * lock.  See downgrade.c for the way back.
  *
- * What comes next is decided in one place: reply handlers, watch events and
+ * The next step of a path is decided in one place: reply handlers, watch events and
  * requests record what they learn, which may refuse or lose what was asked for, and
  * mark the path.  In each round of the main loop path_pump_marked() looks at the marked
  * paths as they then are, until none is left, and does what comes next.  Nowhere else is

@@ -233,10 +233,11 @@ typedef struct EntryNode
 	char   name[ZKLOCK_NODE_SIZE]; /* the run's; no sequence while unsettled */
 	int64  czxid;				   /* of that node, 0 while unsettled */
 	int	   grants;				   /* under that node so far */
-	int	   position;			   /* of the first in a run that waits: in the path's
-											   * queue, as last seen; 0 if it was not */
-	uint64 blocked_by_run;		   /* of the same: the run it waits for */
-	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* of the same: the foreign node */
+
+	/* Of the first in the run that waits, as last seen; 0 or empty if it was not */
+	int	   position;						  /* in the path's queue */
+	uint64 blocked_by_run;					  /* the run it waits for */
+	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* the foreign node */
 
 	/* As the engine knew when deadlocks were searched for last */
 	bool waits_abroad;	/* it waits for another server or client */
