@@ -18,6 +18,7 @@
 #                        saw (SECONDS=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
 #   make mutants         that the tests find the bugs of test/faults.md, of which
 #                        MUTANT=... switches one on
+#   make test-assert     all tests, with the extension's assertions (JOBS=8 TESTS=test/t/...)
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
 #   make coverage        which lines and functions the tests reach, with a minute of random faults
@@ -158,6 +159,17 @@ bench:
 		test/run-tap test/bench/bench.pl || status=$$?; \
 	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK),,doc) && exit $$status
 
+# An extension may have assertions in a server that was built without them.
+ASSERT = $(BUILD)/assert
+test-assert:
+	@test/install-deps build demo test
+	@$(MAKE) -s tls-client
+	@echo "building zklock with assertions"
+	@$(call build-in,assert/release,COPT=-DUSE_ASSERT_CHECKING)
+	@$(call build-in,assert/faults,COPT="-DUSE_ASSERT_CHECKING -DZKLOCK_FAULTS")
+	@$(run) ZKLOCK_STAGE=$(ASSERT)/release/stage ZKLOCK_FAULT_STAGE=$(ASSERT)/faults/stage \
+		JOBS=$(JOBS) test/run-tap $(TESTS)
+
 test-asan:
 	@test/install-deps build demo test
 	@echo "building zklock with sanitizers"
@@ -273,6 +285,6 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage fault-stage tls-client test unit-test nemesis mutants bench test-asan coverage \
+.PHONY: demo demo-shell stage fault-stage tls-client test unit-test nemesis mutants bench test-assert test-asan coverage \
 	lint format-check warnings storeys fault-check cppcheck mass count-mass matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format
