@@ -74,23 +74,22 @@ has_modes(const Queue *queue)
 }
 
 /*
- * What shared memory knows better: the data has a run's first contender, and a
- * session that holds a lock does not wait for itself.
+ * What shared memory knows better: the data has a run's first contender, if nobody
+ * has overwritten it, and a session that holds a lock does not wait for itself.
  */
 static void
 correct_party(Party *party, const EntryCopy *entry)
 {
 	if (entry->request.kind == CONTENDER_CANDIDACY)
-	{
-		party->server = display_foreign(zklock_own_name());
 		party->owner = NULL;
-	}
 	else if (party->pid != entry->request.pid)
 	{
 		party->pid = entry->request.pid;
 		party->user = GetUserNameFromId(entry->request.role, true);
 		party->application = NULL;
 	}
+	if (party->server == NULL)
+		party->server = display_foreign(zklock_own_name());
 	party->is_zklock = true;
 	if (entry->status.state != CONTENDER_GRANTED || lease_state() == LEASE_OVER)
 		return;

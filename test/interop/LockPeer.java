@@ -18,6 +18,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.apache.zookeeper.CreateMode;
 import org.apache.zookeeper.data.Stat;
@@ -46,6 +47,7 @@ import org.apache.zookeeper.data.Stat;
  * election ... NAME ...                see Elections
  * queue ... NAME ...                   see Queues
  * container PATH                       creates a container node
+ * revoke NODE                          asks the lock that has this node to be released
  * close                                ends the session; the end of the input does so too
  * </pre>
  *
@@ -161,6 +163,9 @@ public final class LockPeer {
         return new ArrayList<>(new InterProcessMutex(client, words[2]).getParticipantNodes());
       case "container":
         return client.create().withMode(CreateMode.CONTAINER).forPath(words[2]);
+      case "revoke":
+        Revoker.attemptRevoke(client, words[2]);
+        return true;
       case "close":
         close();
         return true;

@@ -67,6 +67,35 @@ subtest 'Curator sees our nodes as it does its own' => sub {
 	$java->release('j');
 };
 
+subtest "Curator's Revoker overwrites the data of our nodes, and no more" => sub {
+	my $behind = $b->session;
+	my $shown = sub ($server) {
+		return $server->session->try(
+			"SELECT server, pid, owner, owner_session, granted, heeds_us FROM zk_contenders('$lock')")->{rows};
+	};
+	my @ids = map { $_->zk_session->{session_id} } $a, $b;
+	$s->query('CREATE TABLE revoked (i int)');
+	$s->query($_) foreach 'SET zklock.commit_guard = quorum', 'BEGIN', "SELECT zk_xact_lock('$lock')", 'INSERT INTO revoked VALUES (1)';
+	my $token = $s->query("SELECT zk_fencing_token('$lock')");
+	$behind->start_queued("SELECT zk_lock('$lock')");
+	my $waits = $java->acquire_start('j', $lock);
+	wait_until { $zk->children($lock) == 3 } 'Curator to queue';
+	$java->revoke($_) foreach map { "$lock/$_" } ($zk->children($lock))[ 0, 1 ];
+	is($shell->get("$lock/" . ($zk->children($lock))[0]), '__REVOKE__', 'it asks for the lock by data of its own');
+	is_deeply([ map { @$_[ 0 .. 1 ] } $shown->($a)->@[ 0 .. 1 ] ], [ 'a', $s->pid, undef, undef ], 'a server knows its own node');
+	is_deeply([ map { @$_[ 0 .. 1 ] } $shown->($b)->@[ 0 .. 1 ] ], [ undef, undef, 'b', $behind->pid ], 'and so does the other');
+	is_deeply([ map { [ @$_[ 2 .. 5 ] ] } $shown->($a)->@[ 0 .. 1 ] ],
+		[ [ '__REVOKE__', $ids[0], 't', 't' ], [ '__REVOKE__', $ids[1], 'f', 't' ] ], 'what was asked, and of whom');
+	is($s->query("SELECT zk_fencing_token('$lock')"), $token, 'the lock is held as before');
+	$s->query('COMMIT');
+	is($behind->finish, 't', 'the transaction commits, and who is next gets the lock');
+	ok(!$java->ready($waits), 'Curator waits for it');
+	$behind->query("SELECT zk_unlock('$lock')");
+	is($java->result($waits), 1, 'and gets it when it is released');
+	$java->release('j');
+	$s->query('RESET zklock.commit_guard');
+};
+
 subtest 'a writer of InterProcessReadWriteLock who reads as well has two nodes with one sequence' => sub {
 	$lock = '/rw/lock';
 	my $t = $a->session;
