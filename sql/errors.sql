@@ -25,6 +25,8 @@ SELECT call, octet_length(max(ends)) FROM unnest(ARRAY[
   LATERAL outcome(format('SELECT ' || call, '/regress/' || repeat('x', 1000000))) ends WHERE ends LIKE '22023:%'
 GROUP BY call ORDER BY call;
 SELECT outcome('SELECT zk_lock(NULL::text)');
+-- a literal of an array needs its type
+SELECT outcome($$ SELECT zk_lock('{/regress/a,/regress/b}') $$);
 -- the same for each function that takes a path
 INSERT INTO bad_path (path) VALUES (NULL), ('/regress/' || repeat('x', 1015));
 SELECT call, count(*) AS as_zk_lock

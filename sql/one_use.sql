@@ -33,12 +33,20 @@ SELECT * FROM ends('queue', '/regress/uses/claim');
 SELECT zk_semaphore_acquire('/regress/uses/semaphore', 1);
 SELECT * FROM ends('claim', '/regress/uses/semaphore');
 SELECT * FROM ends('claim', '/regress/uses/semaphore/leases/0');
+SELECT * FROM ends('lock', '/regress/uses/semaphore/leases');
 SELECT count(*) FROM zk_contenders('/regress/uses/semaphore');
 SELECT zk_semaphore_release('/regress/uses/semaphore');
+SELECT zk_lock('/regress/uses/locked/leases');
+SELECT * FROM ends('semaphore', '/regress/uses/locked');
+SELECT zk_unlock('/regress/uses/locked/leases');
 -- a queue, also when it is empty
 SELECT zk_queue_offer('/regress/uses/queue', 'x') <> '';
 SELECT * FROM ends('claim', '/regress/uses/queue');
 SELECT * FROM ends('lock', '/regress/uses/queue');
+BEGIN;
+SELECT element AS taken FROM zk_xact_queue_take('/regress/uses/queue') \gset
+SELECT calls, regexp_replace(ends, '\d{10}', '<number>') FROM ends('lock', '/regress/uses/queue/' || :'taken');
+ROLLBACK;
 SELECT convert_from(zk_queue_remove('/regress/uses/queue'), 'UTF8');
 SELECT * FROM ends('claim', '/regress/uses/queue');
 -- where zklock keeps its own

@@ -269,7 +269,8 @@ lock_fencing_token(const char *path)
 		hold = hold_of_lock(path, LOCK_MODE_SHARED);
 	if (hold == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path))));
+						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path)),
+						errhint("Lock the path in this session first.")));
 	hold_check(hold);
 	return entry_status(hold->entry).token;
 }

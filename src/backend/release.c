@@ -89,17 +89,22 @@ release(LockTarget *targets, int n)
 static bool
 find_held(LockTarget *target)
 {
+	const Hold *hold;
 	const char *path;
 
 	target->hold = hold_of_lock(target->path, target->mode);
 	if (target->hold && target->hold->acquired[target->mode][LOCK_SCOPE_SESSION] > 0)
 		return true;
+	hold = target->hold;
 	target->hold = NULL;
 	path = display_path(target->path);
 	ereport(WARNING,
 			(target->mode == LOCK_MODE_EXCLUSIVE
 				 ? errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"", path)
-				 : errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"", path)));
+				 : errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"", path),
+			 hold && hold->acquired[target->mode][LOCK_SCOPE_TRANSACTION] > 0
+				 ? errhint("The transaction owns the lock, and releases it at its end.")
+				 : 0));
 	return false;
 }
 
@@ -162,18 +167,25 @@ permit_release(const char *path)
 {
 	LockTarget chosen = {.path = path, .mode = LOCK_MODE_EXCLUSIVE};
 	bool	   lost = false;
+	bool	   in_transaction = false;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL && !lost; hold = hold_next(hold))
 	{
-		if (hold->kind != CONTENDER_PERMIT || !hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) ||
-			strcmp(hold->path, path) != 0)
+		if (hold->kind != CONTENDER_PERMIT || strcmp(hold->path, path) != 0)
 			continue;
+		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION))
+		{
+			in_transaction = true;
+			continue;
+		}
 		chosen.hold = hold;
 		lost = hold_is_lost(hold);
 	}
 	if (chosen.hold != NULL)
 		return release(&chosen, 1);
-	ereport(WARNING, (errmsg("you don't own a session-level permit of semaphore \"%s\"",
-							 display_path(path))));
+	ereport(WARNING,
+			(errmsg("you don't own a session-level permit of semaphore \"%s\"", display_path(path)),
+			 in_transaction ? errhint("The transaction owns its permits, and releases them at its end.")
+							: 0));
 	return false;
 }

@@ -145,8 +145,7 @@ refuse_claims(TakeQueue *queue, const CallResult *result)
 	if (read.result.outcome == CALL_UNREACHABLE)
 		call_report(&read);
 	if (claim_record_recognised(read.read, read.result.text_length))
-		request_report_other_use(queue->path,
-								 _("The elements of a queue and claims cannot have the same path."));
+		request_report_other_use(queue->path, _("It has claims, made with zk_claim()."));
 }
 
 /*

@@ -180,12 +180,15 @@ on_transaction(XactEvent event, void *arg)
 	}
 	else if (event == XACT_EVENT_PRE_PREPARE)
 	{
+		if (nacquisitions > 0 && hold_number(CONTENDER_ELEMENT) > 0)
+			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+							errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues"),
+							errhint("Take the elements in a transaction that is not prepared.")));
 		if (nacquisitions > 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 hold_number(CONTENDER_ELEMENT) > 0
-						 ? errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues")
-						 : errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
+					 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks"),
+					 errhint("Use session-level locks, and release them after COMMIT PREPARED.")));
 		guard_check(GUARD_FINAL);
 	}
 	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)

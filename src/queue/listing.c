@@ -138,7 +138,7 @@ on_data_read(void *arg, const ZkReply *reply)
 	if (reply->outcome == CALL_OK && claim_record_recognised(reply->data, reply->data_length))
 	{
 		path->use = PATH_USE_OPEN;
-		path_fail(path, FAILURE_OTHER_RECIPE, 0);
+		path_fail(path, FAILURE_IS_CLAIMS, 0);
 	}
 }
 
@@ -198,7 +198,7 @@ on_listed(void *arg, const ZkReply *reply)
 			look_at_data(path, reply);
 		apply_listing(path, reply);
 		if (!path->recipe->single && is_queue(path, reply))
-			path_fail(path, FAILURE_OTHER_RECIPE, 0);
+			path_fail(path, FAILURE_IS_QUEUE, 0);
 	}
 	else if (reply->outcome != CALL_UNKNOWN)
 	{

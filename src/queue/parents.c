@@ -257,7 +257,7 @@ on_parent_read(void *arg, const ZkReply *reply)
 
 	end_call(path);
 	if (reply->outcome == CALL_OK && claim_record_recognised(reply->data, reply->data_length))
-		refuse(path, FAILURE_OTHER_RECIPE, 0);
+		refuse(path, FAILURE_IS_CLAIMS, 0);
 	else if (reply->outcome != CALL_UNKNOWN)
 		create_missing(path);
 }
@@ -284,7 +284,7 @@ on_looked(void *arg, const ZkReply *reply)
 	else if (!is_semaphore_part(run))
 		create_missing(path);
 	else if (is_election(reply))
-		refuse(path, FAILURE_OTHER_RECIPE, 0);
+		refuse(path, FAILURE_IS_ELECTION, 0);
 	else if (reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE)
 		make_call(run, (ZkCall){.kind = ZK_READ, .path = parent}, on_parent_read);
 	else

@@ -56,22 +56,35 @@
  * ------------------------------------------------------------------------
  */
 
+/* What a path of which we know is used for */
+static Failure
+other_use(const Path *path)
+{
+	if (path->recipe == &permit_recipe)
+		return FAILURE_IS_SEMAPHORE;
+	if (path->recipe == &election_recipe)
+		return FAILURE_IS_ELECTION;
+	return path->recipe == &element_recipe ? FAILURE_IS_QUEUE : FAILURE_IS_LOCK;
+}
+
 /* A backend asks for something. */
 static void
 take_up(Contender *c)
 {
 	const ContenderEntry *entry = entry_of(c);
-	Path				 *path = NULL;
+	Path				 *path;
 
 	ZKLOCK_SLOW("slow-requests", 400, 150);
 	if (entry_take_up(entry_index(c)))
-		path = path_get(entry->request.path, entry_recipe(entry));
-	if (path)
 	{
-		contender_arrive(c, path);
-		return;
+		path = path_get(entry->request.path, entry_recipe(entry));
+		if (path)
+		{
+			contender_arrive(c, path);
+			return;
+		}
+		entry_fail(entry_index(c), other_use(path_find(entry->request.path)), 0);
 	}
-	entry_fail(entry_index(c), FAILURE_OTHER_RECIPE, 0);
 	contender_forget(c);
 }
 

@@ -65,9 +65,9 @@ element_name_other_use(const char *child)
 
 	if (node_name_parse(child, &lock) || strcmp(child, &PERMIT_LEASES[1]) == 0 ||
 		strcmp(child, &PERMIT_TURNS[1]) == 0)
-		return "The elements of a queue and the nodes of a lock or semaphore cannot have the same path.";
+		return "It has nodes of a lock or semaphore.";
 	if (recipe_shows_election(child))
-		return "The elements of a queue and the candidates of an election cannot have the same path.";
+		return "It has candidates of an election.";
 	return NULL;
 }
 

@@ -45,7 +45,11 @@ typedef enum Failure
 	FAILURE_SESSION_FULL, /* the ZooKeeper session has as many nodes and watches as is safe */
 	FAILURE_SHARE_FULL,	  /* the backend has its share of these */
 	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
-	FAILURE_OTHER_RECIPE, /* the path is in use for something else */
+	FAILURE_IS_LOCK,	  /* the path is in use as a lock */
+	FAILURE_IS_SEMAPHORE, /* ... as a part of a semaphore */
+	FAILURE_IS_ELECTION,  /* ... for an election */
+	FAILURE_IS_CLAIMS,	  /* ... for claims */
+	FAILURE_IS_QUEUE,	  /* ... as a queue, or an element of one */
 	FAILURE_BARRED,		  /* clients of another kind are there, whom a node would harm */
 	FAILURE_TOO_LONG	  /* what ZooKeeper tells of the node has no room in an answer */
 } Failure;

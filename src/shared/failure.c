@@ -14,6 +14,10 @@
 
 #include "shared/entry.h"
 
+/* A path has one use. */
+#define OTHER_USE gettext_noop("ZooKeeper path \"%s\" is in use for something else")
+#define OTHER_PATH gettext_noop("Use another path.")
+
 /* By failure */
 static const FailureText texts[] =
 	{[FAILURE_BUSY] = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
@@ -74,11 +78,26 @@ static const FailureText texts[] =
 		  .detail = gettext_noop("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
 		  .hint = gettext_noop(
 			  "When nobody uses the path, delete its node. It is created again when it is used next, and the numbers begin anew.")},
-	 [FAILURE_OTHER_RECIPE] =
-		 {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
-		  .message = gettext_noop("ZooKeeper path \"%s\" is in use for something else"),
-		  .detail = gettext_noop(
-			  "The nodes of a semaphore, those of a lock, candidates of an election, claims, and elements of a queue cannot have the same path.")},
+	 [FAILURE_IS_LOCK] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
+						  .message = OTHER_USE,
+						  .detail = gettext_noop("It, or a node of its semaphore, is used as a lock."),
+						  .hint = OTHER_PATH},
+	 [FAILURE_IS_SEMAPHORE] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
+							   .message = OTHER_USE,
+							   .detail = gettext_noop("It is a part of a semaphore."),
+							   .hint = OTHER_PATH},
+	 [FAILURE_IS_ELECTION] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
+							  .message = OTHER_USE,
+							  .detail = gettext_noop("It has candidates of an election."),
+							  .hint = OTHER_PATH},
+	 [FAILURE_IS_CLAIMS] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
+							.message = OTHER_USE,
+							.detail = gettext_noop("It has claims, made with zk_claim()."),
+							.hint = OTHER_PATH},
+	 [FAILURE_IS_QUEUE] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
+						   .message = OTHER_USE,
+						   .detail = gettext_noop("It is a queue, or an element of one."),
+						   .hint = OTHER_PATH},
 	 [FAILURE_BARRED] =
 		 {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
 		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": clients of another kind use it"),

@@ -37,11 +37,15 @@ argument_to_path(text *arg, PathRule rule)
 	if (fault)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("invalid ZooKeeper path: \"%s\"", zklock_shown(path, strlen(path))),
-						errdetail_internal("%s", fault)));
+						errdetail_internal("%s", fault),
+						path[0] == '{' ? errhint("To pass several paths, write ARRAY['/a', '/b'], or cast the text to text[].")
+									   : 0));
 	if (rule == ALLOWED_PATHS_ONLY && !path_is_allowed(path))
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-						errmsg("permission denied for ZooKeeper path \"%s\"", path),
-						errdetail("The path is not in \"zklock.allowed_paths\".")));
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for ZooKeeper path \"%s\"", path),
+				 errdetail("The path is not in \"zklock.allowed_paths\"."),
+				 errhint("Ask an administrator to add the path to the setting, and connect again.")));
 	return utf8;
 }
 

@@ -269,6 +269,7 @@ zk_fencing_token(PG_FUNCTION_ARGS)
 	if (!transaction_leads(election, &term))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this server does not lead the election at ZooKeeper path \"%s\"",
-							   display_path(path))));
+							   display_path(path)),
+						errhint("Use zk_leader() to see who leads.")));
 	PG_RETURN_INT64(term);
 }

@@ -26,7 +26,7 @@ subtest 'a path that is locked here' => sub {
 	stand('/e/leader =  CURATOR_latch ');
 	$election->wait_state($a, 'elected');
 	$s->query(q{SELECT zk_lock('/e/locked')});
-	fails_at('/e/leader, /e/locked', '/e/locked', 'is in use for something else', 'it cannot stand there');
+	fails_at('/e/leader, /e/locked', '/e/locked', 'is in use for something else\n.*DETAIL: .*is used as a lock', 'it cannot stand there');
 	is($s->query(q{SELECT zk_fencing_token('/e/locked') > 0}), 't', 'the holder keeps its lock');
 	$s->query(q{SELECT zk_unlock('/e/locked')});
 	$election->wait_state($a, 'elected', '/e/locked');

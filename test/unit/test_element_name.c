@@ -110,10 +110,10 @@ test_other_use(void)
 										 "n_latch"};
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-		ok(shows(others[i], "the nodes of a lock or semaphore"), "\"%s\" is of another recipe",
+		ok(shows(others[i], "nodes of a lock or semaphore"), "\"%s\" is of another recipe",
 		   others[i]);
 	for (size_t i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++)
-		ok(shows(candidates[i], "the candidates of an election"), "\"%s\" is a candidate's",
+		ok(shows(candidates[i], "candidates of an election"), "\"%s\" is a candidate's",
 		   candidates[i]);
 	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]); i++)
 		ok(element_name_other_use(queues[i]) == NULL, "\"%s\" is not", queues[i]);
