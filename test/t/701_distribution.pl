@@ -24,6 +24,14 @@ subtest 'all agree on the version' => sub {
 	is_deeply([ sort split ' ', $data ], [ sort map { basename($_) } glob("$top/zklock--*.sql") ], 'all scripts are installed');
 };
 
+subtest 'all agree on the releases of PostgreSQL' => sub {
+	my ($from, $below) = slurp_file("$top/src/compat.h") =~ /PG_VERSION_NUM < (\d+) \|\| PG_VERSION_NUM >= (\d+)/;
+	my $first = sprintf('%d.%d', $from / 10000, $from % 10000);
+	my $last  = $below / 10000 - 1;
+	is($meta->{prereqs}{runtime}{requires}{PostgreSQL}, "$first.0", 'META.json');
+	like(slurp_file("$top/$_"), qr/PostgreSQL \Q$first\E to $last\b/, $_) foreach qw(README.md src/compat.h);
+};
+
 # https://pgxn.org/spec/
 subtest 'META.json has what PGXN asks for' => sub {
 	foreach my $key (qw(name abstract description version maintainer license provides prereqs release_status tags meta-spec generated_by))
