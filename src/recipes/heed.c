@@ -31,6 +31,9 @@
 #define GO_UUID_DIGITS 32
 #define GO_MARKER "-lock-"
 
+/* .NET's DistributedLock waits for names that begin like its own, others for all that have it. */
+#define BARE_LOCK "lock-"
+
 #define Y HEED_YES
 #define N HEED_NO
 #define U HEED_UNKNOWN
@@ -79,10 +82,12 @@ Heed
 heed_expected(NodeDialect dialect, LockMode mode, const char *name)
 {
 	NodeName parsed;
+	Heed	 heed;
 
 	if (!node_name_parse(name, &parsed))
 		return HEED_UNKNOWN;
 	if (is_go_zk(name))
 		return HEED_YES;
-	return table[parsed.dialect][parsed.mode][dialect][mode];
+	heed = table[parsed.dialect][parsed.mode][dialect][mode];
+	return heed == HEED_YES && strncmp(name, BARE_LOCK, strlen(BARE_LOCK)) == 0 ? HEED_UNKNOWN : heed;
 }

@@ -25,6 +25,7 @@ static const struct
 	const char *heeds;
 } clients[] = {{"Curator's mutex", "_c_" UUID "-lock-" N, "y? nn nn nn nn"},
 			   {"the documented recipe", UUID "-lock-" N, "y? nn nn nn nn"},
+			   {".NET's DistributedLock, and others", "lock-" N, "?? nn nn nn nn"},
 			   {"go-zk", "_c_" HEX "-lock-" N, "yy yy yy yy yy"},
 			   {"Curator's write lock", "_c_" UUID "-__WRIT__" N, "ny yy nn nn nn"},
 			   {"Curator's read lock", "_c_" UUID "-__READ__" N, "?y yy ny ny ny"},
