@@ -14,6 +14,7 @@ use Bench::Report;
 use Bench::Rounds;
 use Bench::Stage;
 use Bench::Targets;
+use List::Util qw(min);
 use PostgreSQL::Test::Utils;
 
 subtest 'medians, percentiles and ratios' => sub {
@@ -133,7 +134,11 @@ subtest 'one short measurement, and the report of it' => sub {
 	$report->write($directory);
 	$report->write_tables($directory);
 	my $document = slurp_file("$directory/benchmarks.md");
-	like($document, qr/^\| 16 sessions, a path each: locks a second \| \*\*16,000\*\* \|/m, 'the table');
+	like($document, qr/^\| 16 sessions, a path each: locks a second; more is better \| \*\*16,000\*\* \|/m, 'the table');
+	my @times = map { $figures{$_}{p50} } qw(zklock Curator kazoo pg_advisory_lock);
+	my $least = min(@times);
+	my (undef, @cells) = split(/ \| /, ($document =~ /^\| lock, think .*; (less is better \| .*)$/m)[0]);
+	is_deeply([ map { /\*\*/ ? 1 : 0 } @cells ], [ (map { $_ == $least ? 1 : 0 } @times), 0 ], 'the best lock is in bold');
 	like(slurp_file("$directory/tables.md"), qr/^\| +1 session \| zklock \|/m, 'all figures');
 	like($document, qr/\n\n## What it means\n\nWords\.\n\z/, 'the words below stay');
 	unlike($document, qr/Old/, 'and nothing else');

@@ -303,7 +303,7 @@ END
 	},
 	charts => [ {
 		file => 'benchmark-waiting.svg', figure => 'p50',
-		title => 'Time from one holder to the next, by number of waiters',
+		title => 'Time from one holder to the next, by number of waiters on one server',
 		x => 'waiting', y => 'microseconds' } ]
 }, {
 	name  => 'crowd',

@@ -25,7 +25,7 @@ use Bench::Chart;
 use Bench::Figures qw(median rounded find values_of against table_of table);
 use Bench::Measure;
 use Bench::Targets;
-use List::Util qw(first);
+use List::Util qw(first max min);
 
 my @places = (
 	[ memory   => 'One ZooKeeper server, data in memory' ],
@@ -37,11 +37,11 @@ my @summary = (
 	[ 'lock, think 20 ms, unlock: time of the lock call, µs', think => '1 session', 'p50' ],
 	[ '16 sessions, a path each: locks a second', closed => '16 sessions', 'rate' ],
 	[ '16 sessions of one server, one path: hand-overs a second', handover => '16 sessions on one server', 'rate' ],
-	[ '2 sessions on two servers, one path', handover => '2 sessions on two servers', 'rate' ],
-	[ '16 sessions on two servers, one path', handover => '16 sessions on two servers', 'rate' ],
-	[ 'hand-over while 1,000 wait, µs', waiting => '1000 waiting', 'p50' ]);
+	[ '2 sessions on two servers, one path: hand-overs a second', handover => '2 sessions on two servers', 'rate' ],
+	[ '16 sessions on two servers, one path: hand-overs a second', handover => '16 sessions on two servers', 'rate' ],
+	[ 'hand-over while 1,000 sessions of the same server wait, µs', waiting => '1000 waiting', 'p50' ]);
 
-# Its columns: what each contestant is called there, and the names that it has in measures
+# Its columns: what each contestant is called there, and the names that it has in measures. The last is no lock.
 my @contestants = (
 	[ 'zklock' => 'zklock' ],
 	[ 'Curator' => 'Curator' ],
@@ -51,6 +51,9 @@ my @contestants = (
 
 # A machine that is idle for less of its time is not left to the benchmarks alone.
 my $quiet = 0.9;
+
+sub _is_rate($figure) { return $figure eq 'rate'; }
+sub _better($figure) { return (_is_rate($figure) ? 'more' : 'less') . ' is better'; }
 
 sub new($class, $results) { return bless {%$results}, $class; }
 
@@ -94,7 +97,7 @@ sub _pictures($self, $directory, @measures)
 			my $description = join(' ', map { _describe($_) } @lines);
 			_write("$directory/pictures", $chart->{file}, Bench::Chart::svg(
 				%$chart,
-				subtitle    => "$places[0][1]; both axes are logarithmic",
+				subtitle    => "$places[0][1]; " . _better($chart->{figure}) . '; both axes are logarithmic',
 				description => $description,
 				lines       => \@lines));
 			$text .= "![$description](pictures/$chart->{file})\n\n";
@@ -145,24 +148,26 @@ sub _find($self, $measure, $case, @names)
 	return first { defined } map { find($measure, 'memory', $case, $_, @{ $self->{series} }) } @names;
 }
 
-# A contestant's figure, and zklock's as a multiple of it
-sub _cell($self, $row, @names)
+# Each contestant's figure, the best in bold, and zklock's as a multiple of it
+sub _cells($self, $row)
 {
 	my (undef, $measure, $case, $figure) = @$row;
-	my $theirs = $self->_find($measure, $case, @names)   or return '';
-	my $ours   = $self->_find($measure, $case, 'zklock') or return '';
-	my $value  = rounded(median(values_of($theirs, $figure)), 3);
-	return "**$value**" if $theirs == $ours;
-	return "$value (" . rounded(median(against(ratio => $figure, $ours, $theirs)), 2) . ' ×)';
+	my @series = map { my (undef, @names) = @$_; $self->_find($measure, $case, @names) } @contestants;
+	my @values = map { $_ && median(values_of($_, $figure)) } @series;
+	my @locks  = grep { defined } @values[ 0 .. $#values - 1 ];
+	my $best   = _is_rate($figure) ? max(@locks) : min(@locks);
+	return map {
+		my $value = rounded($values[$_], 3);
+		$value = "**$value**" if $_ < $#values && defined $value && $values[$_] == $best;
+		$value .= ' (' . rounded(median(against(ratio => $figure, $series[0], $series[$_])), 2) . ' ×)' if $_ > 0 && defined $value;
+		$value // ''
+	} 0 .. $#series;
 }
 
 sub _summary($self)
 {
 	my @rows = grep { $self->_find($_->[1], $_->[2], 'zklock') } @summary;
-	return table(1, [ '', map { $_->[0] } @contestants ], map {
-		my $row = $_;
-		[ $row->[0], map { my (undef, @names) = @$_; $self->_cell($row, @names) } @contestants ]
-	} @rows);
+	return table(1, [ '', map { $_->[0] } @contestants ], map { [ "$_->[0]; " . _better($_->[3]), $self->_cells($_) ] } @rows);
 }
 
 # How fast it is, for somebody who wonders whether to use it
@@ -183,9 +188,9 @@ keeps its data in memory.
 $summary
 All contestants ran in one run on one machine, beside the servers, in turn within each of
 $self->{rounds} rounds of $self->{seconds} s; figures are medians of the rounds. A machine has good and bad moments, so
-compare within a line only: in brackets is zklock's figure divided by the contestant's, the median of the rounds. Of
-times less is better, of rates more. `pg_advisory_lock` is that of one server: of the session's own, or through `dblink`. "The least in C" is
-what no lock can do without: a node created, or created and deleted.
+compare within a line only. **Bold** is the best lock of the line; in brackets is zklock's figure divided by the
+contestant's, the median of the rounds. `pg_advisory_lock` is that of one server: of the session's own, or through
+`dblink`. "The least in C" is no lock, but what none can do without: a node created, or created and deleted.
 
 $machine. Processors were idle for $idle of the time before the run and after it.$warning
 
