@@ -21,7 +21,12 @@
  * session a fresh timeout, and has been elected after C's quorum.
  *
  * A follower can lose one touch that comes while it makes the answer to a
- * ping, so the last A but one counts.  doc/internals.md names the assumptions.
+ * ping, so the last A but one counts.
+ *
+ * The rule assumes that our clock goes on, also while the machine is suspended.
+ * That of a virtual machine which its hypervisor pauses may stand still: then the
+ * lease is too long by the time of the pause, which nothing here can detect.
+ * doc/internals.md names the other assumptions.
  *
  * Runs in: the worker; pure C.
  *
