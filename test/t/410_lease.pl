@@ -6,6 +6,8 @@
 # written under it. sql/guard.sql has locks whose nodes are deleted, and which guard counts for whom.
 
 use Zklock::Test;
+use PostgreSQL::Test::Utils;
+use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
 use Zklock::Cast qw(:DEFAULT lost clean scene undisturbed scene_ends);
 use Zklock::Util qw(children_of);
 
@@ -293,6 +295,42 @@ subtest 'a lock keeps the guard that it was taken under: with "quorum" its node 
 	}
 	ok($xact->try('COMMIT')->{ok}, 'the transaction commits');
 	is_deeply([ checks('/cg/quorum'), checks('/cg/lease') ], [ 1, 0 ], 'only that of the lock that was taken under "quorum"');
+};
+
+subtest 'a machine that is paused, and its clock with it, commits too late, but not with "quorum" or a fence' => sub {
+	my $directory = PostgreSQL::Test::Utils::tempdir;
+	my $library   = "$directory/paused_clock.so";
+	system_or_bail('gcc', '-shared', '-fPIC', '-o', $library, 'test/paused_clock.c', '-ldl');
+	local $ENV{PAUSED_CLOCK}   = "$directory/paused_for";
+	local $ENV{ZKLOCK_PRELOAD} = join(' ', $library, $ENV{ZKLOCK_PRELOAD} // ());
+	my $machine = Zklock::Server->new('machine', zookeeper => $zk, conf => ["zklock.session_timeout = '6s'"]);
+	$machine->value('CREATE TABLE t (i int)');
+	foreach my $guard (qw(lease quorum))
+	{
+		on($machine, $guard)->query("SET zklock.commit_guard = $guard");
+		in_transaction($machine, $guard, "/paused/$guard", "INSERT INTO t VALUES (1)");
+	}
+	my $token = $s{lease}->query("SELECT zk_fencing_token('/paused/lease')");
+	queue($b, "after $_", "/paused/$_") foreach qw(lease quorum);
+	my ($postmaster, $worker) = ($machine->postmaster_pid, $machine->worker_pid);
+	my @others = grep { $_ != $worker } $postmaster, children_of($postmaster);
+	freeze($worker, @others);
+	my $since = clock_gettime(CLOCK_MONOTONIC);
+	is($s{"after $_"}->finish, 't', "another server gets the lock: $_") foreach qw(lease quorum);
+	append_to_file($ENV{PAUSED_CLOCK}, sprintf('%.0f', 1e9 * (clock_gettime(CLOCK_MONOTONIC) - $since)));
+
+	# The worker hears of its session a moment later than sessions commit.
+	thaw(@others);
+	ok($s{lease}->try('COMMIT')->{ok}, 'by the clock of the machine the lease holds');
+	$s{quorum}->query_start('COMMIT');
+	$machine->wait_event($s{quorum}, 'guard');
+	thaw($worker);
+	fails($s{quorum}->result, '40001', 'with "quorum" ZooKeeper is asked');
+	$s{'after lease'}->query(q{SELECT zk_fence('/paused/lease', zk_fencing_token('/paused/lease'))});
+	fails($b->session->try("SELECT zk_fence('/paused/lease', $token)"), '40001', 'a fence refuses the late writer');
+	$machine->wait_session;
+	clean($zk, [ $b, $machine ]);
+	$machine->stop;
 };
 
 done_clean($zk, $a, $b, $c);
