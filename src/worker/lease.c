@@ -16,10 +16,9 @@
  *		OVER		a session timeout later.  Locks held so far are lost for
  *					good, even if the session turns out to be alive.
  *
- * A renewal counts only if it is seen before the old deadline: the leader ends
- * a session in two steps, and what it commits in between proves nothing.  Once
- * the deadline has passed, the proof starts from nothing, with heartbeats that
- * follow each other faster until it stands.
+ * A renewal counts at once only if it is seen before the old deadline.  When that
+ * has passed, the proof starts from nothing, with heartbeats that follow each other
+ * faster until it stands, and must be confirmed.
  *
  * A new session begins with a lease: the leader committed its creation, which
  * came after we began to connect.  A connection alone renews nothing.
@@ -73,15 +72,16 @@ typedef enum Proof
 	PROOF_OVER		  /* a session timeout has passed since; the session may still live */
 } Proof;
 
-static Proof		proof = PROOF_NO_SESSION;
-static LeaseHistory history;
-static int64		timeout;		   /* of the session, us; 0 if there is none */
-static int64		count_from;		   /* heartbeats sent earlier do not count, us */
-static int64		next_beat;		   /* us */
-static int			outstanding;	   /* heartbeats */
-static int			checked_timeout;   /* ms, that the log was told of */
-static int			checked_tick;	   /* ms, that the log was told of */
-static bool			chroot_is_missing; /* as ZooKeeper has answered last */
+static Proof		 proof = PROOF_NO_SESSION;
+static LeaseHistory	 history;
+static LeaseRecovery recovery;
+static int64		 timeout;			/* of the session, us; 0 if there is none */
+static int64		 count_from;		/* heartbeats sent earlier do not count, us */
+static int64		 next_beat;			/* us */
+static int			 outstanding;		/* heartbeats */
+static int			 checked_timeout;	/* ms, that the log was told of */
+static int			 checked_tick;		/* ms, that the log was told of */
+static bool			 chroot_is_missing; /* as ZooKeeper has answered last */
 
 /* The deadline that follows if the session's timeout runs from "base". */
 static int64
@@ -102,6 +102,7 @@ static void
 start_proof(void)
 {
 	history.n = 0;
+	recovery = (LeaseRecovery){0};
 	count_from = zklock_now_us();
 	next_beat = 0;
 }
@@ -239,6 +240,7 @@ on_beat(void *arg, const ZkReply *reply)
 {
 	int64 *beat = arg;
 	int64  sent = *beat;
+	int64  now;
 	int64  base;
 	int64  until;
 
@@ -252,13 +254,14 @@ on_beat(void *arg, const ZkReply *reply)
 	note_chroot(reply->outcome == CALL_NO_NODE);
 	if (proof == PROOF_NO_SESSION || sent < count_from)
 		return;
-	base = lease_history_add(&history, sent, zklock_now_us(), tick_us());
+	now = zklock_now_us();
+	base = lease_history_add(&history, sent, now, tick_us());
 	if (ZKLOCK_FAULT("naive-lease"))
 		base = sent;
-	if (base < 0)
-		return;
-	until = deadline(base);
-	if (until > lease_until() && until > zklock_now_us())
+	until = base < 0 ? -1 : deadline(base);
+	if (proof == PROOF_SUSPENDED || proof == PROOF_OVER)
+		until = lease_recovery_add(&recovery, until, sent, now, tick_us());
+	if (until > lease_until() && until > now)
 		renewed(until);
 }
 

@@ -28,6 +28,16 @@
  * lease is too long by the time of the pause, which nothing here can detect.
  * doc/internals.md names the other assumptions.
  *
+ * The leader ends a session in two steps: it takes it off its queue, and then
+ * refuses its writes.  In between it commits them, and a touch comes too late.
+ * Before the old deadline it has not begun, so a proof that is seen by then
+ * counts at once.  After a lapse a heartbeat must confirm it that was sent a tick
+ * after C was answered, and has committed: had the touch come between the two
+ * steps, the second would have been taken by then.  Until that, the proof
+ * moves its deadline on as if it counted.
+ *
+ * test/model/lease.pml is a model of all this.
+ *
  * Runs in: the worker; pure C.
  *
  * Copyright (c) 2026, zklock contributors
@@ -72,4 +82,21 @@ lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t
 		base = history->beats[a - 1].sent;
 	append(history, sent, answered);
 	return base;
+}
+
+/*
+ * After a lapse: takes note of a committed heartbeat that lease_history_add() knows.
+ *
+ *	until	the deadline that follows from it, or -1
+ *
+ * Returns the deadline that is confirmed, or -1.
+ */
+int64_t
+lease_recovery_add(LeaseRecovery *recovery, int64_t until, int64_t sent, int64_t answered, int64_t tick)
+{
+	if (until > answered && answered >= recovery->until)
+		*recovery = (LeaseRecovery){.until = until, .confirm_from = answered + tick};
+	else if (until > recovery->until)
+		recovery->until = until;
+	return answered < recovery->until && sent >= recovery->confirm_from ? recovery->until : -1;
 }

@@ -26,6 +26,15 @@ typedef struct LeaseHistory
 	int		  n;					/* 0: the proof starts from nothing */
 } LeaseHistory;
 
+/* After a lapse: a proof that waits to be confirmed */
+typedef struct LeaseRecovery
+{
+	int64_t until;		  /* the deadline that it gives; 0: there is no proof yet */
+	int64_t confirm_from; /* a heartbeat confirms it that is sent then or later */
+} LeaseRecovery;
+
 extern int64_t lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t tick);
+extern int64_t lease_recovery_add(LeaseRecovery *recovery, int64_t until, int64_t sent,
+								  int64_t answered, int64_t tick);
 
 #endif /* ZKLOCK_LEASE_RULE_H */

@@ -83,11 +83,41 @@ test_pace(void)
 	is_int(lease_history_add(&history, 1006000, 1006001, TICK), -1, "a cleared history is empty");
 }
 
+static void
+test_recovery(void)
+{
+	LeaseRecovery recovery = {0};
+
+	is_int(lease_recovery_add(&recovery, -1, 0, 10, TICK), -1, "after a lapse: no proof yet");
+	is_int(lease_recovery_add(&recovery, 5000, 2000, 2010, TICK), -1, "a proof must be confirmed");
+	is_int(lease_recovery_add(&recovery, -1, 2000, 4100, TICK), -1,
+		   "not by what was answered a tick later");
+	is_int(lease_recovery_add(&recovery, -1, 4009, 4110, TICK), -1,
+		   "nor by what was sent a moment too early");
+	is_int(lease_recovery_add(&recovery, -1, 4010, 4120, TICK), 5000,
+		   "but by what was sent a tick later");
+
+	recovery = (LeaseRecovery){0};
+	(void) lease_recovery_add(&recovery, 3000, 2000, 2010, TICK);
+	is_int(lease_recovery_add(&recovery, 5000, 2500, 2510, TICK), -1,
+		   "a proof that is renewed waits no longer ...");
+	is_int(lease_recovery_add(&recovery, 4500, 4010, 4020, TICK), 5000,
+		   "... and gives the last deadline");
+
+	recovery = (LeaseRecovery){0};
+	(void) lease_recovery_add(&recovery, 3000, 2000, 2010, TICK);
+	is_int(lease_recovery_add(&recovery, 6000, 4010, 4020, TICK), -1,
+		   "one that is renewed too late begins again");
+	is_int(lease_recovery_add(&recovery, -1, 6010, 6020, TICK), -1, "and may end unconfirmed");
+	is_int(lease_recovery_add(&recovery, 6000, 6015, 6030, TICK), -1, "what is over proves nothing");
+}
+
 int
 main(void)
 {
 	test_chain();
 	test_edges();
 	test_pace();
+	test_recovery();
 	return done_testing();
 }
