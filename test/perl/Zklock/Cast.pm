@@ -33,6 +33,11 @@ Zklock::Cast - the sessions of a test, by name
 
 On request:
 
+  cancel_as_answered($session, $answered)
+                                a statement of the session waits for an answer. Its backend is
+                                stopped, the code has the answer come, and returns when it is there;
+                                then the statement is cancelled, and the backend goes on: it finds
+                                both at once. The statement's result is still to be taken
   story($name, $code)           a subtest, whose sessions end with it
   token($name, $path)           the fencing token that the session has
   node_of($server, $name)       the node of the session's first contender
@@ -60,9 +65,10 @@ use v5.36;
 use Exporter qw(import);
 use Test::More;
 use Zklock::Server;
+use Zklock::Util qw(freeze thaw wait_until);
 
 our @EXPORT = qw(%s on hold queue holdings all_disconnect fails in_transaction hand_on);
-our @EXPORT_OK = qw(token node_of unlock lost one_believer clean story scene undisturbed scene_ends);
+our @EXPORT_OK = qw(cancel_as_answered token node_of unlock lost one_believer clean story scene undisturbed scene_ends);
 our %s;
 my %scene;
 
@@ -97,6 +103,31 @@ sub in_transaction($server, $name, $path, $sql = undef)
 	on($server, $name)->query('BEGIN');
 	is($s{$name}->query("SELECT zk_xact_lock('$path')"), 't', "a transaction of $name holds $path");
 	$s{$name}->query($sql) if $sql;
+	return;
+}
+
+# One that is stopped while it is awake might keep others from going on.
+sub freeze_asleep($session)
+{
+	my $asleep = q{SELECT wait_event ~ '^(Zk|Extension$|userlock$)' FROM pg_stat_activity WHERE pid = } . $session->pid;
+	wait_until
+	{
+		$session->server->wait_value($asleep, 't');
+		freeze($session->pid);
+		return 1 if $session->server->value($asleep) eq 't';
+		thaw($session->pid);
+		return 0;
+	}
+	$session->name . ' to sleep';
+	return;
+}
+
+sub cancel_as_answered($session, $answered)
+{
+	freeze_asleep($session);
+	$answered->();
+	$session->cancel;
+	thaw($session->pid);
 	return;
 }
 

@@ -72,6 +72,7 @@ use v5.36;
 
 use parent 'Zklock::FaultTable::Story';
 
+use Zklock::Cast qw(cancel_as_answered);
 use Zklock::Test;
 
 my %recipes = (
@@ -223,7 +224,11 @@ my @at_call = (
 			$t->next_has_it($t->cancelled_without_worker);
 			return 'undone';
 		} ],
-	[ 'the backend is terminated', sub ($t) { $t->{session}->terminate; return $t->ended('57P01'); } ]);
+	[ 'the backend is terminated', sub ($t) { $t->{session}->terminate; return $t->ended('57P01'); } ],
+	[ 'the backend is cancelled as the answer comes', sub ($t) {
+			cancel_as_answered($t->{session}, sub { $t->{proxy}->heal; $t->{here}->settle; });
+			return $t->ended('57014');
+		} ]);
 
 sub hang($t)
 {
@@ -244,6 +249,10 @@ my @at_rest = (
 # What happens besides while it waits
 my @while_waiting = (
 	$cancelled,
+	[ 'the backend is cancelled as its turn comes', sub ($t) {
+			cancel_as_answered($t->{session}, sub { $t->part('put'); $t->is_granted; });
+			return $t->ended('57014');
+		} ],
 	(   map {
 			my $when = $_;
 			[ "the backend is cancelled, then there is no worker: the delete, $when", sub ($t) {
@@ -370,6 +379,7 @@ sub check_calls($self, $phase, @calls)
 				next if $hold eq 'hold_request' && !is_write($call) && $happens !~ /no worker$/;
 				# After a crash of the server only what ZooKeeper has done is left.
 				next if $happens =~ /killed/ && !($hold eq 'hold_reply' && is_write($call));
+				next if $hold eq 'hold_request' && $happens =~ /as the answer comes$/;
 				next if $phase eq 'giving' && $happens =~ /no worker$/;
 				next if $phase eq 'asking' && "$call->[0] $call->[1]" =~ $self->{recipe}{later} && $happens =~ /^the (?:backend|ZooKeeper session)|killed/;
 				$self->story_at_call($phase, $call, $happens, sub { return $proxy->$hold($self->fault_at($call)); },

@@ -232,6 +232,12 @@ sub ended($self, $sqlstate)
 	return 'undone';
 }
 
+# What the session waits for is there, whether it knows or not.
+sub is_granted($self)
+{
+	return $self->{here}->wait_value("SELECT count(*) FROM zk_locks WHERE state <> 'held' AND pid = " . $self->{session}->pid, 0);
+}
+
 # Another session of the server asks, too. The first one gives up while there is no worker.
 sub cancelled_without_worker($self)
 {
