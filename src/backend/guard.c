@@ -244,7 +244,8 @@ keep_leadership(void)
  *
  * After the final check a loss interrupts nobody any more.  An interrupt that is
  * there already is for this transaction, and must not wait to disturb its
- * commit.
+ * commit.  What has written nothing is not disturbed, and may have acquired a lock at
+ * session level, of which the client is to be told.
  */
 void
 guard_check(GuardMoment moment)
@@ -256,7 +257,7 @@ guard_check(GuardMoment moment)
 	if (has_written())
 		keep_leadership();
 	check_reliance(moment);
-	if (moment == GUARD_FINAL)
+	if (moment == GUARD_FINAL && has_written())
 		interrupt_check(NULL, NULL);
 }
 

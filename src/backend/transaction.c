@@ -128,7 +128,10 @@ transaction_end_call(int mark, bool complete)
 {
 	int kept = mark;
 
-	if (!complete)
+	/* An interrupt that has come ends the call while it can still be undone. */
+	if (complete)
+		interrupt_check(NULL, NULL);
+	else
 		undo(mark);
 	for (int i = mark; i < nacquisitions; i++)
 	{

@@ -6,9 +6,10 @@
 #
 # That a wait that ends costs the session nothing else, in a savepoint or before, is in 140_multi.pl. Waits that end
 # while a call to ZooKeeper is not answered yet, and releases that are interrupted, are in the table of faults, which
-# has each call.
+# has each call; so are cancellations that come as the answer does.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a');
 my $shell = $zk->shell;
@@ -254,6 +255,28 @@ subtest 'lock_timeout is for each wait, and does not go on after it' => sub {
 		'57014', 'and when it is refused');
 	is($s->query("RESET lock_timeout; RESET statement_timeout; SELECT zk_unlock('$path')"), 't', 'the lock is held');
 	$shell->delete('/t/cancel/ephemeral');
+};
+
+subtest 'a call that a cancellation finds at its end leaves what was held before, as often as before' => sub {
+	my $s    = $a->session;
+	my $held = sub { join ' ', map { "$_->{path} $_->{mode} $_->{count}" } $a->locks("pid = ${\$s->pid} AND state = 'held' ORDER BY path, mode") };
+	my $tree = "zk_lock_tree('/t/cancel/end/x', '/t/cancel')";
+	my @calls = ("zk_lock('/t/cancel/end')", "zk_lock_shared('/t/cancel/end')", "zk_lock(ARRAY['/t/cancel/end', '/t/cancel/end/x'])", $tree);
+	$s->query("SELECT $_") foreach @calls;
+	my $before = $held->();
+	is($before, '/t/cancel/end exclusive 2 /t/cancel/end shared 2 /t/cancel/end/x exclusive 2', 'what the session holds');
+	foreach my $call (@calls)
+	{
+		fails($s->try("SELECT pg_cancel_backend(pg_backend_pid()), $call"), '57014', $call);
+		is($held->(), $before, 'and is as before');
+	}
+	# What has returned has returned, as with pg_advisory_lock().
+	fails($s->try("SELECT $calls[0], pg_cancel_backend(pg_backend_pid())"), '57014', 'a statement that is cancelled behind the call');
+	like($held->(), qr/exclusive 3/, 'keeps what that has returned');
+	is($s->query("DECLARE c CURSOR FOR SELECT $calls[0], pg_cancel_backend(pg_backend_pid()); FETCH 1 FROM c"),
+		't|t', 'one that is over, and has written nothing, is not cancelled as it is committed');
+	like($held->(), qr/exclusive 4/, 'and has the lock');
+	$s->query('SELECT zk_unlock_all()');
 };
 
 subtest 'a session that releases all its locks waits until the nodes are gone' => sub {

@@ -8,7 +8,7 @@
 # primary, which runs on, leads no more.
 
 use Zklock::Test;
-use Zklock::Cast qw(fails);
+use Zklock::Cast qw(cancel_as_answered fails);
 use Zklock::Election;
 
 my $path = '/e/leader';
@@ -109,6 +109,17 @@ subtest 'another takes over' => sub {
 			'the log has each state');
 		is(scalar $zk->children($path), 2, 'each has one node');
 	}
+};
+
+subtest 'a wait that is cancelled as the server comes to lead leaves nothing at stake' => sub {
+	my $path = '/e/support';
+	$sa->query_start("SELECT zk_await_leadership('$path')");
+	cancel_as_answered($sa, sub { $sb->query("SELECT zk_resign('$path')"); $a->wait_value("SELECT zk_is_leader('$path')", 't'); });
+	fails($sa->result, '57014', 'it is cancelled');
+	$sa->query('BEGIN; CREATE TABLE later ()');
+	$a->value("SELECT zk_resign('$path')");
+	ok($sa->try('COMMIT')->{ok}, 'what the session writes later does not rely on the term');
+	is($b->value("SELECT zk_is_leader('$path')"), 't', 'which has ended');
 };
 
 subtest 'the view does not wait for an answer of ZooKeeper' => sub {
