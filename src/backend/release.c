@@ -2,8 +2,9 @@
  * release.c
  *		Releasing what is held at session level.
  *
- * A call gives up what it is to release, by steps that cannot fail and do not wait,
- * and then waits until others can have it.
+ * A call gives up what it is to release, by steps that cannot fail and do not wait.
+ * Only then it warns, and waits until others can have it: both look at interrupts,
+ * and a cancellation finds all of it released.
  *
  * Runs in: backends.
  *
@@ -24,10 +25,24 @@ warn_lost(const Hold *hold)
 	const char *shown = display_path(hold->path);
 
 	ereport(WARNING,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 hold->kind == CONTENDER_LOCK
+			(hold->kind == CONTENDER_LOCK
 				 ? errmsg("lock on ZooKeeper path \"%s\" was lost before it was released", shown)
 				 : errmsg("permit of semaphore \"%s\" was lost before it was released", shown)));
+}
+
+static void
+warn_not_held(const LockTarget *target)
+{
+	const char *shown = display_path(target->path);
+	const Hold *hold = hold_of_lock(target->path, target->mode);
+
+	ereport(WARNING,
+			(target->mode == LOCK_MODE_EXCLUSIVE
+				 ? errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"", shown)
+				 : errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"", shown),
+			 hold && hold->acquired[target->mode][LOCK_SCOPE_TRANSACTION] > 0
+				 ? errhint("The transaction owns the lock, and releases it at its end.")
+				 : 0));
 }
 
 /*
@@ -51,11 +66,7 @@ wait_until_gone(void)
 }
 
 /*
- * Undoes one session-level acquisition of each of these that is held, the last first,
- * and waits until others can have what is not acquired any more.
- *
- * Nothing can fail between the first and the last, so a cancellation finds all
- * of them undone, and ends the wait only.
+ * Undoes one session-level acquisition of each of these that is held, the last first.
  *
  * Returns false, with a warning, if one was lost.
  */
@@ -65,7 +76,6 @@ release(LockTarget *targets, int n)
 	bool *lost = palloc0(n * sizeof(bool));
 	bool  good = true;
 
-	hold_begin_call();
 	for (int i = n - 1; i >= 0; i--)
 	{
 		Hold *hold = targets[i].hold;
@@ -81,31 +91,16 @@ release(LockTarget *targets, int n)
 			warn_lost(targets[i].hold);
 		good &= !lost[i];
 	}
-	wait_until_gone();
 	return good;
 }
 
-/* Finds a lock that is held at session level; returns false, with a warning, if it is not. */
-static bool
-find_held(LockTarget *target)
+/* A lock that is held at session level; NULL if it is not. */
+static Hold *
+find_held(const LockTarget *target)
 {
-	const Hold *hold;
-	const char *path;
+	Hold *hold = hold_of_lock(target->path, target->mode);
 
-	target->hold = hold_of_lock(target->path, target->mode);
-	if (target->hold && target->hold->acquired[target->mode][LOCK_SCOPE_SESSION] > 0)
-		return true;
-	hold = target->hold;
-	target->hold = NULL;
-	path = display_path(target->path);
-	ereport(WARNING,
-			(target->mode == LOCK_MODE_EXCLUSIVE
-				 ? errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"", path)
-				 : errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"", path),
-			 hold && hold->acquired[target->mode][LOCK_SCOPE_TRANSACTION] > 0
-				 ? errhint("The transaction owns the lock, and releases it at its end.")
-				 : 0));
-	return false;
+	return hold && hold->acquired[target->mode][LOCK_SCOPE_SESSION] > 0 ? hold : NULL;
 }
 
 /*
@@ -119,12 +114,23 @@ bool
 lock_release(const LockSet *set)
 {
 	bool held = true;
+	bool good = true;
 
+	hold_begin_call();
+	for (int i = 0; i < set->n; i++)
+	{
+		set->targets[i].hold = find_held(&set->targets[i]);
+		held &= set->targets[i].hold != NULL;
+	}
+	if (held || !set->whole)
+		good = release(set->targets, set->n);
 	for (int i = set->n - 1; i >= 0; i--)
-		held &= find_held(&set->targets[i]);
-	if (!held && set->whole)
-		return false;
-	return release(set->targets, set->n) && held;
+	{
+		if (set->targets[i].hold == NULL)
+			warn_not_held(&set->targets[i]);
+	}
+	wait_until_gone();
+	return good && held;
 }
 
 /*
@@ -134,8 +140,14 @@ lock_release(const LockSet *set)
 void
 lock_release_all(void)
 {
-	Hold *next;
+	Hold **lost;
+	int	   nlost = 0;
+	int	   n = 0;
+	Hold  *next;
 
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+		n++;
+	lost = palloc(n * sizeof(Hold *));
 	hold_begin_call();
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
 	{
@@ -143,7 +155,7 @@ lock_release_all(void)
 		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION))
 			continue;
 		if (hold_is_lost(hold))
-			warn_lost(hold);
+			lost[nlost++] = hold;
 
 		/* The exclusive lock goes last, so it need not be downgraded on the way. */
 		for (int mode = lengthof(hold->acquired) - 1; mode >= 0; mode--)
@@ -152,6 +164,8 @@ lock_release_all(void)
 				guard_release(hold, mode, hold->acquired[mode][LOCK_SCOPE_SESSION]);
 		}
 	}
+	for (int i = 0; i < nlost; i++)
+		warn_lost(lost[i]);
 	wait_until_gone();
 }
 
@@ -168,6 +182,7 @@ permit_release(const char *path)
 	LockTarget chosen = {.path = path, .mode = LOCK_MODE_EXCLUSIVE};
 	bool	   lost = false;
 	bool	   in_transaction = false;
+	bool	   good;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL && !lost; hold = hold_next(hold))
 	{
@@ -181,11 +196,16 @@ permit_release(const char *path)
 		chosen.hold = hold;
 		lost = hold_is_lost(hold);
 	}
-	if (chosen.hold != NULL)
-		return release(&chosen, 1);
-	ereport(WARNING,
-			(errmsg("you don't own a session-level permit of semaphore \"%s\"", display_path(path)),
-			 in_transaction ? errhint("The transaction owns its permits, and releases them at its end.")
-							: 0));
-	return false;
+	if (chosen.hold == NULL)
+	{
+		ereport(WARNING,
+				(errmsg("you don't own a session-level permit of semaphore \"%s\"", display_path(path)),
+				 in_transaction ? errhint("The transaction owns its permits, and releases them at its end.")
+								: 0));
+		return false;
+	}
+	hold_begin_call();
+	good = release(&chosen, 1);
+	wait_until_gone();
+	return good;
 }

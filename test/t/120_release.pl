@@ -113,6 +113,31 @@ subtest 'a lock held at both levels is released with the last of them' => sub {
 		hold => [ "SELECT zk_unlock('/lock')" ], release => 'COMMIT');
 };
 
+subtest 'a cancellation finds all released, whatever there is to be warned of' => sub {
+	my $s     = $a->session;
+	my @paths = map { "/t/several/$_" } 1 .. 3;
+	foreach my $release ('zk_unlock_all()', map { "zk_unlock(ARRAY['$paths[0]', '$_', '$paths[2]'])" } $paths[1], '/t/several/none')
+	{
+		$s->query("SELECT zk_lock('$_')") foreach @paths;
+		$a->lose($zk, $s, $paths[1]);
+		my $result = $s->try("SELECT pg_cancel_backend(pg_backend_pid()), $release");
+		is($result->{sqlstate}, '57014', "$release is cancelled");
+		like("@{ $result->{notices} }", qr/^WARNING:  01000: (?:lock on|you don't own)/, 'and has warned');
+		is($a->lock_count("state = 'held'"), 0, 'nothing is held any more');
+		$s->query('SELECT zk_unlock_all()');
+		wait_until { $a->lock_count == 0 } 'the end of all';
+	}
+	# Of a tree it is all or nothing.
+	$s->query("SELECT zk_lock_tree('/t/several/x', '/t')");
+	foreach my $case ([ '/t/several/y', 2, 'a tree of which one is not held is left as it was' ], [ '/t/several/x', 0, 'else all are released' ])
+	{
+		my ($path, $held, $name) = @$case;
+		is($s->try("SELECT pg_cancel_backend(pg_backend_pid()), zk_unlock_tree('$path', '/t')")->{sqlstate}, '57014', "$path is cancelled");
+		is($a->lock_count("state = 'held'"), $held, $name);
+	}
+	wait_until { $a->lock_count == 0 } 'the end of all';
+};
+
 foreach my $level ([ 'session', \@session ], [ 'transaction', \@transaction ],
 	[ 'both', [ @session, @transaction ] ])
 {

@@ -159,7 +159,7 @@ sub lost($server, $name, $path)
 	is($s{$name}->try("SELECT zk_fencing_token('$path')")->{sqlstate}, '40001', 'its token is an error');
 	my $result = $s{$name}->try("SELECT zk_unlock('$path')");
 	is($result->{text}, 'f', 'zk_unlock returns false');
-	like("@{ $result->{notices} }", qr/WARNING:  40001: lock on ZooKeeper path "\Q$path\E" was lost/, 'with a warning');
+	like("@{ $result->{notices} }", qr/WARNING:  01000: lock on ZooKeeper path "\Q$path\E" was lost/, 'with a warning');
 	return;
 }
 
