@@ -78,12 +78,13 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 		request.kind = CONTENDER_PERMIT;
 		permit = request_hold(&request, path);
 		granted = wait_for_hold(&wait, permit);
-		report_disagreement(permit, number);
 		if (granted)
+		{
+			wait_granted(&wait);
 			transaction_acquired(permit, LOCK_MODE_EXCLUSIVE, scope);
+		}
+		report_disagreement(permit, number);
 	}
-	if (granted)
-		wait_granted(&wait);
 	transaction_end_call(mark, granted);
 	return granted;
 }

@@ -9,7 +9,8 @@
  * all of them.
  *
  * However a wait ends, it is counted once: by wait_granted(), or when wait_until()
- * returns that it was in vain, or with the error that ends it.
+ * returns that it was in vain, or with the error that ends it.  It is counted before
+ * it is logged, since a message may raise an error: errfinish() looks at interrupts.
  *
  * Runs in: backends.  shared/entry.h says how entries are read.
  *
@@ -239,9 +240,9 @@ end_in_vain(const Wait *wait)
 
 	if (wait->entry != ENTRY_NONE && entry_at(wait->entry)->request.manner == ASK_AND_GRAB)
 		return;
+	wait_counted_end(&wait->counted, is_try ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
 	if (is_try && wait->entry != ENTRY_NONE)
 		wait_log_refused(wait);
-	wait_counted_end(&wait->counted, is_try ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
 }
 
 /*
@@ -361,8 +362,8 @@ wait_granted(Wait *wait)
 	bool handed_over =
 		wait->entry != ENTRY_NONE && (entry_status(wait->entry).token & MAX_GRANTS) > 1;
 
-	wait_log_granted(wait);
 	wait_counted_end(&wait->counted, handed_over ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED);
+	wait_log_granted(wait);
 }
 
 /* ------------------------------------------------------------------------

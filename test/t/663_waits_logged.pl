@@ -5,7 +5,7 @@
 # their CONTEXT; also if a COMMIT waits for proof.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT story);
+use Zklock::Cast qw(:DEFAULT cancel_as_answered story);
 use Zklock::JavaPeer;
 
 my ($zk, $proxy, $a, $b) = cast('a b',
@@ -67,6 +67,28 @@ story 'leadership' => sub {
 	$a->assert_log($mark, qr/LOG:  process ${\$s{candidate}->pid} acquired $wait/, 'and that it leads');
 	$a->set_conf('zklock.elections' => '');
 	wait_until { $zk->children($path) == 0 } 'its node to go';
+};
+
+# A message looks at interrupts.
+story 'a wait is counted, whatever comes as it is logged' => sub {
+	my $waits = "SELECT sum(waits) FROM zk_stats";
+	foreach my $case (
+		# What the server logs, and of what the client is told
+		[ $a, "zk_lock('/l/counted')", "zk_lock('/l/counted')", "zk_unlock('/l/counted')" ],
+		[ $b, "zk_semaphore_acquire('/l/counted', 1)", "zk_semaphore_acquire('/l/counted', 2)", "zk_semaphore_release('/l/counted')" ])
+	{
+		my ($server, $first, $ask, $release) = @$case;
+		my $mark = $server->log_mark;
+		on($server, 'first')->query("SELECT $first");
+		on($server, 'waiter')->start_queued("SELECT $ask");
+		$server->wait_log(qr/process ${\$s{waiter}->pid} still waiting for/, $mark) if $server == $a;
+		my $before = $server->value($waits);
+		cancel_as_answered($s{waiter}, sub { $s{first}->query("SELECT $release"); $server->wait_holder($s{waiter}); });
+		fails($s{waiter}->result, '57014', "$ask is cancelled");
+		is($server->value($waits), $before + 1, 'and its wait counted');
+		wait_until { $server->lock_count == 0 } 'the end of all';
+		all_disconnect();
+	}
 };
 
 story 'other clients' => sub {
