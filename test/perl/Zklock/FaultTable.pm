@@ -379,7 +379,8 @@ sub check_calls($self, $phase, @calls)
 				next if $hold eq 'hold_request' && !is_write($call) && $happens !~ /no worker$/;
 				# After a crash of the server only what ZooKeeper has done is left.
 				next if $happens =~ /killed/ && !($hold eq 'hold_reply' && is_write($call));
-				next if $hold eq 'hold_request' && $happens =~ /as the answer comes$/;
+				# A COMMIT waits for none.
+				next if $happens =~ /as the answer comes$/ && ($hold eq 'hold_request' || $phase eq 'giving' && !defined $self->{recipe}{given});
 				next if $phase eq 'giving' && $happens =~ /no worker$/;
 				next if $phase eq 'asking' && "$call->[0] $call->[1]" =~ $self->{recipe}{later} && $happens =~ /^the (?:backend|ZooKeeper session)|killed/;
 				$self->story_at_call($phase, $call, $happens, sub { return $proxy->$hold($self->fault_at($call)); },
