@@ -37,7 +37,7 @@ typedef struct CallStep
 {
 	CallOpKind	kind;
 	const char *path;		 /* UTF-8 */
-	const char *data;		 /* CREATE, SET, APPEND; NULL for none */
+	const char *data;		 /* CREATE, RECORD, REPLACE, SET, APPEND; NULL for none */
 	Size		data_length; /* of it; 0: it is a string */
 	const char *scratch; /* APPEND, REMOVE: path of the node that goes with it; PUBLISH: its own */
 	bool		watch;	 /* LIST: for those that seek there */

@@ -48,6 +48,15 @@ refuse_harm(Call *call, const char *path, const char *parent, const char *name)
 	}
 }
 
+/* What creates a node "level" levels above the path that has those data?  NULL: none. */
+static CallOpKind
+create_kind(const char *data, int level)
+{
+	if (data)
+		return OP_RECORD;
+	return level == 0 || zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER;
+}
+
 /* Creates a node "level" levels above the path, and what is missing above that. */
 static const CallStep *
 create(Call *call, const char *path, const char *node, const char *data, int level)
@@ -55,15 +64,13 @@ create(Call *call, const char *path, const char *node, const char *data, int lev
 	const char *name = strrchr(node, '/') + 1;
 	char	   *parent = pnstrdup(node, name - 1 - node);
 	CallStep   *made = palloc(sizeof(CallStep));
-	CallOpKind	kind =
-		 level == 0 || zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER;
 
 	refuse_harm(call, path, parent, name);
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++)
 	{
 		const CallStep *above;
 
-		*made = (CallStep){.kind = kind, .path = node, .data = data};
+		*made = (CallStep){.kind = create_kind(data, level), .path = node, .data = data};
 		call_batch(call, made, 1, CALL_AS_KNOWN);
 		if (made->result.outcome == CALL_NO_CHILDREN)
 			return made;
@@ -84,7 +91,7 @@ create(Call *call, const char *path, const char *node, const char *data, int lev
 }
 
 /*
- * Creates a node, and what is missing above it as zklock.parent_nodes says.
+ * Creates a node, with the data of a record or none, and what is missing above it as zklock.parent_nodes says.
  *
  * The outcome is CALL_OK, CALL_NODE_EXISTS, CALL_UNKNOWN, or CALL_NO_CHILDREN if it, or
  * a node above it, would be below an ephemeral one; all else is an error.

@@ -14,7 +14,7 @@
  * The ids settle what became of a claim whose answer was lost.  Each write
  * replaces one version of the node and puts its id in front.  So when the node is
  * n versions further, and the record has n ids or more, all claims since are
- * among them, or have not been made.
+ * among them, or have not been made.  A new node's record has version 1.
  *
  * The record is for people to read.  What would not be written in exactly the same
  * way is somebody else's data.  Years before 1 and after 9999 are written as
@@ -178,7 +178,7 @@ writes_since(const ClaimNode *node, const ClaimSent *sent)
 		case CLAIM_SENT_NOTHING:
 			break;
 		case CLAIM_SENT_CREATE:
-			return node->exists ? INT64_C(1) + node->version : 0;
+			return node->exists && node->czxid != sent->czxid ? node->version : 0;
 		case CLAIM_SENT_SET:
 			return node->exists && node->czxid == sent->czxid ? (int64_t) node->version - sent->version
 															  : -1;

@@ -191,7 +191,7 @@ typedef struct ClaimNode
 {
 	bool		exists;
 	int64_t		czxid;
-	int32_t		version; /* of its data */
+	int32_t		version; /* of its data: a record's is 1 at least */
 	ClaimRecord record;	 /* all zero if there is none */
 } ClaimNode;
 
@@ -204,7 +204,7 @@ typedef struct ClaimSent
 		CLAIM_SENT_CREATE,
 		CLAIM_SENT_SET
 	} what;
-	int64_t czxid;	 /* SET: of the node */
+	int64_t czxid;	 /* SET: of the node; CREATE: of the one to be replaced, or 0 */
 	int32_t version; /* SET: of the data to be replaced */
 } ClaimSent;
 

@@ -45,7 +45,9 @@ typedef enum CallOpKind
 	OP_LIST,   /* its children */
 	OP_CREATE, /* create a persistent node */
 	OP_CREATE_CONTAINER,
-	OP_SET, /* replace the data of that version */
+	OP_RECORD,	/* create a persistent node for a record, of version 1 */
+	OP_REPLACE, /* the same, in place of a node of version 0, whose ACL it has */
+	OP_SET,		/* replace the data of that version */
 	OP_DELETE,
 	OP_APPEND, /* create a persistent sequential node, and the slot's scratch node, both or none */
 	OP_REMOVE,	/* delete a node of that version, and create the scratch node, both or none */
@@ -67,7 +69,7 @@ typedef struct CallOperation
 	int		   most;	/* READ: longer data are not read; or CALL_ANY_LENGTH */
 	bool	   watch;	/* LIST: have the children watched for those that seek there */
 	uint32	   path;	/* with a NUL; UTF-8 */
-	uint32	   data;	/* CREATE, SET, APPEND: behind them a NUL */
+	uint32	   data;	/* CREATE, RECORD, REPLACE, SET, APPEND: behind them a NUL */
 	uint32	   data_length;
 } CallOperation;
 

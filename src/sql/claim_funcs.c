@@ -13,10 +13,16 @@
  * record without a slot.  If somebody else deletes the node and it is created
  * again, a write that went to the new one is told by its czxid.
  *
- * The node must not be removed by ZooKeeper either.  It is persistent if it was
- * created here.  One that is there already, without data, is taken if it never
- * had children: only a container has that had some, and is removed when they are
- * gone; ZooKeeper does not tell which nodes are containers.
+ * The node must not be removed by ZooKeeper either, as containers and nodes with a TTL are;
+ * ZooKeeper does not tell which these are.  So a record is written only into a node that
+ * was created for one, and is persistent.  One that is there already is replaced, in one
+ * step, if it has never been used: it has no data, was never written, and never had
+ * children.  The new one has its ACL.
+ *
+ * Such a replacement may come late, and deletes by name.  It demands version 0, and
+ * no record has that: its node is created and written in the same step.  Against ZooKeeper's
+ * own removal, which picks a node first and then deletes whatever has its name, nothing helps;
+ * it picks containers that had children, and nodes whose TTL is over.
  *
  * A claim and a lock on one path: the claim is refused if there are contenders,
  * the lock if there is a record (queue/listing.c).  If both begin at the same
@@ -144,12 +150,33 @@ read_node(Claiming *claiming, int64 *written_at)
 	if (result->stat.data_length == 0 && result->stat.child_changes > 0 && claiming->wanted.nids > 0)
 		report_other_use(claiming,
 						 _("It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it."));
+	if (result->stat.data_length == 0 && result->stat.version > 0 && claiming->wanted.nids > 0)
+		report_other_use(claiming, _("It has no data, and others have written to it."));
 	if (result->stat.data_length > 0 &&
 		(read->read == NULL || !claim_record_read(read->read, &node.record)))
 		report_other_use(claiming, _("Its data were not written by zk_claim()."));
 	if (result->stat.child_count > 0)
 		refuse_children(claiming);
 	return node;
+}
+
+/* Writes a record into the node that was read, if it has one, or else into a new one. */
+static const CallStep *
+send_record(Claiming *claiming, const ClaimNode *node, const char *data)
+{
+	CallStep *write = palloc(sizeof(CallStep));
+
+	if (!node->exists)
+		return call_create_path(&claiming->call, claiming->path, data);
+	*write = (CallStep){.kind = node->record.nids > 0 ? OP_SET : OP_REPLACE,
+						.path = claiming->path,
+						.data = data,
+						.version = ZKLOCK_FAULT("claim-unversioned") ? CALL_ANY_VERSION : node->version};
+	call_batch(&claiming->call, write, 1, CALL_AS_KNOWN);
+	if (write->kind == OP_SET && write->result.outcome == CALL_OK &&
+		write->result.stat.czxid != node->czxid)
+		report_undecidable(claiming);
+	return write;
 }
 
 /*
@@ -160,24 +187,20 @@ static bool
 write_record(Claiming *claiming, const ClaimNode *node)
 {
 	char			data[CLAIM_RECORD_SIZE];
-	CallStep		asked = {.kind = OP_SET, .path = claiming->path, .data = data};
 	const CallStep *written;
 
 	claim_record_succeed(&claiming->wanted, &node->record);
 	(void) claim_record_write(data, &claiming->wanted);
-	claiming->sent = (ClaimSent){.what = node->exists ? CLAIM_SENT_SET : CLAIM_SENT_CREATE,
+	claiming->sent = (ClaimSent){.what = node->record.nids > 0 ? CLAIM_SENT_SET : CLAIM_SENT_CREATE,
 								 .czxid = node->czxid,
 								 .version = node->version};
-	asked.version = ZKLOCK_FAULT("claim-unversioned") ? CALL_ANY_VERSION : node->version;
-	if (node->exists)
-		written = call_make(&claiming->call, asked, CALL_AS_KNOWN);
-	else
-		written = call_create_path(&claiming->call, claiming->path, data);
-	if (node->exists && written->result.outcome == CALL_OK && written->result.stat.czxid != node->czxid)
-		report_undecidable(claiming);
+	written = send_record(claiming, node, data);
 	if (written->result.outcome != CALL_UNKNOWN)
 		claiming->sent.what = CLAIM_SENT_NOTHING;
-	call_report(written);
+
+	/* If the node that was to be replaced has children by now, the next reading shows them. */
+	if (written->result.outcome != CALL_NOT_EMPTY)
+		call_report(written);
 	return written->result.outcome == CALL_OK;
 }
 

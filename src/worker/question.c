@@ -154,6 +154,28 @@ on_looked(void *arg, const ZkReply *reply)
 		on_reply(operation, reply);
 }
 
+/* A node is replaced by one with the ACL that has been read. */
+static void
+on_acl(void *arg, const ZkReply *reply)
+{
+	Operation			*operation = arg;
+	const CallOperation *wanted = asked(operation);
+	const CallSlot		*slot = operation->question->slot;
+
+	if (reply->outcome != CALL_OK)
+		on_reply(operation, reply);
+	else if (!zk_client_connected())
+		on_reply(operation, &(ZkReply){.outcome = CALL_UNKNOWN, .code = ZK_CONNECTION_LOSS});
+	else
+		zk_call((ZkCall){.kind = ZK_RECORD,
+						 .owner = {slot->pid, slot->role},
+						 .path = asked_path(operation),
+						 .other = reply->data,
+						 .data = question_text(operation) + wanted->data,
+						 .data_length = (int) wanted->data_length},
+				on_reply, operation);
+}
+
 /* How each kind of operation is asked of ZooKeeper, as a rule */
 static const ZkCall calls[] = {
 	[OP_LOOK] = {.kind = ZK_LOOK},
@@ -161,6 +183,8 @@ static const ZkCall calls[] = {
 	[OP_LIST] = {.kind = ZK_LIST},
 	[OP_CREATE] = {.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT},
 	[OP_CREATE_CONTAINER] = {.kind = ZK_CREATE, .node_kind = ZK_CONTAINER},
+	[OP_RECORD] = {.kind = ZK_RECORD},
+	[OP_REPLACE] = {.kind = ZK_ACL},
 	[OP_SET] = {.kind = ZK_SET},
 	[OP_DELETE] = {.kind = ZK_DELETE},
 	[OP_APPEND] = {.kind = ZK_APPEND},
@@ -188,6 +212,8 @@ begin_operation(Operation *operation)
 		call.kind = ZK_LOOK;
 		handler = on_looked;
 	}
+	else if (wanted->kind == OP_REPLACE)
+		handler = on_acl;
 	else if (wanted->kind == OP_LIST)
 		call.watch = wanted->watch && worker_seeks_watch(call.path, WATCHED_QUEUE);
 	else if (wanted->kind == OP_WATCH && worker_seeks_watch(call.path, WATCHED_CLAIM))

@@ -41,14 +41,16 @@ zk_call_is_write(const Call *call)
 	ZkCallKind kind = call->asked.kind;
 
 	return kind == ZK_CREATE || kind == ZK_EXCHANGE || kind == ZK_APPEND || kind == ZK_SET ||
-		   kind == ZK_DELETE;
+		   kind == ZK_DELETE || kind == ZK_RECORD;
 }
 
 /* Does it tell of a node what was read there, not what has been written? */
 bool
 zk_call_is_read(const Call *call)
 {
-	return call->asked.kind == ZK_LOOK || call->asked.kind == ZK_READ || call->asked.kind == ZK_LIST;
+	ZkCallKind kind = call->asked.kind;
+
+	return kind == ZK_LOOK || kind == ZK_READ || kind == ZK_LIST || kind == ZK_ACL;
 }
 
 /* Does it remove a watch? */

@@ -167,7 +167,7 @@ typedef struct ZkReply
 								  * the outcome is CALL_UNKNOWN */
 	const char			*path;		  /* CREATE, APPEND: the new node's path */
 	NodeStat			 stat;		  /* CREATE, SET, LOOK, READ, LIST */
-	const char			*data;		  /* READ */
+	const char			*data;		  /* READ, ACL */
 	int					 data_length; /* bytes of it */
 	int					 nchildren;	  /* LIST */
 	char			   **children;
@@ -185,11 +185,15 @@ typedef enum ZkCallKind
 				  * receipt, both or none.  Both have the same czxid. */
 	ZK_SET,		 /* replace the data; if they have another version, ZK_BAD_VERSION */
 	ZK_DELETE,	 /* a node, or two, both or none */
+	ZK_RECORD, /* create a persistent node and write its data again, both or none, so that its
+				  * version is 1.  With "other", in the same step one of version 0 that is
+				  * there is deleted, whose ACL the new one has */
 
 	/* These read what is there, or was a moment ago. */
 	ZK_LOOK, /* the Stat, which ZooKeeper shows even where the ACL forbids to read the node */
 	ZK_READ, /* Stat and data.  All of them are sent, however long: look first. */
 	ZK_LIST, /* Stat and children */
+	ZK_ACL,	 /* the ACL as text, with its NUL, in "data" */
 
 	ZK_CHECK, /* has the leader look, as a write that a quorum commits, whether a node exists
 			   * in a session that lives: CALL_OK, CALL_NO_NODE, or CALL_UNKNOWN if that was not
@@ -227,8 +231,9 @@ typedef struct ZkCall
 	ZkCallKind	kind;
 	ZkOwner		owner;
 	const char *path;
-	const char *other;		 /* EXCHANGE, DELETE: to delete as well; APPEND: the receipt */
-	const char *data;		 /* CREATE, EXCHANGE, APPEND, SET; NULL for none */
+	const char *other; /* EXCHANGE, DELETE: to delete as well; APPEND: the receipt; RECORD:
+							  * the ACL, as ZK_ACL has returned it, of the node to replace */
+	const char *data;  /* CREATE, EXCHANGE, APPEND, SET, RECORD; NULL for none */
 	int			data_length; /* bytes, which may be NUL; 0: it is a string */
 	ZkNodeKind	node_kind;	 /* CREATE, EXCHANGE */
 	int32_t		version;	 /* SET, EXCHANGE: of the data that are replaced, or deleted */

@@ -170,6 +170,44 @@ on_children(int code, const struct String_vector *children, const struct Stat *s
 	push_reply(code, &(Answer){.children = children, .stat = stat}, context);
 }
 
+/* Why no other node can get an entry of an ACL, as a code, or ZOK. */
+static int
+acl_entry_fault(const struct ACL *entry)
+{
+	const char *scheme = entry->id.scheme;
+	const char *hash = entry->id.id ? strrchr(entry->id.id, ':') : NULL;
+
+	if (scheme == NULL || entry->id.id == NULL || strpbrk(scheme, " \n") || strchr(entry->id.id, '\n'))
+		return ZINVALIDACL;
+
+	/* ZooKeeper hides hashes of passwords from those who may not change the ACL. */
+	return strcmp(scheme, "digest") == 0 && hash && strcmp(hash, ":x") == 0 ? ZNOAUTH : ZOK;
+}
+
+/* An ACL as text: of each entry a line, "permissions scheme id" */
+static void
+on_acl(int code, struct ACL_vector *acl, struct Stat *stat, const void *context)
+{
+	size_t size = 1;
+	size_t length = 0;
+	char  *text = NULL;
+
+	for (int i = 0; code == ZOK && i < acl->count; i++)
+	{
+		code = acl->data ? acl_entry_fault(&acl->data[i]) : ZINVALIDACL;
+		if (code == ZOK)
+			size += sizeof("-2147483648  ") + strlen(acl->data[i].id.scheme) +
+					strlen(acl->data[i].id.id);
+	}
+	if (code == ZOK && (text = calloc(1, size)) == NULL)
+		code = ZSYSTEMERROR;
+	for (int i = 0; code == ZOK && i < acl->count; i++)
+		length += snprintf(text + length, size - length, "%d %s %s\n", acl->data[i].perms,
+						   acl->data[i].id.scheme, acl->data[i].id.id);
+	push_reply(code, &(Answer){.data = text, .data_length = (int) length + 1}, context);
+	free(text);
+}
+
 static void
 on_done(int code, const void *context)
 {
@@ -265,6 +303,50 @@ send_append(const Call *call)
 	return code;
 }
 
+/* Reads an ACL that on_acl() has written; the result points into the text. */
+static struct ACL_vector
+read_acl(char *text)
+{
+	struct ACL_vector acl = {.data = palloc0((strlen(text) + 1) * sizeof(struct ACL))};
+	char			 *rest = text;
+	char			 *line;
+
+	while ((line = strsep(&rest, "\n")) != NULL && line[0] != '\0')
+	{
+		struct ACL *entry = &acl.data[acl.count++];
+
+		entry->perms = atoi(strsep(&line, " "));
+		entry->id.scheme = strsep(&line, " ");
+		entry->id.id = line;
+	}
+	return acl;
+}
+
+/* Creates a node that has been written once, in place of another one if its ACL is given. */
+static int
+send_record(const Call *call, zoo_op_result_t *results, struct Stat *stat)
+{
+	const ZkCall	 *asked = &call->asked;
+	char			 *text = asked->other ? pstrdup(asked->other) : NULL;
+	struct ACL_vector own = text ? read_acl(text) : *acls;
+	zoo_op_t		  ops[3];
+	int				  nops = 0;
+	int				  code;
+
+	if (text)
+		zoo_delete_op_init(&ops[nops++], asked->path, 0);
+	zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length, &own,
+					   ZOO_PERSISTENT, NULL, 0);
+	zoo_set_op_init(&ops[nops++], asked->path, asked->data, asked->data_length, 0, stat);
+	code = send_multi(nops, ops, results, on_done, (const void *) call->number);
+	if (text)
+	{
+		pfree(own.data);
+		pfree(text);
+	}
+	return code;
+}
+
 /*
  * Hands a call to the library.  There must be a handle.  The answer comes as an event
  * with the call's number.
@@ -292,6 +374,8 @@ zk_library_send(const Call *call)
 								asked->followed ? on_created_followed : on_created, context);
 		case ZK_APPEND:
 			return send_append(call);
+		case ZK_RECORD:
+			return send_record(call, results, &stat);
 		case ZK_SET:
 			return zoo_aset(zk_handle, asked->path, asked->data, asked->data_length,
 							asked->version, on_stat, context);
@@ -303,6 +387,8 @@ zk_library_send(const Call *call)
 		case ZK_LIST:
 			return zoo_awget_children2(zk_handle, asked->path, watcher,
 									   (void *) zk_handle_number, on_children, context);
+		case ZK_ACL:
+			return zoo_aget_acl(zk_handle, asked->path, on_acl, context);
 		case ZK_SYNC:
 			return zoo_async(zk_handle, asked->path, on_synced, context);
 		case ZK_UNWATCH_DATA:

@@ -48,6 +48,7 @@ import org.apache.zookeeper.data.Stat;
  * queue ... NAME ...                   see Queues
  * container PATH                       creates a container node
  * revoke NODE                          asks the lock that has this node to be released
+ * ttl PATH MS                          creates a persistent node with a TTL
  * close                                ends the session; the end of the input does so too
  * </pre>
  *
@@ -162,10 +163,16 @@ public final class LockPeer {
       case "participants":
         return new ArrayList<>(new InterProcessMutex(client, words[2]).getParticipantNodes());
       case "container":
-        return client.create().withMode(CreateMode.CONTAINER).forPath(words[2]);
+        return client.create().withMode(CreateMode.CONTAINER).forPath(words[2], new byte[0]);
       case "revoke":
         Revoker.attemptRevoke(client, words[2]);
         return true;
+      case "ttl":
+        return client
+            .create()
+            .withTtl(Long.parseLong(words[3]))
+            .withMode(CreateMode.PERSISTENT_WITH_TTL)
+            .forPath(words[2], new byte[0]);
       case "close":
         close();
         return true;

@@ -235,6 +235,9 @@ class Shell:
     def set_acl(self, path, acl, client="main"):
         self.client(client).set_acls(path, parse_acl(acl))
 
+    def acl(self, path, client="main"):
+        return [[acl.perms, acl.id.scheme, acl.id.id] for acl in self.client(client).get_acls(path)[0]]
+
     def ls(self, path, client="main", missing_ok=False):
         try:
             names = self.client(client).retry(self.client(client).get_children, path)

@@ -109,7 +109,7 @@ subtest 'the session moves to other settings when what was sent is known' => sub
 	my $s  = $a->session(user => 'role1');
 	my $id = $a->session_id;
 	$zk->shell->create('/elsewhere');
-	$proxy->hold_reply_of($s, claim('moves'), op => 'create2', path => '^/k/moves');
+	$proxy->hold_reply_of($s, claim('moves'), op => 'multi', path => '^/k/moves');
 	$a->set_conf('zklock.servers' => $proxy->connect_string('/elsewhere'), 'zklock.elections' => '/e');
 	# The worker has read this, and has gone on.
 	$a->wait_value('SELECT count(*) FROM zk_elections', 1);

@@ -264,6 +264,7 @@ test_doubt(void)
 	ClaimNode	node = {.exists = false};
 	ClaimSent	set = {.what = CLAIM_SENT_SET};
 	ClaimSent	create = {.what = CLAIM_SENT_CREATE};
+	ClaimSent	replace = {.what = CLAIM_SENT_CREATE, .czxid = 1};
 
 	is_int(judge_doubt(&seen, "0000000000000a00", 1), CLAIM_MADE, "its id is the last");
 	is_int(judge_doubt(&seen, "0000000000000a02", 3), CLAIM_MADE, "others have followed");
@@ -277,12 +278,18 @@ test_doubt(void)
 		   "somebody has emptied the node");
 	is_int(claim_record_judge(&node, &wanted, &set), CLAIM_UNDECIDABLE, "somebody has deleted it");
 	is_int(claim_record_judge(&node, &wanted, &create), CLAIM_WRITE, "it has not been created");
-	node = (ClaimNode){.exists = true, .version = 2, .record = seen};
+	is_int(claim_record_judge(&node, &wanted, &replace), CLAIM_WRITE, "nor replaced");
+	node = (ClaimNode){.exists = true, .czxid = 2, .version = 3, .record = seen};
 	strcpy(wanted.ids[0], "00000000000000ff");
 	is_int(claim_record_judge(&node, &wanted, &create), CLAIM_WRITE, "others have created it");
-	node.version = 3;
+	is_int(claim_record_judge(&node, &wanted, &replace), CLAIM_WRITE, "others have replaced it");
+	node.version = 4;
 	is_int(claim_record_judge(&node, &wanted, &create), CLAIM_UNDECIDABLE,
 		   "others have, and one is not remembered");
+	is_int(claim_record_judge(&node, &wanted, &replace), CLAIM_UNDECIDABLE,
+		   "others have replaced it, and one is not remembered");
+	node = (ClaimNode){.exists = true, .czxid = 1};
+	is_int(claim_record_judge(&node, &wanted, &replace), CLAIM_WRITE, "it has not been replaced");
 }
 
 int

@@ -77,7 +77,7 @@ sub new($class, %arg)
 		name => $arg{name} || 'java_' . ++$number, main => 'LockPeer', classpath => _classes() . ':' . classpath());
 }
 
-foreach my $command (qw(release node prove participants refusals interrupt container revoke))
+foreach my $command (qw(release node prove participants refusals interrupt container revoke ttl))
 {
 	no strict 'refs';
 	*$command = sub ($self, @arg) { return $self->call($command, @arg); };

@@ -16,6 +16,7 @@ Zklock::Shell - ZooKeeper administration, and contenders that use kazoo's Lock
   $sh->create('/a/c', hex => 'ff00');   # data of any bytes
   $sh->create_many('/a/b-', 5000, data => 'x');   # ephemeral sequential ones; the last path
   $sh->set_acl('/a', [ [ 'world', 'anyone', 'cdrwa' ] ]);
+  @acl = @{ $sh->acl('/a') };           # [ permissions as a number, scheme, id ]
   $sh->delete('/a', recursive => 1);
   @names = @{ $sh->ls('/a') };          # in order of the trailing sequence number
   $data = $sh->get('/a'); $stat = $sh->stat('/a'); $sh->set('/a', 'x');
@@ -85,7 +86,7 @@ sub new($class, %arg)
 # Every method is a request: positional arguments first, options in a hash at the end.
 my %positional = (
 	connect => 1, close_connection => 0, reconnect => 0, session => 0, create => 1, create_many => 2, delete => 1, remove => 2, ls => 1,
-	get => 1, set => 2, set_acl => 2, stat => 1, exists => 1, add_auth => 2, expire_session => 1, attach => 2, foist => 2,
+	get => 1, set => 2, set_acl => 2, acl => 1, stat => 1, exists => 1, add_auth => 2, expire_session => 1, attach => 2, foist => 2,
 	detach => 0, unlock => 1, cancel_lock => 1, ephemerals => 0, contenders => 1,
 	stand => 2, leads => 1, leaders => 1, leave => 1);
 
