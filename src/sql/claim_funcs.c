@@ -57,6 +57,7 @@ typedef struct Claiming
 	char		slot[CLAIM_RECORD_SLOT_SIZE]; /* as text; empty for a reset */
 	ClaimRecord wanted;						  /* unless claims are only to be shown */
 	ClaimSent	sent;						  /* what is in doubt */
+	bool		made;						  /* it is known to be done */
 	Call		call;
 } Claiming;
 
@@ -65,13 +66,17 @@ typedef struct Claiming
  * ------------------------------------------------------------------------
  */
 
-/* Once something has been sent, no error and no cancellation tells whether it has been done. */
+/* Adds to an error, such as a cancellation, what has been done by then, or may have been. */
 static void
 claim_context(void *arg)
 {
 	const Claiming *claiming = arg;
-	const char *doubt = claiming->sent.what == CLAIM_SENT_NOTHING ? "" : ", which may have been done";
+	const char	   *doubt = "";
 
+	if (claiming->made)
+		doubt = ", which has been done";
+	else if (claiming->sent.what != CLAIM_SENT_NOTHING)
+		doubt = ", which may have been done";
 	if (claiming->slot[0] != '\0')
 		errcontext("while claiming slot %s of ZooKeeper path \"%s\"%s", claiming->slot,
 				   display_utf8(claiming->path), doubt);
@@ -191,6 +196,9 @@ write_record(Claiming *claiming, const ClaimNode *node)
 
 	claim_record_succeed(&claiming->wanted, &node->record);
 	(void) claim_record_write(data, &claiming->wanted);
+
+	/* A cancellation that has come already is one before anything is sent. */
+	CHECK_FOR_INTERRUPTS();
 	claiming->sent = (ClaimSent){.what = node->record.nids > 0 ? CLAIM_SENT_SET : CLAIM_SENT_CREATE,
 								 .czxid = node->czxid,
 								 .version = node->version};
@@ -242,8 +250,12 @@ make_claim(Claiming *claiming)
 		claiming->call.patience =
 			claiming->sent.what == CLAIM_SENT_NOTHING ? CALL_IMPATIENT : CALL_PATIENT;
 	}
+	claiming->made = true;
 	if (!claiming->wanted.claimed)
 		log_reset(claiming, &replaced);
+
+	/* One that comes later finds a context which does not say what has been done. */
+	CHECK_FOR_INTERRUPTS();
 	return true;
 }
 

@@ -105,8 +105,7 @@ zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 		case ZK_READ:
 		case ZK_LIST: /* its children have been checked before they were copied */
 			return stat_fault(&answer->stat);
-		case ZK_ACL:
-			return answer->data ? NULL : "It lacks the ACL.";
+		case ZK_ACL: /* it has been read entry by entry */
 		case ZK_EXCHANGE:
 		case ZK_DELETE:
 		case ZK_RECORD:

@@ -7,7 +7,7 @@
 
 use Zklock::Test;
 use List::Util qw(max);
-use Zklock::Cast qw(fails);
+use Zklock::Cast qw(fails cancel_as_answered);
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '6s' });
 my $s  = $a->session;
@@ -112,6 +112,30 @@ subtest 'a claim that is cancelled' => sub {
 	$proxy->heal;
 	is($s->query(claim_of('/l/cancel', 1)), 'f', 'at most once');
 	is($s->query(claim_of('/l/cancel', 2)), 't', 'the next can be claimed');
+};
+
+subtest 'a claim, or a reset, that is cancelled as its answer comes' => sub {
+	$t->query(claim_of('/l/answered', 0));
+	my %calls = (
+		'claiming slot 2026-01-02T00:00:00Z of' => claim_of('/l/answered', 1),
+		'resetting claims on'                   => "SELECT zk_claim_reset('/l/answered')");
+	foreach my $what (sort keys %calls)
+	{
+		$proxy->hold_reply_of($s, $calls{$what}, op => 'setData', path => '^/l/answered');
+		cancel_as_answered($s, sub { $proxy->heal; $a->settle; });
+		fails($s->result, '57014', 'ends at once, and says that it was made',
+			context => qr{while $what ZooKeeper path "/l/answered", which has been done});
+	}
+	is($t->query("SELECT slot IS NULL FROM zk_last_claim('/l/answered')"), 't', 'both were');
+};
+
+subtest 'what was not sent was not done' => sub {
+	$proxy->hold_reply_of($s, claim_of('/l/answered', 1), op => 'getData', path => '^/l/answered');
+	cancel_as_answered($s, sub { $proxy->heal; $a->settle; });
+	my $result = $s->result;
+	is($result->{sqlstate}, '57014', 'a claim that is cancelled before');
+	unlike($result->{context}, qr/done/, 'says nothing of that');
+	is($t->query(claim_of('/l/answered', 1)), 't', 'another has the slot');
 };
 
 subtest 'a reset whose answer is lost' => sub {
