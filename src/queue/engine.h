@@ -161,8 +161,10 @@ typedef struct Path
 	/* Creating what is missing of it; parents.c */
 	bool	parents_pending; /* a call is outstanding */
 	int		parents_attempts;
-	size_t	missing_len;	 /* bytes of the path up to the one being tried */
-	bool	descending;		 /* one above that exists by now */
+	size_t	missing_len;  /* bytes of the path up to the one being tried */
+	bool	descending;	  /* one above that exists by now */
+	size_t	created_from; /* bytes of the path up to the first container created for it ... */
+	size_t	created_to;	  /* ... and up to the last, below which nothing was; 0: none */
 	Failure parents_failure; /* why it was refused, if it was ... */
 	int		parents_code;	 /* ... and ZooKeeper's code */
 } Path;
@@ -438,6 +440,7 @@ extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
 /* parents.c */
 extern void parents_missing(Run *run, int code);
 extern void parents_exist(Path *path);
+extern bool parents_delete(Path *path);
 
 /* node.c */
 extern void run_create(Run *run);

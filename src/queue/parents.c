@@ -31,6 +31,13 @@
  * All this is asked for by one session at a time, the one whose turn it is
  * when each step is made.
  *
+ * If nobody needs the path any more before a node has come below it, the containers that
+ * were created are deleted again, from below: ZooKeeper removes none that never had a child.
+ * What has children or data by then stays.  Another client that has just found such
+ * a node to be there finds it gone, as it may at any time with containers, and creates
+ * it again.  If connection or worker are lost meanwhile, the lowest node may stay; no session
+ * can bring that about.
+ *
  * Runs in: the worker.  All of this is private to it.
  *
  * Copyright (c) 2026, zklock contributors
@@ -65,11 +72,19 @@ parent_kind(Run *run)
 }
 
 /* A refusal to create the path's parents concerns the contenders that waited for that. */
-void
-parents_exist(Path *path)
+static void
+begin_anew(Path *path)
 {
 	path->parents_attempts = 0;
 	path->parents_failure = FAILURE_NONE;
+}
+
+/* There is a node below the path. */
+void
+parents_exist(Path *path)
+{
+	begin_anew(path);
+	path->created_to = 0;
 }
 
 /* It could not be done. */
@@ -78,6 +93,15 @@ refuse(Path *path, Failure failure, int code)
 {
 	path->parents_failure = failure;
 	path->parents_code = code;
+}
+
+/* The length of a path above one of so many bytes */
+static size_t
+length_above(const Path *path, size_t len)
+{
+	while (path->path[--len] != '/')
+		;
+	return len;
 }
 
 /* The path of a node above ours, of so many bytes; until the end of the round */
@@ -209,14 +233,24 @@ go_up(Path *path)
 
 	for (const char *c = path->path + path->missing_len; *c != '\0'; c++)
 		levels += *c == '/';
-	while (path->path[--path->missing_len] != '/')
-		;
+	path->missing_len = length_above(path, path->missing_len);
 	if (path->missing_len == 0)
 		refuse(path, FAILURE_NO_CHROOT, 0);
 	else if (levels >= MAX_LEVELS)
 		refuse(path, FAILURE_TOO_DEEP, 0);
 	else
 		try_missing(path);
+}
+
+/* The node that was tried is there.  A new container may have to be deleted again. */
+static void
+note_created(Path *path, const ZkReply *reply)
+{
+	bool is_new = reply->outcome == CALL_OK && reply->asked->node_kind == ZK_CONTAINER;
+
+	if (is_new && (path->created_to == 0 || path->created_to != length_above(path, path->missing_len)))
+		path->created_from = path->missing_len;
+	path->created_to = is_new ? path->missing_len : 0;
 }
 
 /* A node of the path has been created, or not. */
@@ -227,7 +261,10 @@ on_created(void *arg, const ZkReply *reply)
 
 	end_call(path);
 	if (reply->outcome == CALL_OK || reply->outcome == CALL_NODE_EXISTS)
+	{
+		note_created(path, reply);
 		go_down(path);
+	}
 	else if (reply->outcome == CALL_NO_NODE && !path->descending)
 		go_up(path);
 	else if (reply->outcome == CALL_REFUSED)
@@ -337,7 +374,7 @@ parents_missing(Run *run, int code)
 	if (path->parents_failure != FAILURE_NONE)
 	{
 		run_fail(run, path->parents_failure, path->parents_code);
-		parents_exist(path);
+		begin_anew(path);
 	}
 	else if (!dlist_is_empty(&run->queue))
 	{
@@ -346,4 +383,37 @@ parents_missing(Run *run, int code)
 		path->descending = false;
 		try_missing(path);
 	}
+}
+
+/* ------------------------------------------------------------------------
+ * The way back
+ * ------------------------------------------------------------------------
+ */
+
+/* A node that was created for the path is gone, or in use by others. */
+static void
+on_deleted(void *arg, const ZkReply *reply)
+{
+	Path *path = arg;
+	bool  gone = reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE;
+
+	end_call(path);
+	path->created_to =
+		gone && path->created_to > path->created_from ? length_above(path, path->created_to) : 0;
+}
+
+/*
+ * Nobody needs the path any more: deletes the lowest node that was created for it, if
+ * nothing has come below or into it.  Returns false if there is none.
+ */
+bool
+parents_delete(Path *path)
+{
+	if (path->created_to == 0 || !zk_client_connected())
+		return false;
+	path->calls++;
+	path->parents_pending = true;
+	zk_call((ZkCall){.kind = ZK_DELETE, .path = path_above(path, path->created_to), .unwritten = true},
+			on_deleted, path);
+	return true;
 }

@@ -359,7 +359,7 @@ static void
 path_forget_if_idle(Path *path)
 {
 	if (path->calls > 0 || path->marked || !dlist_is_empty(&path->runs) ||
-		!dlist_is_empty(&path->arrivals))
+		!dlist_is_empty(&path->arrivals) || parents_delete(path))
 		return;
 	watch_child_give_up(path);
 	path_foreign_clear(path);

@@ -241,6 +241,7 @@ typedef struct ZkCall
 	bool		notice;		 /* EXCHANGE: watches of the node to delete tell of a change of
 							  * its data, not of its deletion */
 	bool		followed;	 /* CREATE: the next call of this owner goes out right behind it */
+	bool		unwritten;	 /* DELETE: only if its data have version 0, and by itself */
 	bool		patient;	 /* DELETE: nobody is known to wait for that, so it may go out
 							  * together with others, when earlier ones have been answered */
 	bool		urgent;		 /* goes out at once, ahead of all that waits */

@@ -156,6 +156,15 @@ subtest 'nodes above a lock are containers, or persistent' => sub {
 	$shell->unlock('k');
 };
 
+subtest 'sessions that soon give up leave no containers' => sub {
+	my @many = map { $a->session } 1 .. 6;
+	my $brief = q{SELECT count(zk_lock('/brief/%d/' || n || '/x', (n %% 3 + 1 || 'ms')::interval)) FROM generate_series(1, 40) n};
+	$many[$_]->query_start(sprintf $brief, $_) foreach 0 .. $#many;
+	$_->finish && $_->disconnect foreach @many;
+	wait_until { !$shell->exists('/brief') } 'all to go';
+	pass('all go');
+};
+
 subtest 'a path above other paths can be locked' => sub {
 	my $mark = $a->log_mark;
 	$a->write_dialect('curator', $s, $other);

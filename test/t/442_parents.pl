@@ -73,6 +73,55 @@ clean_story 'nothing is created for who gave up' => sub {
 	ok(!$shell->exists('/gone'), 'no node is there');
 };
 
+# Until ZooKeeper has created that node of the path, and before its answer; the session gives up
+sub gives_up_at($node, $path, $meanwhile = undef)
+{
+	$proxy->hold_reply_of($s{first}, "SELECT zk_lock('$path')", op => 'createContainer', path => "^$node\$");
+	$meanwhile->() if $meanwhile;
+	is($s{first}->cancelled, '57014', "a wait is cancelled when $node is there");
+	$proxy->heal;
+	return;
+}
+
+clean_story 'what was created for who gave up is deleted' => sub {
+	foreach my $node (qw(/walk /walk/x /walk/x/y))
+	{
+		gives_up_at($node, '/walk/x/y');
+		wait_until { !$shell->exists('/walk') } "$node and those above it to go";
+		pass("$node goes, and those above it");
+	}
+	$shell->create('/walk');
+	gives_up_at('/walk/x', '/walk/x/y');
+	wait_until { !$shell->exists('/walk/x') } 'it to go';
+	ok($shell->exists('/walk'), 'what was there before stays');
+};
+
+clean_story 'but for what others use by then' => sub {
+	gives_up_at('/walk/data', '/walk/data/y', sub { $shell->set('/walk/data', 'x'); });
+	gives_up_at('/walk/child', '/walk/child/y', sub { $shell->create('/walk/child/theirs'); });
+	$a->settle;
+	ok($shell->exists("/walk/$_"), "$_ is there") foreach qw(data child/theirs);
+};
+
+clean_story 'nor what was to be persistent' => sub {
+	$s{first}->query('SET zklock.parent_nodes = persistent');
+	$proxy->hold_reply_of($s{first}, "SELECT zk_lock('/stays/x/y')", op => 'create2', path => '^/stays/x$');
+	is($s{first}->cancelled, '57014', 'a wait is cancelled');
+	$proxy->heal;
+	$a->settle;
+	ok($shell->exists('/stays/x'), 'it is there: kazoo relies on that');
+	$s{first}->query('RESET zklock.parent_nodes');
+};
+
+clean_story 'a path that is deleted as another session asks for it' => sub {
+	my $deletion = $proxy->hold_request(op => 'delete', path => '^/again/x');
+	gives_up_at('/again/x', '/again/x/y');
+	$proxy->fired($deletion);
+	queue($a, 'second', '/again/x/y');
+	$proxy->heal;
+	is($s{second}->finish, 't', 'is created again');
+};
+
 clean_story 'a node is deleted while those below it are made' => sub {
 	$shell->create('/reaped/x', makepath => 1);
 	hold_creation($s{first}, 'hold_request_of', '/reaped/x/y/z');
