@@ -239,10 +239,11 @@ typedef struct Engine
 	int64		  resume_until; /* a new worker connects: a call that does not wait waits
 							  * so long, ms; else NEVER */
 	bool		  synced;		/* what we read is no older than the connection */
-	int64		  sync_at;		/* after a refusal: sync again then, ms; else NEVER */
-	int			  refused_code; /* ZooKeeper refuses us altogether, or 0 */
-	int64		  retry_at;		/* the next thing to try again, ms, or NEVER */
-	int64		  overrun_us;	/* no holder's time is over before, us */
+	int	  uncommitted;	/* ZooKeeper's code for the check ahead of the last sync, or 0 */
+	int64 sync_at;		/* after a refusal: sync again then, ms; else NEVER */
+	int	  refused_code; /* ZooKeeper refuses us altogether, or 0 */
+	int64 retry_at;		/* the next thing to try again, ms, or NEVER */
+	int64 overrun_us;	/* no holder's time is over before, us */
 } Engine;
 
 /* For whom a contender waits: a run of ours, a contender of another client, or nobody */

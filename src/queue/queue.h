@@ -23,6 +23,7 @@ extern const char *queue_attended_path(void);
 
 /* The session's life */
 extern void queue_session_connected(const SessionInfo *session);
+extern bool queue_session_synchronized(void);
 extern void queue_session_unreachable(void);
 extern void queue_session_proved(void);
 extern void queue_session_unproved(void);

@@ -15,6 +15,15 @@
  *
  * The worker calls these as its session goes from one to the other.
  *
+ * A sync proves little by itself.  A leader that has been deposed, and has not noticed,
+ * answers it at once, from what it knows.  A client that has seen nothing of the new
+ * epoch is let in there, although what it sent in that epoch, on the connection
+ * before, has been done, or will be: the new leader knows nothing of the new connection,
+ * and takes what comes on the old one.  So a check goes ahead of the sync, which a quorum has to
+ * commit.  When it is answered, this server follows the leader of an epoch in which the
+ * session has moved to this connection.  What was sent on an earlier one has then been
+ * done before the check, or is refused, and this session never reads anything older than the check.
+ *
  * When another worker has taken the place of an earlier one, contenders, runs and
  * paths are made again from the entries: the id of a run gives its place in the
  * path's queue, a contender's ticket its place in the run's.  The state of ZooKeeper is
@@ -71,19 +80,30 @@ forget_listings(Forget what)
 	}
 }
 
+/* The reply to the check that goes ahead of a sync */
+static void
+on_checked(void *arg, const ZkReply *reply)
+{
+	bool committed = reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE;
+
+	engine.uncommitted = committed ? 0 : reply->code;
+}
+
 /* The reply to queue_session_synchronize() */
 static void
 on_synced(void *arg, const ZkReply *reply)
 {
+	int code = reply->outcome == CALL_OK ? engine.uncommitted : reply->code;
+
 	if (reply->outcome == CALL_UNKNOWN)
 		return;
-	if (reply->outcome == CALL_OK)
+	if (code == 0)
 	{
 		engine.synced = true;
 		path_mark_all();
 		return;
 	}
-	ereport(LOG, (errmsg("could not synchronize with ZooKeeper: %s", zk_error_name(reply->code)),
+	ereport(LOG, (errmsg("could not synchronize with ZooKeeper: %s", zk_error_name(code)),
 				  errdetail("Nothing is locked or released until that succeeds; it is repeated.")));
 	engine.sync_at = zklock_now_ms() + SYNC_AGAIN_MS;
 	(void) engine_retry_is_due(engine.sync_at);
@@ -92,14 +112,22 @@ on_synced(void *arg, const ZkReply *reply)
 
 /*
  * Changes made by another connection or worker of ours may not have reached this
- * server yet: nothing is asked before they have.
+ * server yet: nothing is asked before they have, and none can come any more.
  */
 void
 queue_session_synchronize(void)
 {
 	engine.synced = false;
 	engine.sync_at = NEVER;
+	zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_checked, NULL);
 	zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, on_synced, NULL);
+}
+
+/* Is that done, on this connection? */
+bool
+queue_session_synchronized(void)
+{
+	return zk_client_connected() && engine.synced;
 }
 
 /* A connection stands, of the session before or of a new one. */

@@ -20,9 +20,10 @@
  * Lost answers.  Reads are made again when a connection stands.  What became of a
  * write cannot be known here: the answer is CALL_UNKNOWN, and the session looks.
  * That must not be too early: an old connection may still carry the write.  So it
- * waits for the next connection of the ZooKeeper session, on which a server has
- * answered: from then on ZooKeeper takes nothing from the one before.  If
- * the ZooKeeper session has ended meanwhile, it is that of the next one.
+ * waits for the next connection of the ZooKeeper session, and there for the answer to
+ * a check that is committed (queue/session.c): from then on ZooKeeper takes nothing from
+ * the one before, and what the session reads is no older.  If the ZooKeeper session has
+ * ended meanwhile, it is that of the next one.
  *
  * Without a connection, what is impatient waits as long as the lease holds, since
  * the connection may soon be back; then the answer is CALL_UNREACHABLE.
@@ -34,6 +35,7 @@
 #include "postgres.h"
 
 #include "lib/ilist.h"
+#include "queue/queue.h"
 #include "utils/memutils.h"
 #include "worker/inside.h"
 #include "zk/zk_client.h"
@@ -76,6 +78,7 @@ static dlist_head roles = DLIST_STATIC_INIT(roles); /* whose turn it is comes fi
 static Work		 *works;							/* by slot */
 static int		  nsent;							/* questions under way */
 static uint64	  connection;	 /* counts connections on which a server has answered */
+static uint64	  synchronized;	 /* the last of them on which a check was committed */
 static Size		  question_room; /* that all questions have */
 
 /* ------------------------------------------------------------------------
@@ -273,7 +276,7 @@ settle(Work *work)
 			dlist_move_head(&work->role->waiting, &work->link);
 		}
 	}
-	else if (work->question.lost && work->connection == connection)
+	else if (work->question.lost && work->connection >= synchronized)
 		return; /* it may still be done */
 	else if (work->question.context)
 		deliver(work);
@@ -391,12 +394,24 @@ attend_marked(int index)
 	attend(&works[index]);
 }
 
+static void
+attend_all(void)
+{
+	for (int i = 0; i < zklock_max_processes(); i++)
+		attend(&works[i]);
+}
+
 /* Takes up what sessions ask, and sends what has its turn. */
 void
 worker_calls_attend(void)
 {
 	Work *work;
 
+	if (synchronized != connection && queue_session_synchronized())
+	{
+		synchronized = connection;
+		attend_all();
+	}
 	worker_scratch_delete_again();
 	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend_marked);
 	if (!zk_client_connected() && lease_state() != LEASE_HOLDS)
@@ -410,8 +425,7 @@ void
 worker_calls_connected(void)
 {
 	connection++;
-	for (int i = 0; i < zklock_max_processes(); i++)
-		attend(&works[i]);
+	attend_all();
 }
 
 /* Has something been sent that may change a node, and is not known to have been done, or not? */

@@ -289,6 +289,24 @@ subtest 'an offer that was taken before its name was known was made all the same
 	is_clean('taken');
 };
 
+subtest 'what was sent is settled where a quorum commits, not by a leader that may have been deposed' => sub {
+	offer(qw(one two));
+	$proxy->hold_reply_of($s, $remove, %delete);
+	my $mark = $here->log_mark;
+	$proxy->refuse(op => 'multi', path => '^/$', code => -1, times => 0);
+	$proxy->reset_counts;
+	$proxy->drop;
+	$proxy->heal;
+	$here->wait_log(qr/could not synchronize with ZooKeeper/, $mark);
+	is_deeply([ grep { $_->[0] eq 'exists' && $_->[1] =~ RECEIPTS } @{ $proxy->requests } ], [], 'its receipt is not asked for');
+	ok($s->busy, 'the session waits');
+	$proxy->clear;
+	is($s->finish, 'one', 'and is told in the end');
+	is($t->query($remove), 'two', 'the next is there');
+	$here->wait_session;
+	is_clean('settled');
+};
+
 subtest 'what another client removes first is not returned' => sub {
 	offer(qw(one two));
 	$proxy->hold_request_of($s, $remove, %delete);
