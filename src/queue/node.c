@@ -251,6 +251,29 @@ run_probe(Run *run)
  * ------------------------------------------------------------------------
  */
 
+/* The reply to look_for_element() */
+static void
+on_element_seen(void *arg, const ZkReply *reply)
+{
+	Run *run = arg;
+
+	if (!run_node_call_end(run))
+		return;
+	if (reply->outcome == CALL_OK)
+		report_unremoved(run->path, LOSS_DELETED);
+	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
+		run_finish(run);
+	else if (reply->outcome != CALL_UNKNOWN)
+		run->retry_at = zklock_now_ms() + RETRY_MS;
+}
+
+/* The claim of an element that was to go with it is gone: is the element? */
+static void
+look_for_element(Run *run)
+{
+	run_node_call(run, (ZkCall){.kind = ZK_LOOK, .path = run->path->path}, on_element_seen);
+}
+
 /* A node, looked at before something is done with it. */
 static void
 on_identified(void *arg, const ZkReply *reply)
@@ -261,6 +284,8 @@ on_identified(void *arg, const ZkReply *reply)
 		return;
 	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
 		run->step(run);
+	else if ((reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE) && run_consumes(run))
+		look_for_element(run);
 	else if (reply->outcome == CALL_OK)
 		run_usurped(run);
 	else if (reply->outcome == CALL_NO_NODE)
@@ -297,7 +322,9 @@ on_deleted(void *arg, const ZkReply *reply)
 	if (!run_node_call_end(run))
 		return;
 	run->listed = false;
-	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
+	if (reply->outcome == CALL_NO_NODE && run_consumes(run))
+		look_for_element(run);
+	else if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
 		run_finish(run);
 	else if (reply->outcome != CALL_UNKNOWN && run_refused(run))
 		ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s", run->path->path,
@@ -323,7 +350,7 @@ send_delete(Run *run)
 {
 	ZkCall delete = {.kind = ZK_DELETE, .path = path_node(run->path, run->name)};
 
-	if (run->keeper && contender_consumes(run->keeper))
+	if (run_consumes(run))
 		delete.other = run->path->path;
 	else
 		delete.patient = deletion_may_wait(run);

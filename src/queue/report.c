@@ -111,6 +111,18 @@ report_sequence(const Path *path, int64 sequence, int64 limit)
 			 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
 }
 
+/* The claim of an element is gone that was to go with it, after a commit, and the element may not be. */
+void
+report_unremoved(const Path *path, LossReason reason)
+{
+	ereport(WARNING,
+			(errmsg("%s \"%s\" was taken by a transaction that committed, and may not have been removed",
+					path->recipe->name, path->path),
+			 reason == LOSS_EXPIRED
+				 ? errdetail("The ZooKeeper session ended first. If it is still there it is taken again, with the same token.")
+				 : errdetail("Its claim was deleted by someone else first. If it is still there it is taken again, with the same token.")));
+}
+
 /*
  * A contender has outlived its session, which was one of ours.  Right after the
  * end of a session that may be so for a moment.

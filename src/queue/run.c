@@ -115,6 +115,15 @@ run_is_wanted(const Run *run, const Contender *by_others_than)
 	return false;
 }
 
+/* Is what it stands for to go with its node? */
+bool
+run_consumes(const Run *run)
+{
+	const Contender *c = run_is_empty(run) ? run->keeper : run_head(run);
+
+	return c && contender_consumes(c);
+}
+
 /* May the name of its node be another client's one day? */
 bool
 run_name_recurs(const Run *run)
@@ -406,13 +415,8 @@ run_not_created(Run *run)
 void
 run_expired(Run *run)
 {
-	const Contender *c = run_is_empty(run) ? run->keeper : run_head(run);
-
-	if (c && contender_consumes(c))
-		ereport(WARNING,
-				(errmsg("%s \"%s\" was taken by a transaction that committed, and may not have been removed",
-						run->path->recipe->name, run->path->path),
-				 errdetail("The ZooKeeper session ended first. If it is still there it is taken again, with the same token.")));
+	if (run_consumes(run))
+		report_unremoved(run->path, LOSS_EXPIRED);
 	requeue(run, REQUEUE_IN_PLACE, LOSS_EXPIRED);
 }
 
@@ -455,14 +459,14 @@ run_usurped(Run *run)
 }
 
 /*
- * The run's node is not there: deleted by someone else, or replaced by its
- * heir, which a listing will tell.
+ * The run's node is not there: deleted by someone else, replaced by its heir, which a
+ * listing will tell, or deleted with what it stood for, as its deletion will tell.
  */
 void
 run_vanished(Run *run)
 {
 	path_mark(run->path);
-	if (run->state == RUN_DOWNGRADING)
+	if (run->state == RUN_DOWNGRADING || run_consumes(run))
 	{
 		run->listed = false;
 		run->retry_at = 0;

@@ -111,6 +111,46 @@ subtest 'so does a claim that somebody deletes' => sub {
 	is(take($t), 'one', 'somebody else takes it');
 };
 
+# The session takes "one" and commits; something happens before the removal, or its answer, has come.
+sub commits_but($hold, $meanwhile, $go_on)
+{
+	my ($name) = offer('one');
+	begins($s, 'one');
+	my $mark = $here->log_mark;
+	my $held = $proxy->$hold(op => 'delete', path => "^@{[ QUEUE ]}/$name/claim\$");
+	$s->query_start('COMMIT');
+	$proxy->fired($held);
+	$meanwhile->($name);
+	$go_on->();
+	$s->finish;
+	return $mark;
+}
+
+my $unremoved = qr/element "\/x\/queue\/qn-\d+" was taken by a transaction that committed, and may not have been removed\n.*claim was deleted by someone else/;
+
+subtest 'a claim that somebody deletes after the commit' => sub {
+	my $delete = sub ($name) { $shell->delete(QUEUE . "/$name/claim"); };
+	my $mark = commits_but('hold_request', $delete, sub { $proxy->heal; });
+	$here->assert_log($mark, $unremoved, 'the log says that the element may come again');
+	is(take($t), 'one', 'so it does');
+
+	$mark = commits_but('hold_request',
+		sub ($name) { $delete->($name); begins($t, 'one', 'another takes it'); },
+		sub { $proxy->drop; $proxy->heal; });
+	$here->assert_log($mark, $unremoved, 'the log says so when that was lost');
+	$t->query('ROLLBACK');
+	is(take($t), 'one', 'who takes it has it');
+	$here->wait_session;
+};
+
+subtest 'no such thing is said if the element has gone' => sub {
+	my $mark = commits_but('hold_reply', sub { }, sub { $proxy->drop; $proxy->heal; });
+	is_left(0, 'the answer was lost');
+	$here->wait_value('SELECT count(*) FROM zk_locks', 0);
+	unlike($here->log_since($mark), qr/may not have been removed/, 'the log is silent');
+	$here->wait_session;
+};
+
 my $take_name   = "SELECT element FROM zk_xact_queue_take('@{[ QUEUE ]}', '0')";
 my $remove = "SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')";
 my $offer  = "SELECT zk_queue_offer('@{[ QUEUE ]}', 'new')";
