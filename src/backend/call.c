@@ -192,7 +192,7 @@ take_answer(Call *call, CallStep *steps, int n)
 
 	for (int i = 0; i < n; i++)
 	{
-		steps[i].result = (CallResult){.outcome = outcome};
+		steps[i].result = (CallResult){.outcome = outcome, .code = answered ? slot->code : 0};
 		steps[i].read = NULL;
 		steps[i].children = NULL;
 		if (outcome == CALL_OK)

@@ -124,6 +124,7 @@ typedef struct CallSlot
 	CallRoom	question_room;
 	CallRoom	answer_room;  /* taken back after ANSWERED */
 	CallOutcome outcome;	  /* CALL_OK: each operation has its result; else of all alike */
+	int			code;		  /* CALL_REFUSED: ZooKeeper's */
 	int64		session;	  /* the ZooKeeper session in which the answer was given ... */
 	int64		sent_session; /* ... and in which the scratch node was created */
 

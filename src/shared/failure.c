@@ -34,7 +34,7 @@ static const FailureText texts[] =
 	 [FAILURE_NO_RECEIPT] = {.sqlerrcode = ERRCODE_INSUFFICIENT_PRIVILEGE,
 							 .message = gettext_noop("cannot use ZooKeeper queue \"%s\""),
 							 .hint = gettext_noop(
-								 "Check the ACLs of the queue and of node \"/zklock-receipts\", and the settings \"zklock.auth_file\" and \"zklock.acl\".")},
+								 "Check the ACLs of the queue, of \"/zklock-receipts\" and of \"/zklock-waits\", and the settings \"zklock.auth_file\" and \"zklock.acl\".")},
 	 [FAILURE_QUOTA] = {.sqlerrcode = ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
 						.message = gettext_noop("ZooKeeper path \"%s\" has reached its quota"),
 						.hint = gettext_noop(

@@ -237,6 +237,7 @@ answer(Work *work, CallState from, CallOutcome outcome)
 	work_settle(work);
 	room_free(work, &slot->question_room);
 	slot->outcome = outcome;
+	slot->code = outcome == CALL_REFUSED ? worker_scratch_forbidden(slot) : 0;
 	slot->session = zklock_session->info.id;
 	if (slot->answer_room.size == 0)
 		work_end(work);
@@ -384,8 +385,15 @@ attend(Work *work)
 	}
 	if (work->question.context == NULL)
 		worker_scratch_attend(slot);
-	if (state == CALL_ASKED && worker_scratch_may_stay(slot))
+	if (state != CALL_ASKED)
+		return;
+	if (worker_scratch_may_stay(slot))
 		work_list(work);
+	else if (worker_scratch_forbidden(slot) != 0)
+	{
+		worker_scratch_unwanted(slot);
+		answer(work, CALL_ASKED, CALL_REFUSED);
+	}
 }
 
 static void

@@ -121,6 +121,8 @@ extern void	 worker_scratch_start(void);
 extern void	 worker_scratch_sent(CallSlot *slot);
 extern void	 worker_scratch_answered(CallSlot *slot, CallOutcome outcome);
 extern bool	 worker_scratch_may_stay(CallSlot *slot);
+extern int	 worker_scratch_forbidden(const CallSlot *slot);
+extern void	 worker_scratch_unwanted(CallSlot *slot);
 extern void	 worker_scratch_attend(CallSlot *slot);
 extern void	 worker_scratch_delete_again(void);
 extern int64 worker_scratch_next_wakeup(void);

@@ -8,7 +8,8 @@
  *
  * A scratch node that nobody wants any more is deleted, and nothing that creates another
  * one is sent before, unless it takes the old one's place.  If ZooKeeper refuses the
- * deletion, it is made again later.
+ * deletion, it is made again later.  If we lack the right, what would create another one is
+ * refused meanwhile, whichever process has the slot by then: else they would grow ever more.
  *
  * Runs in: the worker.  All of this is private to it, but for the slots, of which
  * shared/call.h says what protects them.
@@ -23,11 +24,15 @@
 /* When a scratch node whose deletion was refused is to be deleted again, ms */
 #define DELETE_AGAIN_MS 5000
 
-typedef enum Deletion
+typedef struct Deletion
 {
-	DELETION_NONE,
-	DELETION_SENT,
-	DELETION_REFUSED /* it waits for delete_again_at */
+	enum
+	{
+		DELETION_NONE,
+		DELETION_SENT,
+		DELETION_REFUSED /* it waits for delete_again_at */
+	} state;
+	int code; /* REFUSED: ZooKeeper's */
 } Deletion;
 
 static Deletion *deletions;				  /* by slot */
@@ -79,7 +84,7 @@ on_deleted(void *arg, const ZkReply *reply)
 {
 	CallSlot *slot = arg;
 
-	*deletion_of(slot) = DELETION_NONE;
+	deletion_of(slot)->state = DELETION_NONE;
 	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
 	{
 		strcpy(slot->scratch, slot->replaced_scratch);
@@ -87,7 +92,7 @@ on_deleted(void *arg, const ZkReply *reply)
 	}
 	else if (reply->outcome != CALL_UNKNOWN)
 	{
-		*deletion_of(slot) = DELETION_REFUSED;
+		*deletion_of(slot) = (Deletion){.state = DELETION_REFUSED, .code = reply->code};
 		delete_again_at = Min(delete_again_at, zklock_now_ms() + DELETE_AGAIN_MS);
 	}
 	call_slot_mark(slot);
@@ -98,8 +103,28 @@ bool
 worker_scratch_may_stay(CallSlot *slot)
 {
 	return slot->scratch[0] == '\0' || slot->next_scratch[0] == '\0' ||
-		   (publishes(slot) && *deletion_of(slot) != DELETION_SENT &&
+		   (publishes(slot) && deletion_of(slot)->state != DELETION_SENT &&
 			slot->replaced_scratch[0] == '\0' && slot->sent_session == zklock_session->info.id);
+}
+
+/* ZooKeeper's code if we may not delete the slot's scratch node, as was found out last; or 0 */
+int
+worker_scratch_forbidden(const CallSlot *slot)
+{
+	const Deletion *deletion = deletion_of(slot);
+
+	return deletion->state == DELETION_REFUSED && zk_error_is_permission(deletion->code)
+			   ? deletion->code
+			   : 0;
+}
+
+/* A question that was to create another one is not sent. */
+void
+worker_scratch_unwanted(CallSlot *slot)
+{
+	SpinLockAcquire(&slot->mutex);
+	slot->scratch_wanted = false;
+	SpinLockRelease(&slot->mutex);
 }
 
 /* Deletes a slot's scratch node if nobody wants it any more.  None of the slot's question is under way. */
@@ -109,7 +134,7 @@ worker_scratch_attend(CallSlot *slot)
 	CallState state;
 	bool	  wanted;
 
-	if (slot->scratch[0] == '\0' || *deletion_of(slot) == DELETION_SENT)
+	if (slot->scratch[0] == '\0' || deletion_of(slot)->state == DELETION_SENT)
 		return;
 	SpinLockAcquire(&slot->mutex);
 	state = slot->state;
@@ -119,10 +144,13 @@ worker_scratch_attend(CallSlot *slot)
 							   (state != CALL_ASKED || worker_scratch_may_stay(slot))))
 		return;
 	if (slot->sent_session != zklock_session->info.id && zklock_session->info.id != 0)
-		slot->scratch[0] = slot->replaced_scratch[0] = '\0';
-	else if (zk_client_connected() && *deletion_of(slot) != DELETION_REFUSED)
 	{
-		*deletion_of(slot) = DELETION_SENT;
+		slot->scratch[0] = slot->replaced_scratch[0] = '\0';
+		deletion_of(slot)->state = DELETION_NONE;
+	}
+	else if (zk_client_connected() && deletion_of(slot)->state != DELETION_REFUSED)
+	{
+		deletion_of(slot)->state = DELETION_SENT;
 		zk_call((ZkCall){.kind = ZK_DELETE,
 						 .owner = {slot->pid, slot->role},
 						 .path = slot->scratch,
@@ -147,9 +175,9 @@ worker_scratch_delete_again(void)
 	delete_again_at = NEVER;
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
-		if (deletions[i] != DELETION_REFUSED)
+		if (deletions[i].state != DELETION_REFUSED)
 			continue;
-		deletions[i] = DELETION_NONE;
+		deletions[i].state = DELETION_NONE;
 		call_slot_mark(&call_pool->slots[i]);
 	}
 }

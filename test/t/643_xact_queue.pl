@@ -397,7 +397,7 @@ subtest 'who cancels before that has removed nothing' => sub {
 subtest 'a receipt goes before the next one comes' => sub {
 	# The connection is going to be dropped: as long as the lease holds, a call waits for the next one.
 	$here->wait_session;
-	my $refused = $proxy->refuse(op => 'delete|multi', path => '^' . RECEIPTS, code => -102, times => 0);
+	my $refused = $proxy->refuse(op => 'delete|multi', path => '^' . RECEIPTS, code => -127, times => 0);
 	isnt($s->query($offer), '', 'an offer is made');
 	$proxy->fired($refused);
 	$s->query_start($offer);
@@ -408,6 +408,31 @@ subtest 'a receipt goes before the next one comes' => sub {
 	isnt($s->finish, '', 'the next offer is made when it has been, on a later connection');
 	is(rest(), 'new new', 'both are there');
 	is_clean('receipts');
+};
+
+subtest 'if it must not be deleted, that is an error, also for the next session with its place' => sub {
+	$here->wait_session;
+	my $place = "SELECT split_part(virtualtransaction, '/', 1) FROM pg_locks WHERE locktype = 'virtualxid' AND pid = pg_backend_pid()";
+	my ($first, $next) = $here->session;
+	my $refused = $proxy->refuse(op => 'delete|multi', path => '^' . RECEIPTS, code => -102, times => 0);
+	isnt($first->query($offer), '', 'an offer is made');
+	my $its = $first->query($place);
+	$first->terminate;
+	my @others;
+	until ($next)
+	{
+		my $new = $here->session;
+		$new->query($place) eq $its ? ($next = $new) : push @others, $new;
+	}
+	$proxy->fired($refused);
+	fails($next->try($offer), '42501', 'the next is refused', error => qr/cannot use ZooKeeper queue.*ZNOAUTH.*zklock-receipts/s);
+	is(scalar(() = $zk->children(RECEIPTS)), 1, 'and leaves no other');
+	$proxy->clear;
+	wait_until { !$zk->children(RECEIPTS) } 'it to be deleted in the end';
+	isnt($next->query($offer), '', 'then the next can offer');
+	is(rest(), 'new new', 'both are there');
+	is_clean('forbidden receipts');
+	$_->disconnect foreach $next, @others;
 };
 
 subtest 'a session that ends meanwhile: the error names the element' => sub {
