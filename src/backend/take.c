@@ -81,12 +81,13 @@ remove_element(TakeQueue *queue, const char *name, Element *got)
 {
 	while (show_element(queue, name, got))
 	{
-		CallStep step = {.kind = OP_REMOVE, .path = take_element_path(queue, name), .version = got->version};
+		CallStep *step = palloc(sizeof(CallStep));
 
-		take_make_certainly(queue, &step);
-		if (step.result.outcome == CALL_OK)
+		*step = (CallStep){.kind = OP_REMOVE, .path = take_element_path(queue, name), .version = got->version};
+		take_make_certainly(queue, step);
+		if (step->result.outcome == CALL_OK)
 			return true;
-		if (step.result.outcome != CALL_BAD_VERSION && step.result.outcome != CALL_UNKNOWN)
+		if (step->result.outcome != CALL_BAD_VERSION && step->result.outcome != CALL_UNKNOWN)
 			return false;
 	}
 	return false;
@@ -355,6 +356,7 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 			if (!found && !zklock_connected())
 				request_report_unreachable(path);
 		}
+		interrupt_check(NULL, NULL);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&wait));
 	error_context_stack = context.previous;

@@ -43,7 +43,8 @@ typedef struct TakeQueue
 	TakeHow			how;
 	int64			timeout_ms;
 	Call			call;
-	const CallStep *doubt; /* a write of which nobody knows whether it was made, or NULL */
+	const CallStep *written;  /* the write that was sent, unless it was not made; or NULL */
+	bool			in_doubt; /* nobody knows whether it was */
 } TakeQueue;
 
 /* take_queue.c, for take.c */

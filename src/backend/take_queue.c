@@ -15,7 +15,9 @@
  * If the answer to an offer or removal was lost, the scratch node tells whether it was
  * made.  That is settled as long as the ZooKeeper session lives, whatever becomes
  * of connection and worker.  Only if the session has ended, or the call is cancelled,
- * nobody knows; the error says so, and names the element that was being removed.
+ * nobody knows; the error says so, and names the element that was being removed.  An
+ * interrupt that comes with the answer is looked at before the call returns, so that its
+ * error names the element, too.
  * ZooKeeper gives both creates of an offer the same transaction number, by which the
  * element is found.
  *
@@ -27,6 +29,7 @@
 
 #include "backend/call.h"
 #include "backend/display.h"
+#include "backend/hold.h"
 #include "backend/take.h"
 #include "backend/wait.h"
 #include "common/hashfn.h"
@@ -62,20 +65,29 @@ element_of(const CallStep *step)
 	return strrchr(step->path, '/') + 1;
 }
 
-/* Adds to an error that ends a call, such as a cancellation, what is in doubt. */
+/* Adds to an error that ends a call, such as a cancellation, what was written, or may have been. */
 void
 take_context(void *arg)
 {
 	const TakeQueue *queue = arg;
+	const CallStep	*written = queue->written;
 	const char		*path = display_utf8(queue->path);
+	bool			 added = written && written->kind == OP_APPEND;
 
-	if (queue->doubt && queue->doubt->kind == OP_APPEND)
-		errcontext("while adding an element to ZooKeeper queue \"%s\", where it may be by now", path);
-	else if (queue->doubt)
-		errcontext("while removing element \"%s\" of ZooKeeper queue \"%s\", which may be gone by now",
-				   display_utf8(element_of(queue->doubt)), path);
-	else
+	if (written == NULL)
 		errcontext("while using ZooKeeper queue \"%s\"%s", path, display_outage_suffix());
+	else if (queue->in_doubt && added)
+		errcontext("while adding an element to ZooKeeper queue \"%s\", where it may be by now", path);
+	else if (queue->in_doubt)
+		errcontext("while removing element \"%s\" of ZooKeeper queue \"%s\", which may be gone by now",
+				   display_utf8(element_of(written)), path);
+	else if (added && written->read)
+		errcontext("after adding element \"%s\" to ZooKeeper queue \"%s\"", display_utf8(written->read), path);
+	else if (added)
+		errcontext("after adding an element to ZooKeeper queue \"%s\"", path);
+	else
+		errcontext("after removing element \"%s\" of ZooKeeper queue \"%s\"",
+				   display_utf8(element_of(written)), path);
 }
 
 /* Raises the error for an outcome that cannot be borne.  To have no time left is none. */
@@ -91,13 +103,13 @@ static void
 report_uncertain(const TakeQueue *queue)
 {
 	char *path = display_path(queue->path);
-	bool  added = queue->doubt->kind == OP_APPEND;
+	bool  added = queue->written->kind == OP_APPEND;
 
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
 			 added ? errmsg("could not find out whether an element was added to ZooKeeper queue \"%s\"", path)
 				   : errmsg("could not find out whether element \"%s\" of ZooKeeper queue \"%s\" was removed",
-							display_utf8(element_of(queue->doubt)), path),
+							display_utf8(element_of(queue->written)), path),
 			 errdetail("The ZooKeeper session ended meanwhile."),
 			 added ? 0 : errhint("If the element is still in the queue, it was not.")));
 }
@@ -263,7 +275,8 @@ settle(TakeQueue *queue, CallStep *step)
 /*
  * Makes a step that a scratch node goes with, and waits until it is known whether it
  * was made.  If the answer was lost, and it was, the outcome is CALL_OK, and
- * czxid that of the scratch node; if it was not, CALL_UNKNOWN.
+ * czxid that of the scratch node; if it was not, CALL_UNKNOWN.  A step that was made
+ * is what errors tell of from then on.
  */
 void
 take_make_certainly(TakeQueue *queue, CallStep *step)
@@ -273,12 +286,15 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 	do
 	{
 		step->scratch = scratch_path();
-		queue->doubt = step;
+		queue->written = step;
+		queue->in_doubt = true;
 		call_batch(&queue->call, step, 1, CALL_AS_KNOWN);
 		if (step->result.outcome == CALL_UNKNOWN &&
 			!(step->kind == OP_REMOVE && ZKLOCK_FAULT("removal-again")))
 			settle(queue, step);
-		queue->doubt = NULL;
+		queue->in_doubt = false;
+		if (step->result.outcome != CALL_OK)
+			queue->written = NULL;
 	} while (step->result.outcome == CALL_NO_NODE && create_receipts(queue));
 
 	if (step->result.outcome == CALL_REFUSED && zk_error_is_permission(step->result.code))
@@ -367,16 +383,17 @@ find_created(TakeQueue *queue, int64 czxid)
 static bool
 append(TakeQueue *queue, const char *data, Size length, char **name)
 {
-	CallStep step = {.kind = OP_APPEND,
-					 .path = psprintf("%s/" ELEMENT_PREFIX, queue->path),
-					 .data = length > 0 ? data : NULL,
-					 .data_length = length};
+	CallStep *step = palloc(sizeof(CallStep));
 
-	take_make_certainly(queue, &step);
-	*name = step.read;
-	if (step.result.outcome == CALL_OK && step.read == NULL)
-		*name = find_created(queue, step.result.stat.czxid);
-	return step.result.outcome == CALL_OK;
+	*step = (CallStep){.kind = OP_APPEND,
+					   .path = psprintf("%s/" ELEMENT_PREFIX, queue->path),
+					   .data = length > 0 ? data : NULL,
+					   .data_length = length};
+	take_make_certainly(queue, step);
+	*name = step->read;
+	if (step->result.outcome == CALL_OK && step->read == NULL)
+		*name = find_created(queue, step->result.stat.czxid);
+	return step->result.outcome == CALL_OK;
 }
 
 /*
@@ -403,6 +420,7 @@ take_offer(const char *path, const char *data, Size length)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
 						errmsg("cannot use ZooKeeper queue \"%s\"", display_path(path)),
 						errdetail("Others delete it as soon as it is there.")));
+	interrupt_check(NULL, NULL);
 	error_context_stack = context.previous;
 	return name;
 }

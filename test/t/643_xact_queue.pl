@@ -10,7 +10,7 @@
 # of one element at each call is in the table of faults, 296_faults_of_claims_and_elements.pl.
 
 use Zklock::Test;
-use Zklock::Cast qw(fails);
+use Zklock::Cast qw(cancel_as_answered fails);
 
 use constant { QUEUE => '/x/queue', RECEIPTS => '/zklock-receipts' };
 
@@ -383,6 +383,39 @@ subtest 'who cancels while it is sent is told which element may be gone' => sub 
 	$proxy->heal;
 	wait_until { rest() eq 'new' } 'it is there';
 	is_clean('cancelled offer');
+};
+
+subtest 'who cancels as the answer comes is told which element is gone' => sub {
+	my $answers = sub { $proxy->heal; $here->settle; };
+	my ($name) = offer('one');
+	$proxy->hold_reply_of($s, $remove, %delete);
+	cancel_as_answered($s, $answers);
+	fails($s->result, '57014', 'removal', context => qr/after removing element "$name" of ZooKeeper queue "@{[ QUEUE ]}"/);
+	is_clean('it is gone');
+
+	($name) = offer('two');
+	$proxy->hold_reply_of($s, "SELECT zk_queue_take('@{[ QUEUE ]}')", %delete);
+	cancel_as_answered($s, $answers);
+	fails($s->result, '57014', 'take', context => qr/after removing element "$name" of ZooKeeper queue "@{[ QUEUE ]}"/);
+	is_clean('it is gone');
+
+	$proxy->hold_reply_of($s, $offer, %append);
+	cancel_as_answered($s, $answers);
+	my $told = $s->result;
+	fails($told, '57014', 'offer', context => qr/after adding element "(qn-\d+)" to ZooKeeper queue "@{[ QUEUE ]}"/);
+	like($told->{context}, qr/"@{[ names() ]}"/, 'it is there');
+	is(rest(), 'new', 'once');
+	is_clean('offer');
+
+	($name) = offer('three');
+	$s->query('BEGIN');
+	$proxy->hold_reply_of($s, sprintf($take, ''), op => 'getData', path => "/$name\$");
+	cancel_as_answered($s, $answers);
+	fails($s->result, '57014', 'the take of a transaction');
+	$s->query('ROLLBACK');
+	none_claimed();
+	is(rest(), 'three', 'it comes back');
+	is_clean('the take of a transaction');
 };
 
 subtest 'who cancels before that has removed nothing' => sub {
