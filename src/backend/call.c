@@ -133,9 +133,14 @@ wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
 			CHECK_FOR_INTERRUPTS();
 		else
 			timeout = timeout < 0 ? LOOK_MS : Min(timeout, LOOK_MS);
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0), timeout,
-						 zklock_wait_event(call->is_called_away ? ZKLOCK_WAIT_LOCK : ZKLOCK_WAIT_CALL));
+		if (call->sleep)
+			call->sleep(call->sleep_arg, until < 0 ? NEVER : until);
+		else
+			(void) WaitLatch(MyLatch,
+							 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0),
+							 timeout,
+							 zklock_wait_event(call->is_called_away ? ZKLOCK_WAIT_LOCK
+																	: ZKLOCK_WAIT_CALL));
 	}
 }
 

@@ -23,6 +23,10 @@ typedef struct Call
 	 */
 	bool (*is_called_away)(void *arg); /* or NULL */
 	void *away_arg;
+
+	/* A session whose calls are part of a longer wait sleeps as that does, which may raise an error. */
+	void (*sleep)(void *arg, int64 until); /* or NULL; until then, ms */
+	void *sleep_arg;
 } Call;
 
 /* Does a read see all that anybody has committed before? */

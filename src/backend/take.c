@@ -83,7 +83,9 @@ remove_element(TakeQueue *queue, const char *name, Element *got)
 	{
 		CallStep *step = palloc(sizeof(CallStep));
 
-		*step = (CallStep){.kind = OP_REMOVE, .path = take_element_path(queue, name), .version = got->version};
+		*step = (CallStep){.kind = OP_REMOVE,
+						   .path = take_element_path(queue, name),
+						   .version = got->version};
 		take_make_certainly(queue, step);
 		if (step->result.outcome == CALL_OK)
 			return true;
@@ -112,7 +114,7 @@ check_number(void)
 
 /* Waits until the worker has claimed the element, or cannot. */
 static bool
-wait_for_claim(const TakeQueue *queue, const Hold *taken)
+wait_for_claim(TakeQueue *queue, const Hold *taken)
 {
 	for (;;)
 	{
@@ -317,8 +319,10 @@ seek(TakeQueue *queue, Element *got)
 static void
 break_off(int code, Datum arg)
 {
+	TakeQueue *queue = (TakeQueue *) DatumGetPointer(arg);
+
 	seek_leave();
-	wait_counted_break(code, arg);
+	wait_counted_break(code, PointerGetDatum(&queue->wait.counted));
 }
 
 /*
@@ -334,12 +338,13 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 {
 	TakeQueue queue = {.path = path, .how = how, .timeout_ms = timeout_ms};
 	ErrorContextCallback context = {.callback = take_context, .arg = &queue, .previous = error_context_stack};
-	CountedWait wait;
-	bool		found;
-	Look		look;
+	bool				 found;
+	Look				 look;
 
-	wait_counted_begin(&wait, kind);
-	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&wait));
+	/* Timeouts are seen to here, and that nobody offers anything is not worth a line in the log. */
+	wait_begin(&queue.wait, path, "an element", kind, LOCK_WAIT_FOREVER);
+	queue.wait.is_logged = true;
+	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&queue));
 	{
 		request_refuse_election(path);
 		error_context_stack = &context;
@@ -348,6 +353,8 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 		else
 		{
 			queue.call.patience = CALL_PATIENT;
+			queue.call.sleep = take_sleep_in_call;
+			queue.call.sleep_arg = &queue;
 			if (timeout_ms > 0)
 				queue.call.until = zklock_now_ms() + timeout_ms;
 			seek_join(path);
@@ -358,11 +365,12 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 		}
 		interrupt_check(NULL, NULL);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&wait));
+	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&queue));
 	error_context_stack = context.previous;
 	if (found)
-		wait_counted_end(&wait, STATS_WAIT_GRANTED);
+		wait_counted_end(&queue.wait.counted, STATS_WAIT_GRANTED);
 	else
-		wait_counted_end(&wait, timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+		wait_counted_end(&queue.wait.counted,
+						 timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
 	return found;
 }

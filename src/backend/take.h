@@ -8,6 +8,7 @@
 #define ZKLOCK_TAKE_H
 
 #include "backend/call.h"
+#include "backend/wait.h"
 #include "shared/stats.h"
 
 /* Longest element that is offered, bytes.  Those of others are read up to ZooKeeper's limit. */
@@ -42,6 +43,7 @@ typedef struct TakeQueue
 	const char	   *path;
 	TakeHow			how;
 	int64			timeout_ms;
+	Wait			wait; /* of a call that waits */
 	Call			call;
 	const CallStep *written;  /* the write that was sent, unless it was not made; or NULL */
 	bool			in_doubt; /* nobody knows whether it was */
@@ -56,6 +58,7 @@ extern char				 *take_element_path(const TakeQueue *queue, const char *name);
 extern const CallStep	 *take_look(TakeQueue *queue, const ElementName *names, int n);
 extern void				  take_make_certainly(TakeQueue *queue, CallStep *step);
 extern bool				  take_is_out_of_time(const TakeQueue *queue);
-extern void				  take_sleep(const TakeQueue *queue);
+extern void				  take_sleep(TakeQueue *queue);
+extern void				  take_sleep_in_call(void *arg, int64 until);
 
 #endif /* ZKLOCK_TAKE_H */

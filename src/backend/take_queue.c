@@ -50,9 +50,6 @@
 #define SEARCH 128 /* newest elements, among which one is looked for after a lost answer */
 #define KNOWN_QUEUES 16 /* that this session has listed */
 
-/* How long to sleep when nobody tells what is waited for */
-#define LOOK_MS 1000
-
 /* ------------------------------------------------------------------------
  * Errors
  * ------------------------------------------------------------------------
@@ -82,7 +79,8 @@ take_context(void *arg)
 		errcontext("while removing element \"%s\" of ZooKeeper queue \"%s\", which may be gone by now",
 				   display_utf8(element_of(written)), path);
 	else if (added && written->read)
-		errcontext("after adding element \"%s\" to ZooKeeper queue \"%s\"", display_utf8(written->read), path);
+		errcontext("after adding element \"%s\" to ZooKeeper queue \"%s\"",
+				   display_utf8(written->read), path);
 	else if (added)
 		errcontext("after adding an element to ZooKeeper queue \"%s\"", path);
 	else
@@ -127,15 +125,20 @@ take_is_out_of_time(const TakeQueue *queue)
 
 /* Sleeps until the latch is set, the time is over, or something has to be looked at. */
 void
-take_sleep(const TakeQueue *queue)
+take_sleep(TakeQueue *queue)
 {
-	long timeout = LOOK_MS;
+	interrupt_check(NULL, NULL);
+	wait_sleep(&queue->wait, WAIT_UNTOLD, queue->call.until > 0 ? queue->call.until : NEVER,
+			   ZKLOCK_WAIT_ELEMENT);
+}
 
-	if (queue->call.until > 0)
-		timeout = Max(Min(LOOK_MS, queue->call.until - zklock_now_ms()), 0);
-	CHECK_FOR_INTERRUPTS();
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
-					 zklock_wait_event(ZKLOCK_WAIT_ELEMENT));
+/* The same, as part of a call to ZooKeeper; that sees to interrupts. */
+void
+take_sleep_in_call(void *arg, int64 until)
+{
+	TakeQueue *queue = arg;
+
+	wait_sleep(&queue->wait, WAIT_UNTOLD, until, ZKLOCK_WAIT_CALL);
 }
 
 /* ------------------------------------------------------------------------
@@ -260,7 +263,7 @@ create_receipts(TakeQueue *queue)
 static void
 settle(TakeQueue *queue, CallStep *step)
 {
-	Call	 settling = {.patience = CALL_PATIENT};
+	Call settling = {.patience = CALL_PATIENT, .sleep = queue->call.sleep, .sleep_arg = queue};
 	CallStep look = {.kind = OP_LOOK, .path = step->scratch};
 
 	call_batch(&settling, &look, 1, CALL_AFTER_SYNC);

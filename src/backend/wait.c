@@ -135,12 +135,10 @@ looks_for_deadlocks(const Wait *wait)
 
 /* How long the session may sleep before it has to look again, ms. */
 static int64
-sleep_time(const Wait *wait, WaitAnswer answer, int64 waited)
+sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
 {
-	int64 sleep = MAX_SLEEP_MS;
+	int64 sleep = Min(MAX_SLEEP_MS, Max(until - zklock_now_ms(), 0));
 
-	if (wait->timeout_ms > 0)
-		sleep = Min(sleep, wait->timeout_ms - waited);
 	if (looks_for_deadlocks(wait))
 	{
 		sleep = Min(sleep, wait->look_at - waited);
@@ -179,22 +177,18 @@ look_for_deadlock(Wait *wait, int64 waited, int64 until)
 }
 
 /*
- * Sleeps until the latch is set, or something else has to be looked at.
+ * Sleeps, as part of a wait, until the latch is set, or something else has to be looked
+ * at.  Raises an error if there is nobody to answer.
  *
- * Returns false if the timeout has passed.  Raises an error if the wait is
- * interrupted, or if there is nobody to answer.
+ *	until	the session has something else to do then, ms
  */
-static bool
-sleep_until_told(Wait *wait, WaitAnswer answer)
+void
+wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 {
-	int64 waited = zklock_ms_since(wait->counted.start_us);
-	int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
+	int64		  waited = zklock_ms_since(wait->counted.start_us);
 	MemoryContext context;
 	MemoryContext old;
 
-	interrupt_check(wait_context, wait);
-	if (is_out_of_time(wait, waited))
-		return false;
 	watch_worker(wait, waited);
 
 	/* To tell something is to look for interrupts, without the context. */
@@ -209,7 +203,24 @@ sleep_until_told(Wait *wait, WaitAnswer answer)
 	MemoryContextDelete(context);
 	RESUME_INTERRUPTS();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 (long) sleep_time(wait, answer, waited), zklock_wait_event(ZKLOCK_WAIT_LOCK));
+					 (long) sleep_time(wait, answer, waited, until), zklock_wait_event(event));
+}
+
+/*
+ * Sleeps until the latch is set, or something else has to be looked at.
+ *
+ * Returns false if the timeout has passed.  Raises an error if the wait is
+ * interrupted, or if there is nobody to answer.
+ */
+static bool
+sleep_until_told(Wait *wait, WaitAnswer answer)
+{
+	int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
+
+	interrupt_check(wait_context, wait);
+	if (is_out_of_time(wait, zklock_ms_since(wait->counted.start_us)))
+		return false;
+	wait_sleep(wait, answer, until, ZKLOCK_WAIT_LOCK);
 	return true;
 }
 

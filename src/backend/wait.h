@@ -9,6 +9,7 @@
 
 #include "backend/hold.h"
 #include "compat.h"
+#include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/stats.h"
 
@@ -77,6 +78,7 @@ extern bool		  wait_until(Wait *wait, WaitLook look, void *arg);
 extern bool		  wait_for_hold(Wait *wait, Hold *hold);
 extern WaitAnswer wait_look(const Hold *hold, const char *path);
 extern void		  wait_granted(Wait *wait);
+extern void wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event);
 
 extern void wait_counted_begin(CountedWait *wait, StatsKind kind);
 extern void wait_counted_end(const CountedWait *wait, StatsWaitEnd end);

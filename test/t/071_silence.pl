@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Without ZooKeeper nobody is left in silence: neither who creates the extension, nor who waits
-# for a lock.
+# for a lock or an element of a queue.
 
 use Zklock::Test;
 
@@ -42,6 +42,29 @@ subtest 'who waits is told once that there is no connection, and goes on waiting
 	like($told[0], qr/DETAIL:.*There is no connection to ZooKeeper.*It has been so since \d{4}-/, 'says what is in the way, and since when');
 	like($told[0], qr/HINT:.*zk_session/, 'and where to look');
 	is($s->query("SELECT zk_unlock('/silence')"), 't', 'unlocked');
+};
+
+subtest 'so is who waits for an element, from before or since' => sub {
+	my $mark = $a->log_mark;
+	my %s = map { $_ => $a->session(name => $_) } qw(before since);
+	my $take = sub ($name) { $s{$name}->query_start("SELECT convert_from(e, 'UTF8') FROM (SELECT " .
+		($name eq 'before' ? "zk_queue_take('/silence-$name') e" : "data e FROM zk_xact_queue_take('/silence-$name')") . ') x'); };
+	$take->('before');
+	wait_until { $zk->watch_count == 1 } 'it to wait';
+	$a->cut_off($proxy);
+	$take->('since');
+	foreach my $name (sort keys %s)
+	{
+		$a->wait_log(qr/NOTICE:  still waiting for an element on ZooKeeper path "\/silence-$name"/, $mark);
+		ok($s{$name}->busy, "$name: it waits");
+	}
+	$a->reconnect($proxy);
+	foreach my $name (sort keys %s)
+	{
+		$admin->query("SELECT zk_queue_offer('/silence-$name', 'element')");
+		is($s{$name}->finish, 'element', "$name: and has it when the connection is back");
+		is(scalar(() = $s{$name}->notices =~ /still waiting for/g), 1, 'one notice');
+	}
 };
 
 done_clean($zk, $a);

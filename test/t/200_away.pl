@@ -217,7 +217,9 @@ subtest 'a server without room for a worker says so' => sub {
 	my %call = (
 		'waits'          => "zk_lock('/w/none')",
 		'tries'          => "zk_try_lock('/w/none')",
-		'waits for long' => "zk_lock('/w/none', '1min')");
+		'waits for long' => "zk_lock('/w/none', '1min')",
+		'waits for an element' => "zk_queue_take('/w/none')",
+		'takes one for long' => "zk_xact_queue_take('/w/none', '1min')");
 	on($none, $_)->query_start("SELECT $call{$_}") foreach sort keys %call;
 	fails($s{$_}->result, '55000', "who $_ is told", hint => qr/max_worker_processes/) foreach sort keys %call;
 	all_disconnect();
