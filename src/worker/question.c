@@ -215,8 +215,8 @@ begin_operation(Operation *operation)
 	else if (wanted->kind == OP_REPLACE)
 		handler = on_acl;
 	else if (wanted->kind == OP_LIST)
-		call.watch = wanted->watch && worker_seeks_watch(call.path, WATCHED_QUEUE);
-	else if (wanted->kind == OP_WATCH && worker_seeks_watch(call.path, WATCHED_CLAIM))
+		call.watch = wanted->watch && worker_seeks_watch(call.path, WATCHED_QUEUE, slot);
+	else if (wanted->kind == OP_WATCH && worker_seeks_watch(call.path, WATCHED_CLAIM, slot))
 	{
 		call.kind = ZK_READ;
 		call.watch = true;

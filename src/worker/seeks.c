@@ -10,9 +10,10 @@
  * ZooKeeper removes all watches of a kind on a path.  So one that the engine has there as
  * well is left to it, and when the engine removes its own, a seeker looks again.
  *
- * All watches together must fit beside the engine's in one packet (traps 3 and 4).
- * A path for which there is no room is not watched, and its session, which is told
- * so, looks again from time to time.
+ * All watches together must fit beside the engine's in one packet (traps 3 and 4).  A
+ * role has a quarter of that room, and an eighth is for superusers; a watch counts
+ * as that of the role which asked for it first.  A path for which there is no room
+ * is not watched, and its session, which is told so, looks again from time to time.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -28,6 +29,8 @@
 /* Bytes of paths, with what the client library adds */
 #define WATCH_BYTES (60 * 1024)
 #define PER_WATCH 8
+#define BYTES_OF_ROLE (WATCH_BYTES / 4)
+#define BYTES_RESERVE (WATCH_BYTES / 8) /* for superusers */
 
 /* A claim's path: the queue's, the element's name, and its own */
 #define WATCHED_SIZE (ZKLOCK_MAX_PATH + ELEMENT_NAME_SIZE + sizeof(ELEMENT_CLAIM) + 2)
@@ -36,9 +39,18 @@ typedef struct Watched
 {
 	char   path[WATCHED_SIZE]; /* hash key */
 	size_t queue_length;	   /* of its beginning: the queue's path */
+	Oid	   role;			   /* that asked for it */
 } Watched;
 
+/* What a role's watches have */
+typedef struct Account
+{
+	Oid	   role; /* hash key */
+	size_t bytes;
+} Account;
+
 static HTAB	 *watched;
+static HTAB	 *accounts;
 static size_t watched_bytes;
 static int64  session; /* the ZooKeeper session that has the watches */
 
@@ -48,28 +60,56 @@ find(const char *path)
 	return strlen(path) < WATCHED_SIZE ? hash_search(watched, path, HASH_FIND, NULL) : NULL;
 }
 
+/* May a session have so many more bytes in watches? */
+static bool
+has_room(const CallSlot *slot, size_t bytes)
+{
+	const Account *account = hash_search(accounts, &slot->role, HASH_FIND, NULL);
+
+	if (slot->reserve == RESERVE_OPEN)
+		return watched_bytes + bytes <= WATCH_BYTES;
+	return watched_bytes + bytes <= WATCH_BYTES - BYTES_RESERVE &&
+		   (account ? account->bytes : 0) + bytes <= BYTES_OF_ROLE;
+}
+
+static void
+charge(Oid role, size_t bytes)
+{
+	bool	 found;
+	Account *account = hash_search(accounts, &role, HASH_ENTER, &found);
+
+	account->bytes = bytes + (found ? account->bytes : 0);
+	watched_bytes += bytes;
+}
+
 static void
 forget(Watched *each)
 {
-	watched_bytes -= strlen(each->path) + PER_WATCH;
-	(void) hash_search(watched, each->path, HASH_REMOVE, NULL);
+	size_t	 bytes = strlen(each->path) + PER_WATCH;
+	Account *account = hash_search(accounts, &each->role, HASH_FIND, NULL);
+
+	watched_bytes -= bytes;
+	account->bytes -= bytes;
+	if (account->bytes == 0)
+		hash_search(accounts, &account->role, HASH_REMOVE, NULL);
+	hash_search(watched, each->path, HASH_REMOVE, NULL);
 }
 
 /*
- * A path is going to be watched: a queue's, for its children, or an element's claim.
- * Returns false if there is no room for that.
+ * A path is going to be watched for a session that asks: a queue's, for its children, or
+ * an element's claim.  Returns false if there is no room for that.
  */
 bool
-worker_seeks_watch(const char *path, WatchedKind kind)
+worker_seeks_watch(const char *path, WatchedKind kind, const CallSlot *slot)
 {
 	size_t	 length = strlen(path);
 	Watched *each = find(path);
 
 	if (each)
 		return true;
-	if (watched_bytes + length + PER_WATCH > WATCH_BYTES || length >= WATCHED_SIZE)
+	if (length >= WATCHED_SIZE || !has_room(slot, length + PER_WATCH))
 		return false;
-	watched_bytes += length + PER_WATCH;
+	charge(slot->role, length + PER_WATCH);
 	for (int levels = kind == WATCHED_CLAIM ? 2 : 0; levels > 0; levels--)
 	{
 		while (path[--length] != '/')
@@ -77,6 +117,7 @@ worker_seeks_watch(const char *path, WatchedKind kind)
 	}
 	each = hash_search(watched, path, HASH_ENTER, NULL);
 	each->queue_length = length;
+	each->role = slot->role;
 	return true;
 }
 
@@ -146,7 +187,9 @@ worker_seeks_connected(void)
 void
 worker_seeks_start(void)
 {
-	HASHCTL ctl = {.keysize = WATCHED_SIZE, .entrysize = sizeof(Watched)};
+	HASHCTL paths = {.keysize = WATCHED_SIZE, .entrysize = sizeof(Watched)};
+	HASHCTL roles = {.keysize = sizeof(Oid), .entrysize = sizeof(Account)};
 
-	watched = hash_create("zklock watches for seekers", 64, &ctl, HASH_ELEM | HASH_STRINGS);
+	watched = hash_create("zklock watches for seekers", 64, &paths, HASH_ELEM | HASH_STRINGS);
+	accounts = hash_create("zklock accounts of seekers", 16, &roles, HASH_ELEM | HASH_BLOBS);
 }

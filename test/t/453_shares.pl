@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # How much one session can have of what all share: entries in shared memory, and bytes of
-# paths in the ZooKeeper session's packets. And the reserve for superusers. sql/role_settings.sql has what counts as a
+# paths in the ZooKeeper session's packets; and one role, of those for watches of who waits for elements. And the reserve for superusers. sql/role_settings.sql has what counts as a
 # session's share.
 #
 # The work that a session's permits cause in the worker grows with their number, not with its square, so that
@@ -43,7 +43,8 @@ subtest 'many permits' => sub {
 };
 
 $a->value('CREATE ROLE mallory LOGIN');
-$a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory');
+$a->value('CREATE ROLE trent LOGIN');
+$a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory, trent');
 
 # Locks new paths until there is an error: that, with the number of locks, which it does not end
 sub fill($session, $prefix)
@@ -104,6 +105,33 @@ with_mallory 'a worker that takes over knows who has what' => sub ($m) {
 	$m->query('SELECT zk_unlock_all()');
 	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 	is(fill($m, $long)->{n}, $n, 'and free when all is released');
+};
+
+# Six queues, whose elements transactions have taken, and sessions that wait for them: 95 kB of paths, where 60 kB have room
+with_mallory 'watches of those who wait for elements are shared out among roles' => sub (@m) {
+	my ($few, @queues) = ('/w/few', map { "/w$_/" . 'q' x 900 } 1 .. 6);
+	$s->query("SELECT count(zk_queue_offer('$_', 'x')) FROM generate_series(1, 16)") foreach @queues;
+	my $name = $s->query("SELECT zk_queue_offer('$few', 'few')");
+	push @m, map { $a->session(user => 'mallory') } 1 .. 7;
+	my @takers = splice(@m, 0, 2);
+	$_->query('BEGIN') foreach @takers, $s;
+	$takers[ $_ % 2 ]->query("SELECT count(zk_xact_queue_take('$queues[$_]')) FROM generate_series(1, 16)") foreach 0 .. 5;
+	$s->query("SELECT zk_xact_queue_take('$few')");
+	$m[$_]->query_start("SELECT zk_queue_take('$queues[$_]')") foreach 0 .. 5;
+	$a->wait_event($_, 'element') foreach @m;
+	my @watched = $zk->four_letter('wchp') =~ m{^/w\d/q+/qn-\d+/claim$}mg;
+	# A quarter of 60 kB, of which the shortest path takes 900 bytes
+	cmp_ok(scalar(@watched), '<=', 15 * 1024 / 900, 'no more than a role may have');
+	cmp_ok(scalar(@watched), '>', 0, 'but some');
+	my $trent = $a->session(user => 'trent');
+	$trent->query_start("SELECT convert_from(zk_queue_take('$few'), 'UTF8')");
+	$zk->wait_watched("$few/$name/claim", $a->session_id);
+	$s->query('ROLLBACK');
+	is($trent->finish, 'few', 'another role has room, and what it waits for is watched');
+	$_->cancel foreach @m;
+	$_->query('COMMIT') foreach @takers;
+	$_->disconnect foreach @m, @takers, $trent;
+	wait_until { !grep { $zk->children($_) } $few, @queues } 'all elements to be gone';
 };
 
 $a->append_conf('postgresql.conf', "zklock.max_locks = 64\n");
