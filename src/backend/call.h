@@ -40,10 +40,10 @@ typedef enum CallSight
 typedef struct CallStep
 {
 	CallOpKind	kind;
-	const char *path;		 /* UTF-8 */
-	const char *data;		 /* CREATE, RECORD, REPLACE, SET, APPEND; NULL for none */
+	const char *path; /* UTF-8 */
+	const char *data; /* CREATE, RECORD, REPLACE, SET, APPEND; REMOVE: the pin's path; NULL for none */
 	Size		data_length; /* of it; 0: it is a string */
-	const char *scratch; /* APPEND, REMOVE: path of the node that goes with it; PUBLISH: its own */
+	const char *scratch; /* APPEND, REMOVE: path of the node that goes with it; others: its own */
 	bool		watch;	 /* LIST: for those that seek there */
 	int32		version; /* SET: of the data to be replaced */
 	int			most;	 /* READ: longer data are not read */

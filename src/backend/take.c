@@ -53,12 +53,18 @@ set_element(Element *element, const char *name, const CallStep *read)
 	memcpy(VARDATA(element->data), read->read ? read->read : "", read->result.text_length);
 }
 
-/* Reads an element.  Returns false if it is gone, or if the time is over. */
+/*
+ * Reads an element, under a pin if it is to be removed.  Returns false if it is gone, or if the
+ * time is over.
+ */
 static bool
 read_element(TakeQueue *queue, const char *name, CallStep *read)
 {
 	*read = (CallStep){.kind = OP_READ, .path = take_element_path(queue, name), .most = CALL_ANY_LENGTH};
-	call_batch(&queue->call, read, 1, CALL_AS_KNOWN);
+	if (queue->how == TAKE_REMOVE)
+		take_read_pinned(queue, read);
+	else
+		call_batch(&queue->call, read, 1, CALL_AS_KNOWN);
 	take_report(queue, read);
 	return read->result.outcome == CALL_OK;
 }
@@ -75,21 +81,45 @@ show_element(TakeQueue *queue, const char *name, Element *got)
 	return true;
 }
 
-/* Removes an element, but nothing that was not read. */
+/* Is an element there, and not claimed?  A pin would have those look again who wait for it. */
+static bool
+is_free(TakeQueue *queue, const char *name)
+{
+	CallStep look = {.kind = OP_LOOK, .path = take_element_path(queue, name)};
+
+	call_batch(&queue->call, &look, 1, CALL_AS_KNOWN);
+	take_report(queue, &look);
+	return look.result.outcome == CALL_OK && look.result.stat.child_count == 0;
+}
+
+/* Removes an element, but nothing that was not read.  The pin goes with it. */
 static bool
 remove_element(TakeQueue *queue, const char *name, Element *got)
 {
+	if (!is_free(queue, name))
+		return false;
 	while (show_element(queue, name, got))
 	{
 		CallStep *step = palloc(sizeof(CallStep));
 
 		*step = (CallStep){.kind = OP_REMOVE,
 						   .path = take_element_path(queue, name),
+						   .data = queue->pin,
 						   .version = got->version};
 		take_make_certainly(queue, step);
+		if (step->result.outcome == CALL_OK || step->result.outcome == CALL_UNKNOWN)
+			queue->pin = NULL;
 		if (step->result.outcome == CALL_OK)
 			return true;
-		if (step->result.outcome != CALL_BAD_VERSION && step->result.outcome != CALL_UNKNOWN)
+
+		/* If the element is still there, the pin is gone, as it goes with its session. */
+		if (step->result.outcome == CALL_NO_NODE)
+		{
+			if (!show_element(queue, name, got))
+				return false;
+			take_unpin(queue);
+		}
+		else if (step->result.outcome != CALL_BAD_VERSION && step->result.outcome != CALL_UNKNOWN)
 			return false;
 	}
 	return false;
@@ -222,6 +252,7 @@ look_once(TakeQueue *queue, bool watch, Element *got, Look *look)
 			return true;
 		look->taken = lappend(look->taken, unconstify(char *, names[i].name));
 	}
+	take_unpin(queue);
 	return false;
 }
 
@@ -322,6 +353,7 @@ break_off(int code, Datum arg)
 	TakeQueue *queue = (TakeQueue *) DatumGetPointer(arg);
 
 	seek_leave();
+	call_slot_give_up(call_slot_own()); /* and with it a pin */
 	wait_counted_break(code, PointerGetDatum(&queue->wait.counted));
 }
 

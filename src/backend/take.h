@@ -45,6 +45,7 @@ typedef struct TakeQueue
 	int64			timeout_ms;
 	Wait			wait; /* of a call that waits */
 	Call			call;
+	const char	   *pin;	  /* its path; "" if ZooKeeper refuses one; NULL: there is none */
 	const CallStep *written;  /* the write that was sent, unless it was not made; or NULL */
 	bool			in_doubt; /* nobody knows whether it was */
 } TakeQueue;
@@ -57,6 +58,8 @@ extern const ElementName *take_sort(const CallStep *list, int *n);
 extern char				 *take_element_path(const TakeQueue *queue, const char *name);
 extern const CallStep	 *take_look(TakeQueue *queue, const ElementName *names, int n);
 extern void				  take_make_certainly(TakeQueue *queue, CallStep *step);
+extern void				  take_read_pinned(TakeQueue *queue, CallStep *read);
+extern void				  take_unpin(TakeQueue *queue);
 extern bool				  take_is_out_of_time(const TakeQueue *queue);
 extern void				  take_sleep(TakeQueue *queue);
 extern void				  take_sleep_in_call(void *arg, int64 until);

@@ -9,7 +9,8 @@
  *	offer	look at the path; create the element, and with it a scratch node
  *	seek	list; get the first element that nobody has claimed (take.c):
  *			show it: read it
- *			remove it: read it; delete it, and create a scratch node
+ *			remove it: look at it; create a pin and read it; delete both, and create a
+ *			scratch node
  *			take it: an entry, whose node is the claim below the element; read it
  *
  * If the answer to an offer or removal was lost, the scratch node tells whether it was
@@ -20,6 +21,14 @@
  * error names the element, too.
  * ZooKeeper gives both creates of an offer the same transaction number, by which the
  * element is found.
+ *
+ * A pin is an ephemeral child of the queue's path.  As long as it exists the path does, and in
+ * the life of a path names do not recur: what is read and removed under one pin is
+ * the same element.  Without it the path could be deleted in between, as ZooKeeper does with
+ * containers, and made again; the first element would have the name of the one that was
+ * read.  A claim below the element would do as well, but ZooKeeper's own clients, which
+ * may consume beside us, fail to remove what has a child.  Of other names they take
+ * no notice.
  *
  * Runs in: backends.
  *
@@ -236,9 +245,9 @@ take_look(TakeQueue *queue, const ElementName *names, int n)
  * ------------------------------------------------------------------------
  */
 
-/* The path of a scratch node of which nobody else knows */
+/* A name for a scratch node, which nobody else has */
 static char *
-scratch_path(void)
+unique_name(void)
 {
 	uint8 uuid[ZKLOCK_UUID_BYTES];
 	char  id[64];
@@ -246,7 +255,7 @@ scratch_path(void)
 	if (!pg_strong_random(uuid, sizeof(uuid)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
 	uuid_format(id, sizeof(id), uuid, UUID_HEX);
-	return psprintf(ELEMENT_RECEIPTS "/%s", id);
+	return pstrdup(id);
 }
 
 /* A step with a scratch node found no node: that may have been the parent of such.  Returns whether it was. */
@@ -288,7 +297,7 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 
 	do
 	{
-		step->scratch = scratch_path();
+		step->scratch = psprintf(ELEMENT_RECEIPTS "/%s", unique_name());
 		queue->written = step;
 		queue->in_doubt = true;
 		call_batch(&queue->call, step, 1, CALL_AS_KNOWN);
@@ -308,6 +317,54 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 	shown.path = queue->path;
 	if (step->result.outcome != CALL_NOT_EMPTY)
 		take_report(queue, &shown);
+}
+
+/* ------------------------------------------------------------------------
+ * Pins
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Creates a pin, and reads an element behind that.  Where ZooKeeper refuses one, as it does
+ * when the queue has reached its quota, elements are removed without.
+ */
+static void
+pin_and_read(TakeQueue *queue, CallStep *read)
+{
+	char	*path = psprintf("%s/" ELEMENT_PIN, queue->path, unique_name());
+	CallStep steps[] = {{.kind = OP_PIN, .path = path, .scratch = path}, *read};
+
+	call_batch(&queue->call, steps, lengthof(steps), CALL_AS_KNOWN);
+	*read = steps[1];
+	if (steps[0].result.outcome == CALL_OK)
+		queue->pin = path;
+	else if (steps[0].result.outcome == CALL_REFUSED)
+		queue->pin = "";
+	else
+		call_slot_give_up(call_slot_own());
+}
+
+/* Reads an element under a pin, which is created if there is none. */
+void
+take_read_pinned(TakeQueue *queue, CallStep *read)
+{
+	do
+	{
+		if (queue->pin)
+			call_batch(&queue->call, read, 1, CALL_AS_KNOWN);
+		else
+			pin_and_read(queue, read);
+	} while (read->result.outcome == CALL_UNKNOWN ||
+			 (read->result.outcome == CALL_OK && queue->pin == NULL));
+}
+
+/* Has the pin deleted, if there is one.  Cannot fail, does not wait. */
+void
+take_unpin(TakeQueue *queue)
+{
+	if (queue->pin && queue->pin[0] != '\0')
+		call_slot_give_up(call_slot_own());
+	queue->pin = NULL;
 }
 
 /* ------------------------------------------------------------------------

@@ -122,6 +122,9 @@ extern bool neighbour_is_harmed(int harm, const char *child);
 /* Where the receipts of all servers are */
 #define ELEMENT_RECEIPTS "/zklock-receipts"
 
+/* A child of a queue's path that keeps it from being deleted; sorts behind the elements */
+#define ELEMENT_PIN "zk-queue-%s-pin"
+
 /* An element of a queue, as a listing shows it */
 typedef struct ElementName
 {

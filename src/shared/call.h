@@ -25,7 +25,7 @@
 #define CALL_MAX_QUESTION (256 * 1024)
 #define CALL_MAX_ANSWER (1280 * 1024) /* the number is in failure.c, too */
 #define CALL_MAX_OPERATIONS 256
-#define CALL_SCRATCH_SIZE 64 /* path of a scratch node, with its NUL */
+#define CALL_SCRATCH_SIZE (ZKLOCK_MAX_PATH + 64) /* path of a scratch node, with its NUL */
 
 typedef enum CallState
 {
@@ -50,11 +50,14 @@ typedef enum CallOpKind
 	OP_SET,		/* replace the data of that version */
 	OP_DELETE,
 	OP_APPEND, /* create a persistent sequential node, and the slot's scratch node, both or none */
-	OP_REMOVE,	/* delete a node of that version, and create the scratch node, both or none */
+	OP_REMOVE, /* delete a node of that version, and the pin, if any, and create the scratch node
+				 * in its place, all or none */
 	OP_PUBLISH, /* create an ephemeral node, which is the slot's scratch node until the session
 				 * forgets it; the one before it goes, both or none */
-	OP_WATCH,	/* set a watch on the node's data, if it exists */
-	OP_ABROAD	/* have the engine note for which entries other servers matter, with all that
+	OP_PIN, /* create an ephemeral node, which is the slot's scratch node until it is removed,
+				 * or the session forgets it; others follow in the same question */
+	OP_WATCH, /* set a watch on the node's data, if it exists */
+	OP_ABROAD /* have the engine note for which entries other servers matter, with all that
 				* was committed before */
 } CallOpKind;
 
@@ -69,8 +72,8 @@ typedef struct CallOperation
 	int		   most;	/* READ: longer data are not read; or CALL_ANY_LENGTH */
 	bool	   watch;	/* LIST: have the children watched for those that seek there */
 	uint32	   path;	/* with a NUL; UTF-8 */
-	uint32	   data;	/* CREATE, RECORD, REPLACE, SET, APPEND: behind them a NUL */
-	uint32	   data_length;
+	uint32 data; /* CREATE, RECORD, REPLACE, SET, APPEND; REMOVE: the pin's path; behind them a NUL */
+	uint32 data_length;
 } CallOperation;
 
 /* What has become of it.  Texts are behind the array of these. */

@@ -128,7 +128,8 @@ on_reply(void *arg, const ZkReply *reply)
 	if (wanted->kind == OP_ABROAD && reply->outcome == CALL_OK &&
 		call_slot_state(question->slot) != CALL_GIVEN_UP)
 		queue_look_abroad();
-	worker_scratch_answered(question->slot, result_of(operation)->outcome);
+	if (operation == question->operations)
+		worker_scratch_answered(question->slot, result_of(operation)->outcome);
 
 	question->lost |= reply->outcome == CALL_UNKNOWN;
 	if (--question->pending == 0)
@@ -190,6 +191,7 @@ static const ZkCall calls[] = {
 	[OP_APPEND] = {.kind = ZK_APPEND},
 	[OP_REMOVE] = {.kind = ZK_EXCHANGE, .node_kind = ZK_EPHEMERAL},
 	[OP_PUBLISH] = {.kind = ZK_CREATE, .node_kind = ZK_EPHEMERAL},
+	[OP_PIN] = {.kind = ZK_CREATE, .node_kind = ZK_EPHEMERAL},
 	[OP_WATCH] = {.kind = ZK_LOOK},
 	[OP_ABROAD] = {.kind = ZK_SYNC},
 };
@@ -227,6 +229,9 @@ begin_operation(Operation *operation)
 	{
 		call.other = call.path;
 		call.path = slot->scratch;
+		call.also = wanted->data_length > 0 ? call.data : NULL;
+		call.data = NULL;
+		call.data_length = 0;
 	}
 	else if (wanted->kind == OP_PUBLISH && slot->replaced_scratch[0] != '\0')
 	{

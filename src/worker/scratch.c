@@ -4,7 +4,8 @@
  *
  * An append or a removal creates a scratch node with it, whose name is written into
  * the slot before it is sent: it tells later whether the operation was done.  What is
- * published is a scratch node itself, so it goes when its session does.
+ * published is a scratch node itself, so it goes when its session does; so is a pin, unless
+ * the removal takes it.
  *
  * A scratch node that nobody wants any more is deleted, and nothing that creates another
  * one is sent before, unless it takes the old one's place.  If ZooKeeper refuses the
@@ -44,11 +45,29 @@ deletion_of(const CallSlot *slot)
 	return &deletions[slot - call_pool->slots];
 }
 
-/* Is the scratch node that a question creates to stay, in place of the one there is? */
-static bool
-publishes(CallSlot *slot)
+/* The operation of a question that creates a scratch node */
+static const CallOperation *
+creation(CallSlot *slot)
 {
-	return ((CallOperation *) call_slot_text(slot, &slot->question_room))->kind == OP_PUBLISH;
+	return (CallOperation *) call_slot_text(slot, &slot->question_room);
+}
+
+/* Is the scratch node that a question creates to stay? */
+static bool
+stays(CallSlot *slot)
+{
+	return creation(slot)->kind == OP_PUBLISH || creation(slot)->kind == OP_PIN;
+}
+
+/* Does it take the place of the one there is? */
+static bool
+replaces(CallSlot *slot)
+{
+	const CallOperation *operation = creation(slot);
+
+	return operation->kind == OP_PUBLISH ||
+		   (operation->kind == OP_REMOVE &&
+			strcmp((const char *) operation + operation->data, slot->scratch) == 0);
 }
 
 /* A question is going to be sent. */
@@ -66,12 +85,15 @@ worker_scratch_sent(CallSlot *slot)
 void
 worker_scratch_answered(CallSlot *slot, CallOutcome outcome)
 {
+	bool wanted;
+
 	if (slot->next_scratch[0] == '\0' || outcome == CALL_UNKNOWN)
 		return;
+	wanted = stays(slot) || (outcome != CALL_OK && slot->replaced_scratch[0] != '\0');
 	SpinLockAcquire(&slot->mutex);
-	slot->scratch_wanted &= publishes(slot);
+	slot->scratch_wanted &= wanted;
 	SpinLockRelease(&slot->mutex);
-	if (outcome == CALL_NO_NODE)
+	if (outcome == CALL_NO_NODE && creation(slot)->kind == OP_PUBLISH)
 		slot->scratch[0] = '\0'; /* the one before it is gone, by itself or with its parent */
 	else if (outcome != CALL_OK)
 		strcpy(slot->scratch, slot->replaced_scratch);
@@ -103,7 +125,7 @@ bool
 worker_scratch_may_stay(CallSlot *slot)
 {
 	return slot->scratch[0] == '\0' || slot->next_scratch[0] == '\0' ||
-		   (publishes(slot) && deletion_of(slot)->state != DELETION_SENT &&
+		   (replaces(slot) && deletion_of(slot)->state != DELETION_SENT &&
 			slot->replaced_scratch[0] == '\0' && slot->sent_session == zklock_session->info.id);
 }
 

@@ -233,6 +233,7 @@ typedef struct ZkCall
 	const char *path;
 	const char *other; /* EXCHANGE, DELETE: to delete as well; APPEND: the receipt; RECORD:
 							  * the ACL, as ZK_ACL has returned it, of the node to replace */
+	const char *also;  /* EXCHANGE: a third node, to delete whatever its version; or NULL */
 	const char *data;  /* CREATE, EXCHANGE, APPEND, SET, RECORD; NULL for none */
 	int			data_length; /* bytes, which may be NUL; 0: it is a string */
 	ZkNodeKind	node_kind;	 /* CREATE, EXCHANGE */

@@ -411,6 +411,8 @@ zk_library_send(const Call *call)
 			if (asked->notice)
 				zoo_set_op_init(&ops[nops++], asked->other, asked->data, asked->data_length, -1, &stat);
 			zoo_delete_op_init(&ops[nops++], asked->other, asked->version);
+			if (asked->also)
+				zoo_delete_op_init(&ops[nops++], asked->also, -1);
 			break;
 		case ZK_CHECK:
 			zoo_check_op_init(&ops[nops++], asked->path, -1);

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # What zklock asks of ZooKeeper, how much and when: for locks that nobody else wants, and for those
-# that others hold. Each request of the server is counted on its way through a proxy.
+# that others hold; and to remove an element of a queue. Each request of the server is counted on its way through a proxy.
 #
 # Sessions of one server take turns without asking ZooKeeper, and yet nobody is overtaken: neither a
 # session that waits for a listing, nor a foreigner.
@@ -79,6 +79,24 @@ subtest 'a lock and its release take one create, one listing and one delete, a t
 		is_deeply([ @requests[ -3 .. -1 ] ], [ "create2 $path/X", "getChildren $path", "delete $path/X" ], $statement);
 		my $listings = $statement =~ /try/ ? 2 : 1;
 		is_deeply($proxy->asked, { create2 => 1, getChildren => $listings, delete => 1 }, 'and nothing else');
+	}
+};
+
+subtest 'to remove an element takes a listing, a look, a pin, a reading behind that, and one request for all that goes' => sub {
+	my $queue = '/t/elements';
+	$s->query("SELECT zk_queue_offer('$queue', 'x')") for 1 .. 2;
+	foreach my $call ('zk_queue_remove', 'zk_queue_take')
+	{
+		wait_until { !$zk->children('/zklock-receipts') } 'earlier receipts to go';
+		$a->settle;
+		$proxy->asked;
+		$s->query("SELECT $call('$queue')");
+		wait_until { !$zk->children('/zklock-receipts') } 'the receipt to go';
+		my @requests = map { "$_->[0] " . $_->[1] =~ s/^.*\K(?<=-)(?:\d{10}|[0-9a-f]{32}-pin)$/X/r =~ s/[0-9a-f]{32}$/X/r }
+		  grep { ($_->[1] // '') =~ m{^(?:$queue|/zklock-receipts/)} } @{ $proxy->requests };
+		is_deeply(\@requests, [ "getChildren $queue", "exists $queue/qn-X", "create2 $queue/zk-queue-X", "getData $queue/qn-X",
+				'multi /zklock-receipts/X', 'delete /zklock-receipts/X' ], $call) or diag explain \@requests;
+		is_deeply($proxy->asked, { sync => 1, getChildren => 1, exists => 1, create2 => 1, getData => 1, delete => 1 }, 'and nothing else');
 	}
 };
 

@@ -369,6 +369,41 @@ subtest 'what another client removes first is not returned' => sub {
 	is_clean('another client');
 };
 
+subtest 'a path stays while an element is removed, so no other element gets its name' => sub {
+	my $path = '/x/kept';
+	my ($offer_to, $remove_from) = ("SELECT zk_queue_offer('$path', '%s')", "SELECT convert_from(zk_queue_remove('$path'), 'UTF8')");
+	$t->query("SELECT zk_lock('$path/lock'), zk_unlock('$path/lock')");
+	wait_until { !eval { $shell->delete("$path/lock"); 1 } && !$zk->children($path) } 'a container';
+	my $first = $t->query(sprintf $offer_to, 'old');
+	$proxy->hold_request_of($s, $remove_from, %delete);
+	is($t->query($remove_from), 'old', 'somebody else is faster');
+	ok(!eval { $shell->delete($path); 1 }, 'the path cannot be deleted, as ZooKeeper would a container');
+	isnt($t->query(sprintf $offer_to, 'new'), $first, 'the next element has another name');
+	$proxy->heal;
+	is($s->finish, '', 'what was removed is not returned once more');
+	is($t->query($remove_from), 'new', 'nor is another one lost');
+
+	# The pin is gone, and then the path; another element has the name of the first.
+	$first = $t->query(sprintf $offer_to, 'old');
+	$proxy->hold_request_of($s, $remove_from, %delete);
+	is($t->query($remove_from), 'old', 'somebody else is faster again');
+	wait_until { $shell->delete("$path/$_") foreach $zk->children($path); eval { $shell->delete($path); 1 } } 'the path to be deleted all the same';
+	$shell->create("$path/$first", data => 'new', makepath => 1);
+	$proxy->heal;
+	is($s->finish, 'new', 'which is returned with its own data');
+	is($t->query($remove_from), '', 'once');
+	$shell->delete($path);
+	is_clean('names that recur');
+};
+
+subtest 'where no pin can be created elements are removed without' => sub {
+	offer('one');
+	my $refused = $proxy->refuse(op => 'create2', path => '-pin$', code => -102, times => 0);
+	is($s->query($remove), 'one', 'it is removed');
+	$proxy->fired($refused);
+	is_clean('no pin');
+};
+
 subtest 'who cancels while it is sent is told which element may be gone' => sub {
 	my ($name) = offer('one');
 	$proxy->hold_reply_of($s, $remove, %delete);

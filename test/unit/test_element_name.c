@@ -43,6 +43,7 @@ test_names(void)
 										 "Qn-0000000001",
 										 "xqn-0000000001",
 										 "queue-0000000001",
+										 "zk-queue-0123456789abcdef0123456789012345-pin",
 										 "entry-000-0000000001"};
 
 	for (size_t i = 0; i < sizeof(elements) / sizeof(elements[0]); i++)
@@ -102,11 +103,17 @@ test_other_use(void)
 										 "locks"};
 	static const char *const candidates[] = {"_c_00000000-0000-0000-0000-000000000001-latch-0000000000",
 											 "latch-0000000007", "n_0000000000"};
-	static const char *const queues[] = {"qn-0000000000", "claim",
-										 "anything",	  "lease",
-										 "locksmith",	  "n_",
-										 "n_7",			  "n_000000000x",
-										 "latch-",		  "region_0000000001",
+	static const char *const queues[] = {"qn-0000000000",
+										 "claim",
+										 "zk-queue-0123456789abcdef0123456789012345-pin",
+										 "anything",
+										 "lease",
+										 "locksmith",
+										 "n_",
+										 "n_7",
+										 "n_000000000x",
+										 "latch-",
+										 "region_0000000001",
 										 "n_latch"};
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
