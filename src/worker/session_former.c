@@ -31,6 +31,9 @@
  *	 machine, or a clone of the machine, has another boot id, as has the same
  *	 machine after a restart.  A file that fits in all of them is the very one
  *	 that was written.
+ * - It contains device and inode of the data directory as well: where pg_stat_tmp is a
+ *	 symbolic link, a copy of the data directory has the very same file.  Then the server
+ *	 that connects last has its session in it.
  *
  * The file is written under another name and renamed, so it is complete or absent.
  * It needs no fsync: one that survives a crash of the machine has an old boot id.
@@ -63,9 +66,9 @@
 #define CONTENT_SIZE 512
 
 #define CONTENT_FORMAT \
-	"zklock session 1\nboot %s\nfile %llu %llu\nsession 0x%llx\npassword %016llx%016llx\n"
+	"zklock session 2\nboot %s\ndirectory %llu %llu\nfile %llu %llu\nsession 0x%llx\npassword %016llx%016llx\n"
 #define CONTENT_SCAN \
-	"zklock session 1 boot %36s file %llu %llu session 0x%llx password %16llx%16llx"
+	"zklock session 2 boot %36s directory %llu %llu file %llu %llu session 0x%llx password %16llx%16llx"
 
 /* ------------------------------------------------------------------------
  * The file
@@ -78,6 +81,14 @@ typedef struct SessionKey
 	int64  id;												/* 0 if there is no session */
 	uint64 password[ZKLOCK_PASSWORD_SIZE / sizeof(uint64)]; /* its bytes in their order */
 } SessionKey;
+
+/* Where a file is valid */
+typedef struct Origin
+{
+	char		boot_id[BOOT_ID_LEN + 1];
+	struct stat directory; /* the data directory */
+	struct stat file;	   /* itself */
+} Origin;
 
 static SessionKey former; /* id 0: there is none, or none any more */
 
@@ -98,13 +109,24 @@ read_boot_id(char *boot_id)
 	return found;
 }
 
+/* Fills in where an open file is valid.  Returns NULL, or why that is not known. */
+static const char *
+find_origin(int fd, Origin *origin)
+{
+	if (fstat(fd, &origin->file) != 0 || stat(DataDir, &origin->directory) != 0)
+		return strerror(errno);
+	return read_boot_id(origin->boot_id) ? NULL : "the kernel's boot id cannot be read";
+}
+
 /* What a file contains, its own identity included */
 static void
-format_content(char *content, const char *boot_id, const struct stat *st, const SessionKey *key)
+format_content(char *content, const Origin *origin, const SessionKey *key)
 {
-	snprintf(content, CONTENT_SIZE, CONTENT_FORMAT, boot_id, (unsigned long long) st->st_dev,
-			 (unsigned long long) st->st_ino, (unsigned long long) key->id,
-			 (unsigned long long) pg_ntoh64(key->password[0]),
+	snprintf(content, CONTENT_SIZE, CONTENT_FORMAT, origin->boot_id,
+			 (unsigned long long) origin->directory.st_dev,
+			 (unsigned long long) origin->directory.st_ino,
+			 (unsigned long long) origin->file.st_dev, (unsigned long long) origin->file.st_ino,
+			 (unsigned long long) key->id, (unsigned long long) pg_ntoh64(key->password[0]),
 			 (unsigned long long) pg_ntoh64(key->password[1]));
 }
 
@@ -112,16 +134,14 @@ format_content(char *content, const char *boot_id, const struct stat *st, const 
 static const char *
 write_content(int fd, const SessionKey *key)
 {
-	struct stat st;
-	char		boot_id[BOOT_ID_LEN + 1];
+	Origin		origin;
+	const char *fault = find_origin(fd, &origin);
 	char		content[CONTENT_SIZE];
 	ssize_t		len;
 
-	if (!read_boot_id(boot_id))
-		return "the kernel's boot id cannot be read";
-	if (fstat(fd, &st) != 0)
-		return strerror(errno);
-	format_content(content, boot_id, &st, key);
+	if (fault)
+		return fault;
+	format_content(content, &origin, key);
 	len = strlen(content);
 	errno = ENOSPC; /* what a short write means */
 	return write(fd, content, len) == len ? NULL : strerror(errno);
@@ -163,37 +183,38 @@ session_file_write(int64 id, const char *password)
 static const char *
 read_content(int fd, SessionKey *key)
 {
-	struct stat		   st;
+	Origin			   origin;
+	const struct stat *file = &origin.file;
+	const char		  *fault = find_origin(fd, &origin);
 	char			   content[CONTENT_SIZE] = "";
 	char			   expected[CONTENT_SIZE];
 	char			   boot_id[BOOT_ID_LEN + 1];
-	char			   written_boot_id[BOOT_ID_LEN + 1];
 	unsigned long long password[2];
-	unsigned long long device;
-	unsigned long long inode;
+	unsigned long long device[2]; /* of the directory, and of the file */
+	unsigned long long inode[2];
 	unsigned long long id;
 	ssize_t			   len;
 
-	if (fstat(fd, &st) != 0)
-		return strerror(errno);
-	if (!S_ISREG(st.st_mode))
+	if (fault)
+		return fault;
+	if (!S_ISREG(file->st_mode))
 		return "it is not a regular file";
-	if (st.st_uid != geteuid() || (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+	if (file->st_uid != geteuid() || (file->st_mode & (S_IRWXG | S_IRWXO)) != 0)
 		return "others than its owner may access it";
 	len = read(fd, content, sizeof(content) - 1);
 	if (len < 0)
 		return strerror(errno);
-	if (sscanf(content, CONTENT_SCAN, written_boot_id, &device, &inode, &id, &password[0],
-			   &password[1]) != 6)
+	if (sscanf(content, CONTENT_SCAN, boot_id, &device[0], &inode[0], &device[1], &inode[1], &id,
+			   &password[0], &password[1]) != 8)
 		return "its contents are not valid";
-	if (!read_boot_id(boot_id))
-		return "the kernel's boot id cannot be read";
-	if (strcmp(written_boot_id, boot_id) != 0)
+	if (strcmp(boot_id, origin.boot_id) != 0)
 		return "it was written on another machine, or before this one was restarted";
-	if (device != st.st_dev || inode != st.st_ino || st.st_nlink != 1)
+	if (device[1] != file->st_dev || inode[1] != file->st_ino || file->st_nlink != 1)
 		return "it is a copy";
+	if (device[0] != origin.directory.st_dev || inode[0] != origin.directory.st_ino)
+		return "it belongs to another data directory";
 	*key = (SessionKey){(int64) id, {pg_hton64(password[0]), pg_hton64(password[1])}};
-	format_content(expected, boot_id, &st, key);
+	format_content(expected, &origin, key);
 	if (id != 0 && (ssize_t) strlen(expected) == len && memcmp(content, expected, len) == 0)
 		return NULL;
 	explicit_bzero(key, sizeof(*key));

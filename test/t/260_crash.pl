@@ -234,6 +234,29 @@ subtest 'a copy that shares files with the original leaves the session alone' =>
 	tear_down();
 };
 
+subtest 'a copy that shares pg_stat_tmp with the original, by a symbolic link, leaves the session alone' => sub {
+	my $shared = PostgreSQL::Test::Utils::tempdir_short() . '/stat';
+	$a->stop;
+	rename $a->data_dir . '/pg_stat_tmp', $shared or die "rename: $!";
+	symlink $shared, $a->data_dir . '/pg_stat_tmp' or die "symlink: $!";
+	$a->start_connected;
+	set_up();
+	$a->stop('immediate');
+	$a->start;
+	is($s{heir}->finish, 't', 'the original ends its own session after a crash');
+	$a->wait_session;
+	tear_down();
+	$id = set_up();
+	my $clone = Zklock::Server->copy('clone', of => $a, zookeeper => $zk, conf => \@conf);
+	original_untouched($clone, 'a copy that shares pg_stat_tmp');
+	$clone->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it belongs to another data directory$/m, 'it has noticed');
+	$clone->stop;
+	unlink $a->data_dir . '/pg_stat_tmp' or die "unlink: $!";
+	rename $shared, $a->data_dir . '/pg_stat_tmp' or die "rename: $!";
+	tear_down();
+	$a->restart_connected;
+};
+
 my $content;
 
 # In place: the file is still the one that was written
@@ -248,13 +271,14 @@ sub overwrite($new)
 my @untrusted = (
 	[ 'of another machine, or its earlier life', qr/another machine/,
 		sub { overwrite($content =~ s/^(boot )(.)/$1 . ($2 eq 'a' ? 'b' : 'a')/emr) } ],
+	[ 'of another data directory', qr/another data directory/, sub { overwrite($content =~ s/^(directory )/${1}1/mr) } ],
 	[ 'of another device', qr/it is a copy/, sub { overwrite($content =~ s/^(file )/${1}1/mr) } ],
 	[ 'others may read', qr/others than its owner/, sub { chmod 0640, $file } ],
 	[ 'empty', qr/not valid/, sub { overwrite('') } ],
 	[ 'truncated', qr/not valid/, sub { overwrite(substr($content, 0, -1)) } ],
 	[ 'truncated more', qr/not valid/, sub { overwrite(substr($content, 0, 60)) } ],
 	[ 'with something behind', qr/not valid/, sub { overwrite("$content ") } ],
-	[ 'of another version', qr/not valid/, sub { overwrite($content =~ s/session 1/session 2/r) } ],
+	[ 'of another version', qr/not valid/, sub { overwrite($content =~ s/session 2/session 1/r) } ],
 	[ 'without a session', qr/not valid/, sub { overwrite($content =~ s/0x\w+/0x0/r) } ],
 	[ 'with a bad password', qr/not valid/, sub { overwrite($content =~ s/(password )../$1zz/r) } ],
 	[ 'with a NUL', qr/not valid/, sub { overwrite("$content\0") } ],
