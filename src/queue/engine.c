@@ -390,13 +390,24 @@ run_node_call_end(Run *run)
 	return run_call_end(run);
 }
 
-/* A call that must succeed was refused: it is repeated.  True if that is news. */
+/*
+ * A call that must succeed was refused: it is repeated.  Returns true if the log is to be
+ * told: once in a state, if need be at a later attempt.
+ */
 bool
 run_refused(Run *run)
 {
-	bool news = run->refused_in != run->state;
+	static int64 tell_at; /* not before, ms */
+
+	int64 now = zklock_now_ms();
+	bool  tell = run->told_in != run->state && now >= tell_at;
 
 	run->refused_in = run->state;
-	run->retry_at = zklock_now_ms() + RETRY_MS;
-	return news;
+	run->retry_at = now + RETRY_MS;
+	if (tell)
+	{
+		run->told_in = run->state;
+		tell_at = now + MESSAGE_PAUSE_MS;
+	}
+	return tell;
 }

@@ -34,6 +34,9 @@
 /* Pause before a call that was refused but must succeed is repeated. */
 #define RETRY_MS 5000
 
+/* Pause between two messages of a kind that a role can cause as often as it likes. */
+#define MESSAGE_PAUSE_MS 1000
+
 /*
  * A watch of ours on a node:
  *
@@ -204,7 +207,8 @@ struct Run
 						  * for a search of it */
 	RunStep	 step;		 /* what is done when the node has been looked at */
 	int		 doubt;		 /* RUN_CREATING: ZooKeeper's code for what hides the node, or 0 */
-	RunState refused_in; /* a refusal in this state has been logged */
+	RunState refused_in; /* ZooKeeper has refused a call in this state ... */
+	RunState told_in;	 /* ... and the log was told */
 	int64	 retry_at;	 /* not before, ms */
 
 	/* How we hear of its end, and of that of the contender for which it waits; watch.c */
@@ -407,6 +411,9 @@ extern void		   report_unremoved(const Path *path, LossReason reason);
 extern void		   report_losses_begin(Losses *losses);
 extern void		   report_losses_add(Losses *losses, const Contender *c);
 extern const char *report_losses_list(Losses *losses);
+extern void		   report_overrun(const Contender *c);
+extern void		   report_overruns(void);
+extern int64	   report_next_wakeup(void);
 
 /* run.c */
 extern Run *run_new(Path *path, uint64 id, const RecipeRequest *request);

@@ -303,13 +303,9 @@ queue_needs_watch(const ZkCall *removal)
 static void
 take_from(Contender *c)
 {
-	const EntryRequest *request = &entry_of(c)->request;
-	int					limit = request->max_hold_ms;
-
-	if (contender_lose(c, LOSS_OVERRUN) && request->kind != CONTENDER_TURN)
-		ereport(WARNING, (errmsg("process %d has lost \"%s\": it was held for longer than \"zklock.max_hold_time\"",
-								 request->pid, request->path),
-						  errdetail("The limit was %d ms when it was asked for.", limit)));
+	if (entry_of(c)->request.kind != CONTENDER_TURN)
+		report_overrun(c);
+	(void) contender_lose(c, LOSS_OVERRUN);
 }
 
 /* Takes note of the time being over for holders. */
@@ -416,6 +412,7 @@ queue_pump(void)
 		path_mark_all();
 	}
 	attend_overruns();
+	report_overruns();
 	path_pump_marked();
 }
 
@@ -430,5 +427,7 @@ queue_attended_path(void)
 int64
 queue_next_wakeup(void)
 {
-	return Min(engine.retry_at, engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1);
+	int64 overrun_at = engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1;
+
+	return Min(Min(engine.retry_at, overrun_at), report_next_wakeup());
 }

@@ -2,6 +2,9 @@
  * report.c
  *		What the log is told: of a path, once; of losses, each time.
  *
+ * A role must not be able to fill the log.  Of what it can bring about as often as it
+ * likes, there is one message a second.
+ *
  * Runs in: the worker.  All of this is private to it.
  *
  * Copyright (c) 2026, zklock contributors
@@ -25,7 +28,7 @@ is_news(const Path *path, const char *subject)
 {
 	static HTAB *written;
 
-	char	key[ZKLOCK_MAX_PATH + 32];
+	char	key[ZKLOCK_MAX_PATH + 64];
 	HASHCTL ctl = {.keysize = sizeof(key), .entrysize = sizeof(key)};
 	bool	found;
 
@@ -130,11 +133,11 @@ report_unremoved(const Path *path, LossReason reason)
 void
 report_stale(const Path *path, const char *name, const ZkReply *reply)
 {
-	static int64 reported; /* czxid of the node reported last */
+	char subject[32];
 
-	if (reported == reply->stat.czxid)
+	snprintf(subject, sizeof(subject), "stale " INT64_FORMAT, reply->stat.czxid);
+	if (!is_news(path, subject))
 		return;
-	reported = reply->stat.czxid;
 	ereport(LOG, (errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
 						 name, path->path, (unsigned long long) reply->stat.ephemeral_owner),
 				  errhint("If it does not go away by itself, zk_break_lock() removes it.")));
@@ -177,4 +180,42 @@ report_losses_list(Losses *losses)
 	if (losses->count > MAX_LOSSES_NAMED)
 		appendStringInfo(&losses->lines, "\nAnd %d more.", losses->count - MAX_LOSSES_NAMED);
 	return losses->lines.data;
+}
+
+/* ------------------------------------------------------------------------
+ * Holders whose time is over
+ * ------------------------------------------------------------------------
+ */
+
+static Losses overruns;	   /* since the last message */
+static int64  overruns_at; /* the next message is not written before, ms */
+
+/* Counts a holder that is about to lose what it has held for too long. */
+void
+report_overrun(const Contender *c)
+{
+	/* They are kept from round to round. */
+	if (overruns.lines.data == NULL)
+		initStringInfo(&overruns.lines);
+	report_losses_add(&overruns, c);
+}
+
+/* Tells of those that have been counted, if that is due. */
+void
+report_overruns(void)
+{
+	if (zklock_now_ms() < report_next_wakeup())
+		return;
+	ereport(WARNING, (errmsg("locks were held for longer than \"zklock.max_hold_time\""),
+					  errdetail("Locks lost: %d.%s", overruns.count, report_losses_list(&overruns))));
+	overruns.count = 0;
+	resetStringInfo(&overruns.lines);
+	overruns_at = zklock_now_ms() + MESSAGE_PAUSE_MS;
+}
+
+/* When report_overruns() wants to be called, ms. */
+int64
+report_next_wakeup(void)
+{
+	return overruns.count > 0 ? overruns_at : NEVER;
 }

@@ -49,6 +49,7 @@ run_new(Path *path, uint64 id, const RecipeRequest *request)
 	run->path = path;
 	run->state = RUN_PLANNED;
 	run->refused_in = RUN_PLANNED;
+	run->told_in = RUN_PLANNED;
 	run->request = *request;
 	run->peer.mode = request->mode;
 	dlist_init(&run->queue);

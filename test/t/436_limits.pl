@@ -51,6 +51,22 @@ subtest 'a quota that gets lower lets go what is there' => sub {
 	clean($zk, [ $a, $b ]);
 };
 
+subtest 'a role that runs into a quota all the time does not fill the log' => sub {
+	# The path and the exclusive node: there is no room for a shared one that takes its place.
+	$shell->create('/q/full', makepath => 1);
+	set_quota('/q/full', 'countHardLimit=2');
+	my ($mark, $role) = ($a->log_mark, on($a, 'role'));
+	foreach (1 .. 15)
+	{
+		$role->query("SELECT zk_lock('/q/full') AND zk_lock_shared('/q/full')");
+		$role->query('SET statement_timeout = 50');
+		is($role->try("SELECT zk_unlock('/q/full')")->{sqlstate}, '57014', 'it gives up to wait for others to share the lock');
+		$role->query('RESET statement_timeout');
+		$role->query("SELECT zk_unlock_shared('/q/full')");
+	}
+	$a->assert_rare($mark, qr/LOG:  could not replace ZooKeeper node/, 'the log tells of a refusal once a second at most');
+};
+
 subtest 'a quota limits what is offered to a queue' => sub {
 	my $queue = '/q/queue';
 	my $offer = "SELECT zk_queue_offer('$queue', repeat('x', %d)::bytea)";

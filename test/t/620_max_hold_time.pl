@@ -5,6 +5,7 @@
 # semaphores, too, and when ZooKeeper is away. When the time ends is in sql/hold_time.sql.
 
 use Zklock::Test;
+use List::Util qw(sum0);
 use Zklock::Cast qw(:DEFAULT story token);
 
 # A lease that outlasts the tests of a worker that stands still.
@@ -58,7 +59,9 @@ story 'a session that is stopped holds up others for that time, not for ever' =>
 	cmp_ok(time_of($b, 'granted_at', '/h/stopped'), '>=', $expires, 'but not before');
 	cmp_ok(token('elsewhere', '/h/stopped'), '>', $token, 'with a newer token');
 	$a->wait_lock($stopped, 'lost', '/h/stopped');
-	$a->assert_log($mark, qr/process \d+ has lost "\/h\/stopped"/, 'the log names who lost what');
+	my $pid = $stopped->pid;
+	$a->assert_log($mark, qr{WARNING:  locks were held for longer than "zklock.max_hold_time"\n.*DETAIL:  Locks lost: 1\.\n\s*Process $pid has lost "/h/stopped"\.},
+		'the log names who lost what');
 	thaw($stopped->pid);
 	refused($stopped, '/h/stopped');
 	$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '/h/stopped'", 0);
@@ -121,6 +124,19 @@ story 'of two that share a lock, one goes and the other stays' => sub {
 	queue($b, 'writer', '/k/shared');
 	$s{'other reader'}->query("SELECT zk_unlock_shared('/k/shared')");
 	is($s{writer}->finish, 't', 'a writer waits for that one only');
+};
+
+story 'a role that loses locks all the time does not fill the log' => sub {
+	my $flood  = limited('flood', '300ms');
+	my $losses = q(SELECT losses FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive');
+	my $pid    = $flood->pid;
+	$flood->query("SELECT zk_lock('/k/before')");
+	$a->wait_log(qr{Process $pid has lost "/k/before"});
+	my ($mark, $before) = ($a->log_mark, $a->value($losses));
+	my $told = sub { return sum0($a->log_since($mark) =~ /DETAIL:  Locks lost: (\d+)\./g); };
+	my $held = grep { $flood->try("SELECT zk_lock('/k/flood$_')")->{ok} } 1 .. 60;
+	wait_until { $told->() >= $held && $told->() == $a->value($losses) - $before } 'the log to tell of each loss, once';
+	$a->assert_rare($mark, qr/WARNING:  locks were held for longer than/, 'it does so once a second at most');
 };
 
 story 'an upgrade has a time of its own' => sub {

@@ -57,7 +57,8 @@ reload, kill9, promote, append_conf, logfile, data_dir, safe_psql, psql, connstr
   set_faults($list)    of a server created with "faults": from now on these; the worker knows
   wait_value($sql, $expected)
   terminate_backend($pid)   ends it and returns when it is gone; true if it was there
-  log_mark, log_since($mark), wait_log($regex, $mark), assert_log($mark, $regex, $name)
+  log_mark, log_since($mark), wait_log($regex, $mark), assert_log($mark, $regex, $name),
+  assert_rare($mark, $regex, $name)
   postmaster_pid
   begin_stop($mode)    pg_ctl stop without waiting; then wait_stopped
   start_again          start after kill9, when the last process is gone
@@ -364,6 +365,16 @@ sub assert_log($self, $mark, $regex, $name)
 	my $logged = eval { $self->wait_log($regex, $mark, 20); 1 };
 	Test::More::ok($logged, $name) or Test::More::diag($@);
 	return $logged;
+}
+
+# A test: of the lines since the mark that match there is one a second at most.
+sub assert_rare($self, $mark, $regex, $name)
+{
+	my @lines = grep { /$regex/ } split(/\n/, $self->log_since($mark));
+	my @at = map { my ($h, $m, $s) = /(\d\d):(\d\d):([\d.]+)/; ($h * 60 + $m) * 60 + $s } @lines;
+	# Clocks are read a moment before the line is written, and midnight may come.
+	my @early = grep { my $pause = $at[$_] - $at[ $_ - 1 ]; $pause >= 0 && $pause < 0.9 } 1 .. $#at;
+	return Test::More::ok(@lines > 0 && !@early, $name) || Test::More::diag(@lines . ' lines: ', join("\n", @lines[ 0, @early ]));
 }
 
 sub failure_report($self)
