@@ -260,7 +260,7 @@ is_called_away(void *arg)
 	SearchFindings findings;
 
 	return entry_status(search->index).state != CONTENDER_QUEUED || InterruptPending ||
-		   zklock_worker_pid() == 0 || zklock_now_ms() >= search->call.until ||
+		   !zklock_connected() || zklock_now_ms() >= search->call.until ||
 		   !take_over(search->index, &findings);
 }
 

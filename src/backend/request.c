@@ -118,12 +118,11 @@ request_report_unreachable(const char *path)
 	no_lease = unproved && session.shortest_timeout < 2 * zklock_tick_time;
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
-			 errmsg("could not use ZooKeeper path \"%s\": ZooKeeper cannot be reached",
-					display_path(path)),
-			 session.obstacle[0] != '\0' ? errdetail_internal("%s", display_utf8(session.obstacle))
-			 : unproved					 ? errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
-													 session.server)
-										 : 0,
+			 unproved ? errmsg("could not use ZooKeeper path \"%s\": the ZooKeeper session is not proved to be alive",
+							   display_path(path))
+					  : errmsg("could not use ZooKeeper path \"%s\": ZooKeeper cannot be reached",
+							   display_path(path)),
+			 session.obstacle[0] != '\0' ? errdetail_internal("%s", display_utf8(session.obstacle)) : 0,
 			 no_lease	? errhint("Set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers; if it is that, raise \"zklock.session_timeout\" or their maxSessionTimeout.")
 			 : unproved ? errhint("ZooKeeper may have no quorum or be slow, or the zklock worker may have been stopped.")
 						: 0));

@@ -107,24 +107,35 @@ watch_worker(Wait *wait, int64 waited)
 		SendPostmasterSignal(PMSIGNAL_BACKGROUND_WORKER_CHANGE);
 }
 
-/* Tells the client, once, that nothing has been granted to anybody for deadlock_timeout. */
-static void
-tell_outage(Wait *wait, int64 waited)
+/*
+ * Tells the client, once, that nothing has been granted to anybody for deadlock_timeout.
+ *
+ * Returns when it wants to be called again, ms.
+ */
+static int64
+tell_outage(Wait *wait)
 {
 	SessionInfo session;
+	int64		told_at;
 
-	if (wait->told_outage || waited < DeadlockTimeout || lease_state() == LEASE_HOLDS)
-		return;
+	if (wait->told_outage || zklock_connected())
+		return NEVER;
 	session_info_read(&session);
-	if (session.obstacle[0] == '\0' ||
-		!TimestampDifferenceExceeds(session.obstacle_since, GetCurrentTimestamp(), DeadlockTimeout))
-		return;
+
+	/* The worker may be about to say what is in the way. */
+	if (session.obstacle[0] == '\0')
+		session.obstacle_since = zklock_now_us();
+	told_at = Max((session.obstacle_since - wait->counted.start_us) / 1000, 0) + DeadlockTimeout;
+	if (zklock_ms_since(wait->counted.start_us) < told_at)
+		return wait->counted.start_us / 1000 + told_at + 1;
 	ereport(NOTICE, (errmsg("still waiting for %s on ZooKeeper path \"%s\"", wait->what,
 							display_utf8(wait->path)),
 					 errdetail("%s It has been so since %s.", display_utf8(session.obstacle),
-							   timestamptz_to_str(session.obstacle_since)),
+							   timestamptz_to_str(GetCurrentTimestamp() -
+												  (zklock_now_us() - session.obstacle_since))),
 					 errhint("The call goes on waiting. See view zk_session, and the server log.")));
 	wait->told_outage = true;
+	return NEVER;
 }
 
 static bool
@@ -133,7 +144,11 @@ looks_for_deadlocks(const Wait *wait)
 	return wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT;
 }
 
-/* How long the session may sleep before it has to look again, ms. */
+/*
+ * How long the session may sleep before it has to look again, ms.
+ *
+ *	until	it has something else to do then, ms
+ */
 static int64
 sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
 {
@@ -146,9 +161,6 @@ sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
 	}
 	if (log_lock_waits && !wait->is_logged)
 		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
-
-	if (!wait->told_outage && lease_state() != LEASE_HOLDS)
-		sleep = Min(sleep, Max(DeadlockTimeout, 1));
 
 	/* Nobody tells that the lease has lapsed, or that no worker comes. */
 	if (answer == WAIT_UNTOLD || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
@@ -186,6 +198,7 @@ void
 wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 {
 	int64		  waited = zklock_ms_since(wait->counted.start_us);
+	int64		  outage_at;
 	MemoryContext context;
 	MemoryContext old;
 
@@ -196,14 +209,15 @@ wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 	context = AllocSetContextCreate(CurrentMemoryContext, "zklock wait", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	look_for_deadlock(wait, waited, until);
-	tell_outage(wait, waited);
+	outage_at = tell_outage(wait);
 	if (log_lock_waits && waited >= DeadlockTimeout && !wait->is_logged)
 		wait_log_lasting(wait, until);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	RESUME_INTERRUPTS();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 (long) sleep_time(wait, answer, waited, until), zklock_wait_event(event));
+					 (long) sleep_time(wait, answer, waited, Min(until, outage_at)),
+					 zklock_wait_event(event));
 }
 
 /*

@@ -195,7 +195,7 @@ is_decided(const Wait *wait)
 static bool
 is_called_away(void *arg)
 {
-	return InterruptPending || zklock_worker_pid() == 0 || is_decided(arg);
+	return InterruptPending || !zklock_connected() || is_decided(arg);
 }
 
 /*

@@ -159,11 +159,14 @@ queue_session_unreachable(void)
 		if (c->place == PLACE_NONE)
 			continue;
 
-		/* A session that waits for a release need not wait for ZooKeeper. */
+		/* A session that waits for a release need not wait for ZooKeeper; one that does tells its client. */
 		if (contender_state(c) == CONTENDER_RELEASING || entry_status(i).downgrading)
 			entry_set_owner_latch(entry_at(i));
-		else if ((c->place == PLACE_ARRIVED || c->place == PLACE_WAITING) &&
-				 entry_at(i)->request.manner != ASK_AND_WAIT)
+		else if (c->place != PLACE_ARRIVED && c->place != PLACE_WAITING)
+			continue;
+		else if (entry_at(i)->request.manner == ASK_AND_WAIT)
+			entry_set_owner_latch(entry_at(i));
+		else
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
 	}
 	path_mark_all();

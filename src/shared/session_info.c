@@ -37,10 +37,28 @@
 SharedSession *zklock_session = NULL;
 LWLock		  *zklock_session_lock = NULL;
 
+/* From now on that text says why no lock is granted, or "" that nothing is in the way. */
+static void
+set_obstacle(SessionInfo *session, const char *text)
+{
+	if (session->obstacle[0] == '\0')
+		session->obstacle_since = zklock_now_us();
+	strlcpy(session->obstacle, text, sizeof(session->obstacle));
+}
+
+/* No worker runs. */
+static void
+set_no_worker(SessionInfo *session)
+{
+	session->state = SESSION_DOWN;
+	set_obstacle(session, "The zklock worker is not running.");
+}
+
 /* Initialises memory that is all zero. */
 void
 session_info_init(SharedSession *session)
 {
+	set_no_worker(&session->info);
 	pg_atomic_init_u32(&session->worker, ZKLOCK_NO_WORKER);
 	pg_atomic_init_u64(&session->lease_until, 0);
 	pg_atomic_init_u64(&session->lease_over, 0);
@@ -68,7 +86,10 @@ session_info_keep_secret(void)
  * ------------------------------------------------------------------------
  */
 
-/* Copies what is known of the session, but for its password, which is the worker's alone. */
+/*
+ * Copies what is known of the session, but for its password, which is the worker's alone.
+ * The lease ends by itself, so that a worker that is stopped does not say so.
+ */
 void
 session_info_read(SessionInfo *info)
 {
@@ -76,6 +97,13 @@ session_info_read(SessionInfo *info)
 	*info = zklock_session->info;
 	LWLockRelease(zklock_session_lock);
 	explicit_bzero(info->password, sizeof(info->password));
+	if (info->obstacle[0] == '\0' && info->state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS)
+	{
+		int64 until = lease_until();
+
+		snprintf(info->obstacle, sizeof(info->obstacle), SESSION_UNPROVED, info->server);
+		info->obstacle_since = until > 0 ? until : zklock_now_us();
+	}
 }
 
 /* Is a worker running, and in touch with a quorum of ZooKeeper's servers? */
@@ -119,9 +147,7 @@ session_info_set_obstacle(const char *text)
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	if (ZKLOCK_FAULT("fail-status"))
 		elog(ERROR, "fault: fail-status");
-	if (session->obstacle[0] == '\0')
-		session->obstacle_since = GetCurrentTimestamp();
-	strlcpy(session->obstacle, text, sizeof(session->obstacle));
+	set_obstacle(session, text);
 	LWLockRelease(zklock_session_lock);
 }
 
@@ -234,10 +260,13 @@ zklock_worker_begins(void)
 	pg_memory_barrier();
 }
 
-/* The worker exits.  Cannot fail, does not wait. */
+/* The worker exits.  Cannot fail. */
 void
 zklock_worker_ends(void)
 {
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	set_no_worker(&zklock_session->info);
+	LWLockRelease(zklock_session_lock);
 	pg_atomic_write_u32(&zklock_session->worker, ZKLOCK_NO_WORKER);
 }
 

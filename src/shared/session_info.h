@@ -19,6 +19,10 @@
 #define ZKLOCK_ENDED_SESSIONS 16
 #define ZKLOCK_NO_WORKER PG_UINT32_MAX
 
+/* An obstacle, with the name of a server */
+#define SESSION_UNPROVED \
+	"The connection to ZooKeeper server %s stands, but the session is not proved to be alive."
+
 typedef enum SessionState
 {
 	SESSION_DOWN, /* no client handle: not started, or retrying */
@@ -43,7 +47,7 @@ typedef struct SessionInfo
 	char		 last_error[ZKLOCK_ERROR_SIZE];
 	TimestampTz	 last_error_at;
 	char obstacle[ZKLOCK_ERROR_SIZE]; /* why nothing is granted now; empty if nothing is in the way */
-	TimestampTz obstacle_since;
+	int64 obstacle_since;			  /* by zklock_now_us() */
 } SessionInfo;
 
 /* What can be said about the session, and so about the locks held in it. */

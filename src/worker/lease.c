@@ -114,18 +114,19 @@ start_proof(void)
 
 /*
  * A new session exists.  We began to connect at "opened_at", so the leader
- * cannot have heard of it before.  If it took too long to connect, there is no
- * lease to begin with.
+ * cannot have heard of it before.  If it took too long to connect, or if no lease is
+ * possible, there is none to begin with.
  */
 void
 lease_begin(int64 opened_at_us, int timeout_ms)
 {
+	bool  possible = lease_is_possible_with(timeout_ms, zklock_session->settings.tick_time);
 	int64 until;
 
 	Assert(proof == PROOF_NO_SESSION);
 	timeout = INT64CONST(1000) * timeout_ms;
 	until = deadline(opened_at_us);
-	proof = until > zklock_now_us() ? PROOF_BEGUN : PROOF_OVER;
+	proof = possible && until > zklock_now_us() ? PROOF_BEGUN : PROOF_OVER;
 	start_proof();
 	if (proof == PROOF_BEGUN)
 		lease_extend(until, until + timeout);
@@ -252,7 +253,7 @@ on_beat(void *arg, const ZkReply *reply)
 	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
 		return;
 	note_chroot(reply->outcome == CALL_NO_NODE);
-	if (proof == PROOF_NO_SESSION || sent < count_from)
+	if (proof == PROOF_NO_SESSION || sent < count_from || !lease_is_possible())
 		return;
 	now = zklock_now_us();
 	base = lease_history_add(&history, sent, now, tick_us());
@@ -341,9 +342,10 @@ lease_base(void)
  */
 
 /*
- * Can a session with this timeout be proved to be alive?  The proof takes a tick
- * and a few heartbeats, and leaves nothing of a timeout of less than two ticks, which
- * is the shortest that ZooKeeper allows.
+ * Can there be a lease on a session with this timeout?  Its proof takes a tick and a few
+ * heartbeats.  Of a timeout of less than two ticks, which is the shortest that ZooKeeper
+ * allows if it is not told otherwise, that leaves little or nothing, so that locks would be
+ * suspended at any delay: then none is granted at all.
  */
 bool
 lease_is_possible_with(int timeout_ms, int tick_ms)
@@ -398,7 +400,7 @@ lease_check_timeout(void)
 	ereport(WARNING,
 			(errmsg("\"zklock.tick_time\" is %d ms, too long for a session timeout of %d ms",
 					used->tick_time, granted),
-			 errdetail("It cannot be proved in time that the session is alive, so no lock is granted. %s",
+			 errdetail("It cannot be proved in time that the session is alive, so locks are neither granted nor kept. %s",
 					   detail),
 			 granted < used->session_timeout
 				 ? errhint("Raise maxSessionTimeout of the ZooKeeper servers, or set \"zklock.tick_time\" to their tickTime.")
@@ -431,9 +433,7 @@ lease_attend_obstacle(void)
 	else if (lease_state() != LEASE_HOLDS && !lease_is_possible())
 		describe_timeout(text, sizeof(text));
 	else if (lease_state() != LEASE_HOLDS)
-		snprintf(text, sizeof(text),
-				 "The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
-				 session->server);
+		snprintf(text, sizeof(text), SESSION_UNPROVED, session->server);
 	if (strcmp(text, session->obstacle) != 0)
 		session_info_set_obstacle(text);
 }

@@ -204,8 +204,8 @@ read_content(int fd, SessionKey *key)
 	len = read(fd, content, sizeof(content) - 1);
 	if (len < 0)
 		return strerror(errno);
-	if (sscanf(content, CONTENT_SCAN, boot_id, &device[0], &inode[0], &device[1], &inode[1], &id,
-			   &password[0], &password[1]) != 8)
+	if (sscanf(content, CONTENT_SCAN, boot_id, &device[0], &inode[0], &device[1], &inode[1],
+			   &id, &password[0], &password[1]) != 8)
 		return "its contents are not valid";
 	if (strcmp(boot_id, origin.boot_id) != 0)
 		return "it was written on another machine, or before this one was restarted";

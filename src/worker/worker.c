@@ -90,7 +90,6 @@ static void
 on_exit_worker(int code, Datum arg)
 {
 	LWLockReleaseAll();
-	session_info_set_state(SESSION_DOWN);
 	zklock_worker_ends();
 	worker_calls_at_exit();
 	for (int i = 0; i < entries_max(); i++)

@@ -5,7 +5,8 @@
 
 use Zklock::Test;
 
-my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '4s', conf => [ "deadlock_timeout = '100ms'", 'log_min_messages = notice' ]);
+# Leases outlast the tests.
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s', conf => [ "deadlock_timeout = '100ms'", 'log_min_messages = notice' ]);
 my $admin = $a->session;
 
 # And if the library is not loaded: 020_every_function.pl
@@ -64,6 +65,33 @@ subtest 'so is who waits for an element, from before or since' => sub {
 		$admin->query("SELECT zk_queue_offer('/silence-$name', 'element')");
 		is($s{$name}->finish, 'element', "$name: and has it when the connection is back");
 		is(scalar(() = $s{$name}->notices =~ /still waiting for/g), 1, 'one notice');
+	}
+};
+
+subtest 'who waits is told when the connection has just been lost, or the worker' => sub {
+	my $worker;
+	my %outage = (
+		connection => [ 'There is no connection to ZooKeeper.*\.', sub { $a->cut_off($proxy) }, sub { $a->reconnect($proxy) } ],
+		worker     => [ 'The zklock worker is not running\.', sub { $worker = $a->worker_away }, sub { $a->worker_back($worker) } ]);
+	my ($holder, $waiter, $late) = map { $a->session } 1 .. 3;
+	foreach my $what (sort keys %outage)
+	{
+		my ($obstacle, $begin, $end) = @{ $outage{$what} };
+		my $told = qr{NOTICE:  still waiting for ExclusiveLock on ZooKeeper path "/silence/%s"\n.*DETAIL:  $obstacle It has been so since};
+		my $mark = $a->log_mark;
+		$holder->query("SELECT zk_lock('/silence/$what')");
+		$waiter->start_waiting("SELECT zk_lock('/silence/$what')", "/silence/$what");
+		$begin->();
+		$a->assert_log($mark, qr/${\sprintf $told, $what}/, "$what: who was waiting");
+		$late->query_start("SELECT zk_lock('/silence/late', '2s')");
+		$a->assert_log($mark, qr/${\sprintf $told, 'late'}/, 'who asks then, for two seconds');
+		is($a->value("SELECT lease_remaining > '0' FROM zk_session"), 't', 'while the lease holds');
+		is($late->result->{sqlstate}, $what eq 'worker' ? '55000' : '58030', 'then that is an error');
+		$end->();
+		ok($waiter->busy, 'the other goes on waiting');
+		$holder->query("SELECT zk_unlock('/silence/$what')");
+		is($waiter->finish, 't', 'and has it in its turn');
+		$waiter->query("SELECT zk_unlock('/silence/$what')");
 	}
 };
 

@@ -77,8 +77,10 @@ sub no_worker()
 {
 	my $mark   = $a->log_mark;
 	my $worker = $a->worker_away;
+	is($a->zk_session->{obstacle}, 'The zklock worker is not running.', 'zk_session says what is in the way');
 	return sub {
 		$a->worker_back($worker);
+		is($a->zk_session->{obstacle}, undef, 'and no more when there is another one');
 		$a->assert_log($mark, qr/zklock worker" \(PID $worker\) exited with exit code 1/, 'after one with exit code 1');
 	};
 }
@@ -214,6 +216,7 @@ subtest 'a call that must not wait is answered also if the next worker finds no 
 subtest 'a server without room for a worker says so' => sub {
 	my $none = Zklock::Server->new('none', zookeeper => $zk, connect => 0, conf => ['max_worker_processes = 0']);
 	is($none->zk_session->{state}, 'no worker', 'a server without worker processes has no worker');
+	is($none->zk_session->{obstacle}, 'The zklock worker is not running.', 'which is in the way');
 	my %call = (
 		'waits'          => "zk_lock('/w/none')",
 		'tries'          => "zk_try_lock('/w/none')",

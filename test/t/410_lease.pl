@@ -101,6 +101,7 @@ foreach my $how (sort keys %unproved)
 		my $prove = $unproved{$how}->();
 		ok($c->wait_lock($xact, 'suspended', '/l/short'), 'without proof the lock is suspended');
 		is($c->lock_count("state = 'suspended'"), 7, 'and so are all others');
+		isnt($c->zk_session->{obstacle}, undef, 'zk_session says what is in the way');
 		$_->query_start('COMMIT') foreach $xact, $writer, $canceller;
 		$c->wait_event($_, 'guard') foreach $xact, $writer, $canceller;
 		ok($_->busy, 'and the commit waits') foreach $xact, $writer;

@@ -53,7 +53,7 @@ foreach my $stage (@stages)
 						names := names || ' ' || coalesce(zk_queue_offer(queue, convert_to(number || '.' || i, 'UTF8')), '');
 						EXIT;
 					EXCEPTION WHEN io_error THEN
-						IF sqlerrm NOT LIKE '%ZooKeeper cannot be reached' THEN RAISE; END IF;
+						IF sqlerrm !~ 'ZooKeeper cannot be reached$|not proved to be alive$' THEN RAISE; END IF;
 					END;
 				END LOOP;
 			END LOOP;
