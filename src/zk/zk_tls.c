@@ -14,6 +14,10 @@
  * count from the next connection.  (A comma in a name, which separates names for
  * the library, does no harm either.)
  *
+ * The library wants a certificate to show, though a server may ask for none
+ * (ZOOKEEPER-4929).  If the administrator names none, it gets one that is made here, which
+ * no server trusts.
+ *
  * The library trusts the authorities of the system as well as those in the file
  * that it is given, and does not compare host names: anybody with a certificate
  * for anything could be our server.  OpenSSL finds the system's by variables of
@@ -40,8 +44,9 @@
 /* An external symbol that may be missing; it is null then. */
 #define WEAK __attribute__((weak))
 
-/* OpenSSL's number for the format, which is part of its interface */
+/* OpenSSL's numbers for the format and for Ed25519, which are part of its interface */
 #define TLS_FILETYPE_PEM 1
+#define TLS_PKEY_ED25519 1087
 
 /*
  * Of the client library, whose header file has the first one only if it was built
@@ -65,6 +70,22 @@ extern void		  *SSL_CTX_get0_certificate(const void *context) WEAK;
 extern const void *X509_get0_notBefore(const void *certificate) WEAK;
 extern const void *X509_get0_notAfter(const void *certificate) WEAK;
 extern int		   X509_cmp_current_time(const void *time) WEAK;
+extern void		  *X509_new(void) WEAK;
+extern void		   X509_free(void *certificate) WEAK;
+extern void		  *X509_getm_notBefore(const void *certificate) WEAK;
+extern void		  *X509_getm_notAfter(const void *certificate) WEAK;
+extern void		  *X509_gmtime_adj(void *time, long seconds) WEAK;
+extern int		   X509_set_pubkey(void *certificate, void *key) WEAK;
+extern int		   X509_sign(void *certificate, void *key, const void *digest) WEAK;
+extern void		  *EVP_PKEY_CTX_new_id(int algorithm, void *engine) WEAK;
+extern void		   EVP_PKEY_CTX_free(void *context) WEAK;
+extern int		   EVP_PKEY_keygen_init(void *context) WEAK;
+extern int		   EVP_PKEY_keygen(void *context, void **key) WEAK;
+extern void		   EVP_PKEY_free(void *key) WEAK;
+extern int		   PEM_write_X509(FILE *file, const void *certificate) WEAK;
+extern int		   PEM_write_PrivateKey(FILE *file, const void *key, const void *cipher,
+										const unsigned char *password, int length, void *callback,
+										void *arg) WEAK;
 extern void		   ERR_clear_error(void) WEAK;
 
 static int in_memory[TLS_FILES]; /* descriptors, kept for good; 0 if there is none yet */
@@ -196,6 +217,55 @@ check_file(void *context, TlsFile which, int fd)
 	return NULL;
 }
 
+/* Writes the certificate, or the key, to a new file in memory. */
+static bool
+write_made(TlsFile which, const void *certificate, const void *key, int *fd)
+{
+	char  name[FILE_NAME_SIZE];
+	FILE *file;
+	bool  written;
+
+	*fd = memfd_create("zklock", MFD_CLOEXEC);
+	name_of(*fd, name, sizeof(name));
+	file = *fd < 0 ? NULL : fopen(name, "we");
+	if (file == NULL)
+		return false;
+	written = which == TLS_KEY ? PEM_write_PrivateKey(file, key, NULL, NULL, 0, NULL, NULL) == 1
+							   : PEM_write_X509(file, certificate) == 1;
+	return fclose(file) == 0 && written;
+}
+
+/* Makes a certificate and its key in memory.  Returns NULL, or what is wrong. */
+static const char *
+make_certificate(int *fds)
+{
+	void *algorithm = EVP_PKEY_CTX_new_id(TLS_PKEY_ED25519, NULL);
+	void *certificate = X509_new();
+	void *key = NULL;
+	bool  made;
+
+	made = algorithm && certificate && EVP_PKEY_keygen_init(algorithm) == 1 &&
+		   EVP_PKEY_keygen(algorithm, &key) == 1 &&
+		   X509_gmtime_adj(X509_getm_notBefore(certificate), 0) &&
+		   X509_gmtime_adj(X509_getm_notAfter(certificate), 0) &&
+		   X509_set_pubkey(certificate, key) == 1 && X509_sign(certificate, key, NULL) > 0 &&
+		   write_made(TLS_CERT, certificate, key, &fds[TLS_CERT]) &&
+		   write_made(TLS_KEY, certificate, key, &fds[TLS_KEY]);
+	EVP_PKEY_free(key);
+	EVP_PKEY_CTX_free(algorithm);
+	X509_free(certificate);
+	return made ? NULL : "none is named, and none can be made";
+}
+
+/* Reads and checks what a setting names.  Returns NULL, or what is wrong. */
+static const char *
+load_file(void *context, const TlsFiles *files, TlsFile which, int *fds)
+{
+	const char *fault = read_file(files->names[which], which, &fds[which]);
+
+	return fault ? fault : check_file(context, which, fds[which]);
+}
+
 /* Puts a new file in memory in the place of the former one. */
 static void
 replace(TlsFile which, int fd)
@@ -222,7 +292,8 @@ zk_tls_load(const TlsFiles *files)
 	static const char *const settings[TLS_FILES] = {"zklock.tls_ca_file", "zklock.tls_cert_file",
 													"zklock.tls_key_file"};
 
-	int			fds[TLS_FILES] = {-1, -1, -1};
+	bool shows_none = files->names[TLS_CERT][0] == '\0' && files->names[TLS_KEY][0] == '\0';
+	int	 fds[TLS_FILES] = {-1, -1, -1};
 	const char *fault = NULL;
 	char	   *sentence = NULL;
 	void	   *context;
@@ -232,8 +303,9 @@ zk_tls_load(const TlsFiles *files)
 			"\"zklock.tls_ca_file\" is set, but ZooKeeper's client library, as it is installed here, cannot do TLS");
 	for (int i = 0; i < TLS_FILES && sentence == NULL; i++)
 	{
-		if (files->names[i][0] == '\0')
-			sentence = psprintf("\"%s\" is set, but \"%s\" is not", settings[TLS_CA], settings[i]);
+		if (files->names[i][0] == '\0' && !shows_none)
+			sentence = psprintf("\"%s\" is set, but \"%s\" is not",
+								settings[i == TLS_CERT ? TLS_KEY : TLS_CERT], settings[i]);
 	}
 	if (sentence)
 	{
@@ -246,9 +318,10 @@ zk_tls_load(const TlsFiles *files)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("OpenSSL makes no context for TLS")));
 	for (int i = 0; i < TLS_FILES && fault == NULL; i++)
 	{
-		fault = read_file(files->names[i], i, &fds[i]);
-		if (fault == NULL)
-			fault = check_file(context, i, fds[i]);
+		if (i == TLS_CA || !shows_none)
+			fault = load_file(context, files, i, fds);
+		else if (i == TLS_CERT)
+			fault = make_certificate(fds);
 		if (fault == NULL)
 			continue;
 		sentence = psprintf("could not use \"%s\": %s", settings[i], fault);

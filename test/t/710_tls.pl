@@ -141,7 +141,8 @@ subtest 'files that cannot be used' => sub {
 	append_to_file($tls->file('nothing.pem'), "nothing\n");
 	append_to_file($tls->file('large.pem'), "nothing\n" x 150_000);
 	my %setting = map { $_ => "zklock.tls_${_}_file" } qw(ca cert key);
-	refused($a, "no $_ file", qr/"zklock.tls_ca_file" is set, but "$setting{$_}" is not/, %right, $setting{$_} => '') foreach qw(cert key);
+	my %other = (cert => 'key', key => 'cert');
+	refused($a, "no $_ file", qr/"$setting{$other{$_}}" is set, but "$setting{$_}" is not/, %right, $setting{$_} => '') foreach sort keys %other;
 	refused($a, "a missing $_ file", qr/could not use "$setting{$_}": No such file/, %right, $setting{$_} => '/nowhere') foreach qw(ca cert key);
 	refused($a, "no $_ in the file", qr/could not use "$setting{$_}": it has no certificate/, %right, $setting{$_} => $tls->file('nothing.pem'))
 	  foreach qw(ca cert);
@@ -170,6 +171,26 @@ subtest 'files that can be used count from the next connection on' => sub {
 	is($a->session_id, $before->{session_id}, 'with the right one again the session goes on');
 	is($a->worker_pid, $before->{worker_pid}, 'in the same worker');
 	is($a->lock_count(q(state = 'held')), 1, 'the lock is held');
+};
+
+subtest 'who is asked for no certificate needs none' => sub {
+	my $trusting = Zklock::Tls->new(client_auth => 'none');
+	my $there = Zklock::ZooKeeper->standalone(tls => $trusting);
+	my $bare = Zklock::Server->new(
+		'bare',
+		zookeeper   => '127.0.0.1:' . $there->tls_port,
+		conf        => [ sprintf(q(zklock.tls_ca_file = '%s'), $trusting->file('ca.pem')), 'zklock.tick_time = 500' ],
+		environment => Zklock::Tls->library);
+	is($bare->value(q(SELECT zk_lock('/tls/bare'), zk_unlock('/tls/bare'))), 't|t', 'a lock, without a certificate');
+	is($bare->zk_session->{server}, '127.0.0.1:' . $there->tls_port, 'by the port with TLS');
+	my $id = $bare->session_id;
+	$bare->restart_worker;
+	$bare->wait_session;
+	is($bare->session_id, $id, 'the next worker continues the session');
+	$bare->set_conf('zklock.servers' => $address, 'zklock.tls_ca_file' => $tls->file('ca.pem'));
+	wait_until { ($bare->zk_session->{last_error} // '') =~ /TLS with ZooKeeper server \Q$address\E fails/ } 'a server that demands one to refuse';
+	pass('a server that demands one refuses');
+	$bare->stop;
 };
 
 subtest 'a server that starts with what does not work says why, and connects when it is mended' => sub {

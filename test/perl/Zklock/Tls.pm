@@ -19,7 +19,7 @@ Zklock::Tls - authorities, certificates and keys, for tests with TLS
 
 A ZooKeeper server with C<tls> serves clients with TLS on C<tls_port>, besides those without, and
 demands a certificate of the same authority; its own is for localhost, or the host that
-C<new(name =E<gt> ...)> says.
+C<new(name =E<gt> ...)> says. With C<new(client_auth =E<gt> 'none')> it asks for no certificate.
 
 C<available> tells whether there is a client library with TLS (ZKLOCK_TLS_CLIENT), C<library> is the
 environment of a database server that is to use it. C<is_installed> tells whether the one that is
@@ -56,7 +56,7 @@ my $authorities = 0;
 sub new($class, %opt)
 {
 	my $number = ++$authorities;
-	my $self = bless { directory => PostgreSQL::Test::Utils::tempdir("tls_$number") }, $class;
+	my $self = bless { directory => PostgreSQL::Test::Utils::tempdir("tls_$number"), client_auth => $opt{client_auth} || 'need' }, $class;
 	$self->_openssl("req -x509 -newkey rsa:2048 -nodes -subj '/CN=authority $number' -keyout ca.key -out ca.pem -days 2");
 	$self->certificate('server', name => $opt{name} || 'localhost');
 	# As ZooKeeper wants it: key and certificate in one file
@@ -86,7 +86,7 @@ sub server_conf($self)
 		'ssl.keyStore.type'       => 'PEM',
 		'ssl.trustStore.location' => $self->file('ca.pem'),
 		'ssl.trustStore.type'     => 'PEM',
-		'ssl.clientAuth'          => 'need',
+		'ssl.clientAuth'          => $self->{client_auth},
 		'ssl.hostnameVerification' => 'false');
 }
 
