@@ -158,6 +158,8 @@ typedef struct Path
 	int		   lists_done; /* ... of the last one answered ... */
 	int		   lists_told; /* ... and of this connection's last that told the children */
 	WatchState child_watch;
+	bool	   unseen;	/* the child watch has told of a change since ... */
+	int64	   look_at; /* ... which is looked at then if a lock is held, ms; 0: not planned */
 	int		   nforeign; /* known contenders of other clients */
 	Foreigner *foreign;
 

@@ -183,6 +183,7 @@ on_listed(void *arg, const ZkReply *reply)
 
 	path->calls--;
 	path->lists_done++;
+	path->unseen &= reply->outcome == CALL_UNKNOWN;
 	path_mark(path);
 	if (reply->asked->watch && path->child_watch != WATCH_SET)
 	{

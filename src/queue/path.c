@@ -11,8 +11,9 @@
  * New contenders join the last run while that is open: no other client is
  * known to stand behind it.  The child watch on the path tells of newcomers.
  * It is not armed again when it fires, only when a contender arrives, which
- * then waits for a listing ("arrivals").  So a path that is busy elsewhere
- * costs nothing here while nobody asks for it.
+ * then waits for a listing ("arrivals"), or if a lock is held for longer: who has
+ * come may be a client that does not wait for our node.  So a path that is busy
+ * elsewhere costs nothing here while nobody asks for it.
  *
  * The engine knows other clients' contenders from the last listing, less those
  * seen to go.  For the contenders older than a run that is a superset of the
@@ -66,6 +67,9 @@
 #include "shared/session_info.h"
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
+
+/* Pause between two looks at who has come behind a lock that is held. */
+#define LOOK_PAUSE_MS 1000
 
 /* ------------------------------------------------------------------------
  * Arrivals
@@ -366,6 +370,40 @@ path_forget_if_idle(Path *path)
 	hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
 }
 
+/* Is a lock held on the path? */
+static const Run *
+path_granted_run(const Path *path)
+{
+	for (const Run *run = run_first(path); run; run = run_after(run))
+	{
+		if (run->state == RUN_GRANTED && !run_is_empty(run))
+			return run;
+	}
+	return NULL;
+}
+
+/*
+ * Looks who has come while a lock is held, as it may be a client that does not wait for
+ * our node: once in a second, when that begins, for all paths.  Most locks have been given
+ * back by then, and cost no listing.
+ */
+static void
+path_look_behind(Path *path)
+{
+	const Run *run = path->unseen && path->recipe->heedless ? path_granted_run(path) : NULL;
+
+	if (run == NULL)
+		path->look_at = 0;
+	else if (path->look_at == 0)
+		path->look_at = (zklock_now_ms() / LOOK_PAUSE_MS + 1) * LOOK_PAUSE_MS;
+	if (run && engine_retry_is_due(path->look_at) && zk_client_connected() && engine.synced &&
+		path->lists_sent == path->lists_done)
+	{
+		path_list(path, run_owner(run), LIST_AND_WATCH);
+		path->look_at = 0;
+	}
+}
+
 /* Does what is to be done for a path, as it is now. */
 static void
 path_pump(Path *path)
@@ -379,6 +417,7 @@ path_pump(Path *path)
 		path->use != PATH_USE_ASKED && !dlist_is_empty(&path->arrivals))
 		path_list(path, entry_owner(entry_of(dlist_head_element(Contender, link, &path->arrivals))),
 				  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
+	path_look_behind(path);
 	path_forget_if_idle(path);
 }
 

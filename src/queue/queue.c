@@ -203,7 +203,10 @@ static void
 path_changed(Path *path)
 {
 	if (path->child_watch == WATCH_SET)
+	{
 		watch_child_set(path, WATCH_NONE);
+		path->unseen = true;
+	}
 
 	/* Calls that were refused may work now, or no longer be needed. */
 	for (Run *run = run_first(path); run; run = run_after(run))

@@ -176,9 +176,11 @@ on_path 'our own node is watched again, though that was refused' => sub ($path) 
 	my $fault = $proxy->refuse(op => 'getData', code => -127, times => 0, path => "^$path");
 	hold($a, 'holder', $path);
 	my ($node) = map { $_->{node} } $a->locks("path = '$path'");
-	# The news of a newcomer uses up the watch that there is.
+	# The news of a newcomer uses up the watch that there is, and the look that follows sets no other.
+	my $look = $proxy->refuse(op => 'getChildren', code => -127, path => "^$path");
 	my $newcomer = $zk->foreigner($path);
 	is_deeply($proxy->fired($fault), [ 'getData', "$path/$node" ], 'the watch on our node is refused');
+	$proxy->fired($look);
 	$proxy->reset_counts;
 	$proxy->clear;
 	wait_until { $proxy->counts->{getData} } 'it to be asked for again';

@@ -181,17 +181,18 @@ subtest 'a worker that fails while it holds the lock of zk_session ends, again a
 };
 
 subtest 'no room for a watch' => sub {
-	hold($a, 'holder', '/f/own');
+	my $permit = q(SELECT zk_semaphore_acquire('/f/own', 1));
+	is(on($a, 'holder')->query($permit), 't', 'a permit is held, whose path is not listed again');
 	hold($b, 'foreigner', '/f/foreign');
 	$a->set_faults('watches-full');
 	# The news of a newcomer uses up the watch that covers the holder's node.
-	queue($b, 'newcomer', '/f/own');
+	on($b, 'newcomer')->query_start($permit);
+	$zk->wait_children('/f/own/leases', 2);
 	fails(on($a, 'asker')->try("SELECT zk_lock('/f/foreign')"), '53200', 'who would have to watch is refused', message => qr/too many paths are locked$/);
-	is($s{holder}->query("SELECT zk_fencing_token('/f/own') > 0"), 't', 'who holds, holds');
-	$a->set_faults('');
 	my $node = $a->wait_holder($s{holder}, '/f/own')->{node};
-	$zk->wait_watched("/f/own/$node", $a->session_id);
-	$zk->shell->delete("/f/own/$node");
+	$a->set_faults('');
+	$zk->wait_watched("/f/own/leases/$node", $a->session_id);
+	$zk->shell->delete("/f/own/leases/$node");
 	$a->wait_lock($s{holder}, 'lost', '/f/own');
 	is($s{newcomer}->finish, 't', 'when there is room, it hears of the end of its node');
 	all_disconnect();
