@@ -129,7 +129,7 @@ waits_take(Waits *waits)
 		if (state == CONTENDER_GRANTED || (*contender)->request.manner != ASK_AND_WAIT)
 			continue;
 		process->waiting = contender;
-		waits->graph.vertices[process->vertex].order = (*contender)->request.requested_at;
+		waits->graph.vertices[process->vertex].order = (*contender)->request.requested_us;
 		waits->graph.vertices[process->vertex].tie = (*contender)->index;
 	}
 }

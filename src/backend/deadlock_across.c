@@ -139,8 +139,8 @@ pass_on(int index, int next, const SearchFindings *findings)
 static int
 find_successor(int ours)
 {
-	TimestampTz since = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -DeadlockTimeout);
-	int			found = ENTRY_NONE;
+	int64 since = zklock_now_us() - INT64CONST(1000) * DeadlockTimeout;
+	int	  found = ENTRY_NONE;
 
 	for (int i = 0; i < entries_max(); i++)
 	{
@@ -148,10 +148,10 @@ find_successor(int ours)
 
 		if (i != ours && entry_status(i).state == CONTENDER_QUEUED &&
 			request->proc_number != ENTRY_NO_LATCH && request->manner == ASK_AND_WAIT &&
-			request->requested_at <= since)
+			request->requested_us <= since)
 		{
 			found = i;
-			since = request->requested_at;
+			since = request->requested_us;
 		}
 	}
 	return found;

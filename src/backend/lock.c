@@ -84,7 +84,8 @@ ask(LockTarget *target, LockScope scope, AskManner manner)
 											.terms = {.mode = target->mode},
 											.scope = scope,
 											.manner = manner,
-											.requested_at = GetCurrentTimestamp()},
+											.requested_at = GetCurrentTimestamp(),
+											.requested_us = zklock_now_us()},
 							target->path);
 	target->hold = hold;
 }

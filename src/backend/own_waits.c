@@ -22,8 +22,8 @@
 #include "backend/waits.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
+#include "shared/common.h"
 #include "shared/settings.h"
-#include "utils/timestamp.h"
 
 static bool
 has_node(const EntryCopy *contender)
@@ -37,8 +37,7 @@ is_abroad(const EntryCopy *contender)
 {
 	return contender->status.state == CONTENDER_QUEUED && has_node(contender) &&
 		   contender->node.waits_abroad &&
-		   TimestampDifferenceExceeds(contender->request.requested_at, GetCurrentTimestamp(),
-									  deadlock_search->deadlock_timeout);
+		   zklock_ms_since(contender->request.requested_us) >= deadlock_search->deadlock_timeout;
 }
 
 /* How much does a contender matter?  Of those that wait with one node only the first does. */

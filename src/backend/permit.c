@@ -57,7 +57,8 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 {
 	EntryRequest request = {.terms = {.mode = LOCK_MODE_EXCLUSIVE, .permits = number},
 							.scope = scope,
-							.requested_at = GetCurrentTimestamp()};
+							.requested_at = GetCurrentTimestamp(),
+							.requested_us = zklock_now_us()};
 	bool		 granted = true;
 	Wait		 wait;
 	int			 mark;

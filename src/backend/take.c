@@ -183,7 +183,8 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 							.terms = {.mode = LOCK_MODE_EXCLUSIVE},
 							.scope = LOCK_SCOPE_TRANSACTION,
 							.manner = queue->timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
-							.requested_at = GetCurrentTimestamp()};
+							.requested_at = GetCurrentTimestamp(),
+							.requested_us = zklock_now_us()};
 	int			 mark = transaction_begin_call();
 	Hold		*taken;
 	bool		 made;

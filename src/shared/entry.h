@@ -185,10 +185,11 @@ typedef struct EntryRequest
 	int			  share; /* entries that its backend may have: see share.c */
 	ShareReserve  reserve;
 	AskManner	  manner;
-	int			  replaces; /* an entry of the same owner and path, given up at the same
+	int			  replaces;		/* an entry of the same owner and path, given up at the same
 							 * time, whose node goes with the creation of ours; or
 							 * ENTRY_NONE */
-	TimestampTz	  requested_at;
+	TimestampTz	  requested_at; /* for views */
+	int64		  requested_us; /* the same by zklock_now_us() */
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
 } EntryRequest;
 

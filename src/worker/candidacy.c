@@ -149,7 +149,8 @@ stand(int i, int replaces)
 							.share = entries_max(),
 							.reserve = RESERVE_OPEN,
 							.replaces = replaces,
-							.requested_at = GetCurrentTimestamp()};
+							.requested_at = GetCurrentTimestamp(),
+							.requested_us = zklock_now_us()};
 	char		 data[ZKLOCK_NODE_DATA_SIZE];
 	int			 index;
 

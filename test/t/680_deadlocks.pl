@@ -6,10 +6,17 @@
 #
 # Of sessions that wait for another one of their server, which waits for another server, what is told stays the same
 # as long as they wait, and names the session that is in the way. One waiting session searches for deadlocks across
-# servers, for all of its server. When it waits no more, or is not heard of, another one takes over.
+# servers, for all of its server. When it waits no more, or is not heard of, another one takes over. A clock that is set
+# back hides no deadlock.
 
 use Zklock::Test;
 use Zklock::Deadlock;
+use PostgreSQL::Test::Utils;
+
+my $clock = PostgreSQL::Test::Utils::tempdir;
+system_or_bail('gcc', '-shared', '-fPIC', '-o', "$clock/set_clock.so", 'test/set_clock.c');
+local $ENV{CLOCK_SET_BACK} = "$clock/back";
+local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, "$clock/set_clock.so");
 
 my ($zk, $a, $b, $c) = cast('a b c',
 	conf => [ "deadlock_timeout = '100ms'", 'log_lock_waits = on', 'max_prepared_transactions = 2' ]);
@@ -244,5 +251,15 @@ foreach my $what (sort keys %ends)
 		clean();
 	};
 }
+
+($a1) = sessions($a, 'a1');
+
+# The clock of the day is set back by an hour.
+my $set_back = sub { append_to_file($ENV{CLOCK_SET_BACK}, ''); };
+
+circle("the clock is set back while one session waits, $_->[0]", "$_->[1] $_->[2]",
+	[ "$_->[1] has /d/a, $_->[2] has /d/b, $_->[2] wants /d/a", $set_back, "$_->[1] wants /d/b" ],
+	victim => $_->[1], after => sub { unlink $ENV{CLOCK_SET_BACK}; })
+  foreach [ 'here', 'one', 'two' ], [ 'across servers', 'a1', 'b1' ];
 
 done_testing();
