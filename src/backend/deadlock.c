@@ -29,9 +29,10 @@
  * Other clients and servers are dead ends here.  So are processes that wait for
  * anything else, like a commit that waits for proof of its locks, or a session
  * that waits for a leader or for an element of a queue: anybody may make one or
- * offer one.  So are prepared transactions, which are no processes; the startup
- * process of a standby, which is none that PostgreSQL tells of here; and autovacuum,
- * which PostgreSQL cancels when it is in somebody's way.
+ * offer one.  So are the startup process of a standby, which is none that PostgreSQL
+ * tells of here; and autovacuum, which PostgreSQL cancels when it is in somebody's way.
+ * Prepared transactions and the server's candidacies are no processes, and no vertices:
+ * they give nothing up, and a candidacy shares its path with no session of its server.
  *
  * Nothing keeps the graph still while it is taken.  That it is the same twice is what
  * makes it true: two looks, one after the other, that see the same waits prove that they
@@ -106,7 +107,7 @@ add_wait(Waits *waits, const WaitsProcess *process, int blocker)
 	wait_graph_connect(&waits->graph, process->vertex, get_process(waits, blocker)->vertex);
 }
 
-/* Takes a copy of the entries that wait or hold; nobody waits in the graph at first. */
+/* Takes a copy of sessions' entries that wait or hold; nobody waits in the graph at first. */
 void
 waits_take(Waits *waits)
 {
@@ -121,7 +122,8 @@ waits_take(Waits *waits)
 		ContenderState state = view.entries[i]->status.state;
 		WaitsProcess  *process;
 
-		if (state != CONTENDER_REQUESTED && state != CONTENDER_QUEUED && state != CONTENDER_GRANTED)
+		if ((state != CONTENDER_REQUESTED && state != CONTENDER_QUEUED && state != CONTENDER_GRANTED) ||
+			view.entries[i]->request.pid == ENTRY_SERVER_PID)
 			continue;
 		*contender = view.entries[i];
 		waits->ncontenders++;
@@ -218,7 +220,10 @@ add_heavy_wait(Waits *waits, WaitsProcess *process)
 		return;
 	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT, &pids, NULL, &n);
 	for (int i = 0; i < n; i++)
-		add_wait(waits, process, DatumGetInt32(pids[i]));
+	{
+		if (DatumGetInt32(pids[i]) != 0) /* that is a prepared transaction */
+			add_wait(waits, process, DatumGetInt32(pids[i]));
+	}
 }
 
 /* The vertices for which a process waits, as far as it has been explored */

@@ -109,6 +109,9 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 		!read_number(fields[3], 10, INT32_MAX, &permits))
 		return false;
 
+	/* Processes have pids: what has none is no session's wait. */
+	if ((kind == WAIT_LINE_WAIT || kind == WAIT_LINE_FOR) != (pid != 0))
+		return false;
 	read.kind = kind;
 	read.pid = (int32_t) pid;
 	read.permits = (int32_t) permits;

@@ -6,8 +6,8 @@
 #
 # Of sessions that wait for another one of their server, which waits for another server, what is told stays the same
 # as long as they wait, and names the session that is in the way. One waiting session searches for deadlocks across
-# servers, for all of its server. When it waits no more, or is not heard of, another one takes over. A clock that is set
-# back hides no deadlock.
+# servers, for all of its server. When it waits no more, or is not heard of, another one takes over. Candidacies and
+# prepared transactions give nothing up, and so are no part of a deadlock; and a clock that is set back hides none.
 
 use Zklock::Test;
 use Zklock::Deadlock;
@@ -22,7 +22,7 @@ my ($zk, $a, $b, $c) = cast('a b c',
 	conf => [ "deadlock_timeout = '100ms'", 'log_lock_waits = on', 'max_prepared_transactions = 2' ]);
 $a->value('CREATE TABLE t (id int PRIMARY KEY, n int)');
 $a->value('INSERT INTO t SELECT id, 0 FROM generate_series(1, 9) id');
-Zklock::Deadlock::scene($zk, [ $a, $b, $c ], (map { "/d/$_" } qw(a b c p one two q t/b/c s/leases s/locks)), '/zklock-waits');
+Zklock::Deadlock::scene($zk, [ $a, $b, $c ], (map { "/d/$_" } qw(a b c p one two q t/b/c s/leases s/locks e/1 e/2)), '/zklock-waits');
 
 # All sessions wait for what they have asked for; then one that began before has looked many times.
 sub nobody_gives_up(@sessions)
@@ -253,6 +253,71 @@ foreach my $what (sort keys %ends)
 }
 
 ($a1) = sessions($a, 'a1');
+
+# The elections at which a server stands, and in which states it is there
+sub stand($server, $elections, $states = '')
+{
+	$server->set_conf('zklock.elections' => $elections);
+	$server->wait_value("SELECT string_agg(state, ' ' ORDER BY path) FROM zk_elections", $states);
+	return;
+}
+
+# All of these wait on while they and the servers look several times.
+sub wait_on(@sessions)
+{
+	my $mark = $zk->mark;
+	wait_until { ($zk->requests($mark)->{sync} // 0) >= 40 || grep { !$_->busy } @sessions } 'the servers to look several times';
+	ok($_->busy, $_->name . ' waits') foreach @sessions;
+	return;
+}
+
+subtest 'two servers that lead one election each hide no deadlock of sessions' => sub {
+	stand($a, '/d/e/1=lock', 'elected');
+	stand($b, '/d/e/2=lock', 'elected');
+	stand($a, '/d/e/1=lock, /d/e/2=lock', 'elected ready');
+	stand($b, '/d/e/1=lock, /d/e/2=lock', 'ready elected');
+	in_transactions($a1, $b1);
+	steps('a1 has /d/one, b1 has /d/two, a1 wants /d/two, b1 wants /d/one');
+	is(one_victim('a1 b1')->name, 'b1', 'the younger gives up');
+	stand($_, '') foreach $a, $b;
+	clean();
+};
+
+subtest 'a candidate waits for a session, which waits for the leader on the same server: no deadlock' => sub {
+	in_transactions($a1, $b1);
+	steps('b1 has /d/e/2, b1 has /d/c');
+	stand($a, '/d/e/1=lock', 'elected');
+	stand($a, '/d/e/1=lock, /d/e/2=lock', 'elected ready');
+	steps('a1 wants /d/c, b1 wants /d/e/1');
+	wait_on($a1, $b1);
+	stand($a, '');
+	go_on($b1, $a1);
+	clean();
+};
+
+subtest 'a candidate waits for a session, and its server has a prepared transaction for which that waits: no deadlock' => sub {
+	in_transactions($a1, $a2, $a3, $b1);
+	steps('b1 has /d/e/2, b1 has /d/c, a1 has /d/a, a2 has row');
+	stand($a, '/d/e/2=lock', 'ready');
+	$a2->query("PREPARE TRANSACTION 'p'");
+	steps('a3 wants /d/c, a1 wants row, b1 wants /d/a');
+	wait_on($a3, $a1, $b1);
+	$a2->query("COMMIT PREPARED 'p'");
+	go_on($a1, $b1, $a3);
+	stand($a, '');
+	clean();
+};
+
+subtest 'a candidate keeps a reader back behind another one: who is in a circle gives up' => sub {
+	in_transactions($a1, $b1);
+	steps('a1 shares /d/e/1, b1 has /d/a');
+	stand($c, '/d/e/1=lock', 'ready');
+	steps('b1 wants to share /d/e/1, a1 wants /d/a');
+	gives_up([ $a1, zk('/d/a'), $b1, zk('/d/e/1', 'Share') . ' behind another contender' ]);
+	stand($c, '');
+	go_on($b1);
+	clean();
+};
 
 # The clock of the day is set back by an hour.
 my $set_back = sub { append_to_file($ENV{CLOCK_SET_BACK}, ''); };

@@ -110,6 +110,9 @@ test_faults(void)
 	check(HEAD "wait\t10000000000000000\t7\t0\t\tx\n", "t!", "nor is this one");
 	check(HEAD "wait\t1\t2147483648\t0\t\tx\n", "t!", "nor a pid");
 	check(HEAD "wait\t1\t7\t2147483648\t/a/n\tx\n", "t!", "nor are permits");
+	check(HEAD "wait\t1\t0\t0\t\tx\n", "t!", "who waits has a pid");
+	check(WAIT FOR("0"), "tw!", "and so has for whom");
+	check(WAIT "held\t0\t7\t0\t/b/n\t\n", "tw!", "but no node that is held");
 	check(HEAD "wait\t1\t7\t0\ta/n\tx\n", "t!", "a path begins at the root");
 	check(HEAD "wait\t1\t7\t0\t/a/../b/n\tx\n", "t!", "and has no dots");
 	check(WAIT HELD("/a//n"), "tw!", "and no empty component");

@@ -116,7 +116,7 @@ sub cycle($names) { return map { ($sessions{$_} => $awaited{$_}) } split / /, $n
 
 sub gives_up($cycle)
 {
-	my @cycle   = cycle($cycle);
+	my @cycle   = ref $cycle ? @$cycle : cycle($cycle);
 	my $session = $cycle[0];
 	my $result = $session->result;
 	is($result->{sqlstate}, '40P01', $session->name . ' is told of a deadlock');
