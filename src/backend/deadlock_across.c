@@ -14,10 +14,12 @@
  *
  * in this order.  As long as nobody waits for long nothing is asked.
  *
- * Two readings confirm a deadlock.  In the first, at some zxid, all its waits are
- * there, as far as the records tell.  Each server whose wait is stuck looks again
- * and writes a new record, which tells the newest zxid that it had read before.  If in
- * the second reading all servers tell the same waits, and have looked since that
+ * Two readings confirm a deadlock: the waits of a component, and those for which it waits.
+ * Who merely waits behind it does not count, as a crowd may be another one at each look.
+ * In the first reading, at some zxid, all these waits are there, as far as the records
+ * tell.  Each server whose wait is stuck looks again and writes a new record, which tells
+ * the newest zxid that it had read before.  If in the second reading all servers of
+ * these waits tell the same ones, and have looked since that
  * zxid, then each wait has lasted from before it until after it, as a process that
  * waits does nothing else: at that zxid, all were there at once.  A server that is
  * gone, or stopped, does not look again, and so its old record proves nothing.
@@ -188,43 +190,43 @@ has_stranger(const Search *search, int victim)
 	return at != victim;
 }
 
+/* The process of ours that waits as one of our records tells, if it still does; else NULL. */
+static const WaitsProcess *
+find_waiting(Search *search, int wait)
+{
+	const WaitLine	   *line = search->waits[wait].line;
+	const WaitsProcess *process = waits_explore(&search->own, line->pid);
+
+	return process->waiting && waits_identity(process) == line->number ? process : NULL;
+}
+
 /*
  * Has the session of ours that is to give up do so: if it is another one, it searches
  * from now on, and comes to the same conclusion.
  */
 static void
-end_deadlock(Search *search)
+end_deadlock(Search *search, int victim)
 {
-	int					victim = wait_search_victim(search);
-	const WaitLine	   *line;
-	const WaitsProcess *process;
-
-	if (victim == WAIT_GRAPH_NONE)
-		return;
-	if (has_stranger(search, victim) && search->findings.searches < PATIENT_SEARCHES)
-		return;
-	line = search->waits[victim].line;
-	process = waits_explore(&search->own, line->pid);
-	if (process->waiting == NULL || waits_identity(process) != line->number)
-		return;
-	search->next = (*process->waiting)->index;
-	if (search->next == search->index)
+	search->next = (*find_waiting(search, victim)->waiting)->index;
+	if (search->next == search->index && wait_search_is_victim(search, victim))
 		deadlock_report(&search->graph, victim, tell, search);
 }
 
 /*
- * Weighs what has been read twice by now: the waits of ours that are stuck, and all for
- * which they wait.
+ * Weighs a deadlock that a wait of ours is to end, by what has been read of all for which that
+ * waits: who merely waits behind it does not matter.
  *
- *	fingerprint	the same only for the same waits
- *	seen		what all of their writers had seen before they looked
+ *	before	what the searches before have found
+ *
+ * Returns how many of them have found it, once it is confirmed; else 0.
  */
-static void
-judge(Search *search)
+static int
+weigh(Search *search, int victim, const SearchFindings *before)
 {
 	SearchFindings *findings = &search->findings;
-	uint64			fingerprint = 0;
-	int64			seen = PG_INT64_MAX;
+	Suspicion		now = {.fingerprint = 0};
+	int64 seen = PG_INT64_MAX; /* all of their writers had seen that before they looked */
+	int	  searches;
 
 	for (int i = 0; i < search->nwaits; i++)
 	{
@@ -232,19 +234,59 @@ judge(Search *search)
 
 		if (!search->graph.vertices[i].reached)
 			continue;
-		fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
-		search->newest = Max(search->newest, wait->record->czxid);
+		now.fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
+		now.newest = Max(now.newest, wait->record->czxid);
 		seen = Min(seen, (int64) wait->record->lines->number);
 	}
-	if (findings->fingerprint != fingerprint)
+	for (int i = 0; i < before->nsuspicions; i++)
 	{
-		findings->fingerprint = fingerprint;
-		findings->newest = search->newest;
-		findings->searches = 0;
+		if (before->suspicions[i].fingerprint == now.fingerprint)
+			now = before->suspicions[i];
 	}
-	else if (fingerprint != 0 && seen >= findings->newest)
-		end_deadlock(search);
-	findings->searches++;
+	searches = now.searches++;
+	if (searches == 0)
+		findings->searches = 0;
+	if (findings->nsuspicions < MAX_SUSPICIONS)
+		findings->suspicions[findings->nsuspicions++] = now;
+	if (seen < now.newest || (searches < PATIENT_SEARCHES && has_stranger(search, victim)))
+		return 0;
+	return searches;
+}
+
+/*
+ * Weighs what has been read by now: each deadlock by itself.  If several are confirmed, the
+ * one that was found last is ended first: a session that does not give up, since it
+ * is stopped, keeps no other one from that.
+ */
+static void
+judge(Search *search)
+{
+	SearchFindings *findings = &search->findings;
+	SearchFindings	before = *findings;
+	int				victim = WAIT_GRAPH_NONE;
+	int				fewest = PG_INT32_MAX;
+
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		if (search->graph.vertices[i].reached)
+			search->newest = Max(search->newest, search->waits[i].record->czxid);
+	}
+	findings->nsuspicions = 0;
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		int searches = 0;
+
+		if (wait_search_is_victim(search, i) && find_waiting(search, i))
+			searches = weigh(search, i, &before);
+		if (searches > 0 && searches < fewest)
+		{
+			victim = i;
+			fewest = searches;
+		}
+	}
+	findings->searches = search->newest != 0 ? findings->searches + 1 : 0;
+	if (victim != WAIT_GRAPH_NONE)
+		end_deadlock(search, victim);
 }
 
 /* ------------------------------------------------------------------------
@@ -276,7 +318,7 @@ search_once(Search *search)
 		return;
 	if (own_waits_tell(&search->own, 0) == NULL)
 	{
-		search->findings.fingerprint = 0;
+		search->findings.searches = search->findings.nsuspicions = 0;
 		wait_records_withdraw();
 		return;
 	}
@@ -291,7 +333,7 @@ search_once(Search *search)
 	if (record == NULL || !wait_search(search))
 		return;
 	judge(search);
-	wait_records_publish(search, record, search->findings.fingerprint != 0 ? search->newest : 0);
+	wait_records_publish(search, record, search->newest);
 }
 
 /* When is the next search due?  Soon if there is a suspicion. */
@@ -300,7 +342,7 @@ next_search(const Search *search)
 {
 	int pause = deadlock_search->deadlock_timeout;
 
-	if (search->findings.fingerprint != 0 && search->findings.searches <= HASTY_SEARCHES)
+	if (search->findings.searches > 0 && search->findings.searches <= HASTY_SEARCHES)
 		pause /= HASTE;
 	return zklock_now_ms() + Max(pause, SHORTEST_PAUSE_MS);
 }

@@ -19,7 +19,8 @@
  * goes by what ZooKeeper knows of these, and leaves out what is not so: ZooKeeper is asked
  * whether the nodes that the suspects name exist and are of the session that has written
  * the record, and what else is on the paths where they wait.  So a forged record can
- * claim no more than what its own session has in the way of others.
+ * claim no more than what its own session has in the way of others.  Suspects that merely
+ * wait behind others come last: a crowd leaves room for those in a deadlock.
  *
  * Of the waits in a component the one with the youngest node, by its czxid, is to
  * give up; of those behind one node, the one of the process with the highest pid.
@@ -34,6 +35,7 @@
 #include "postgres.h"
 
 #include "backend/waits.h"
+#include "fault.h"
 
 /* Records tell of no more than this, all together. */
 #define MAX_WAITS 1000
@@ -41,6 +43,7 @@
 
 /* So much is asked of ZooKeeper for one search. */
 #define MAX_FACTS 500
+#define FEW_FACTS 6 /* that one deadlock of two has */
 
 /* ------------------------------------------------------------------------
  * Records
@@ -286,16 +289,51 @@ find_strangers(Search *search, const KeptNode *first, const CallStep *list)
 	}
 }
 
-/* Does a suspect wait on a path?  "first" is the first that is kept there. */
-static bool
-has_suspect(const Search *search, const KeptNode *first)
+/* What the search asks about: who is more suspect comes first. */
+typedef enum Suspect
 {
+	SUSPECT_NONE,
+	SUSPECT_BEHIND, /* it merely waits behind a deadlock */
+	SUSPECT_PART	/* it is in one, or one in it waits for it */
+} Suspect;
+
+static Suspect
+suspect_of(const Search *search, int wait)
+{
+	const WaitVertex *vertex = &search->graph.vertices[wait];
+
+	return !vertex->reached ? SUSPECT_NONE : vertex->behind ? SUSPECT_BEHIND : SUSPECT_PART;
+}
+
+/* The greatest suspect that waits on a path; "first" is the first that is kept there. */
+static Suspect
+suspect_on(const Search *search, const KeptNode *first)
+{
+	Suspect found = SUSPECT_NONE;
+
 	for (const KeptNode *kept = first; kept->first == first; kept++)
 	{
-		if (!is_held(kept) && search->graph.vertices[kept->wait].reached)
-			return true;
+		if (!is_held(kept))
+			found = Max(found, suspect_of(search, kept->wait));
 	}
-	return false;
+	return found;
+}
+
+/* What is asked of ZooKeeper, and about which node; the first on a path for a list of it */
+typedef struct Facts
+{
+	CallStep  *steps;
+	KeptNode **about;
+	int		   n;
+} Facts;
+
+static void
+ask(Facts *facts, CallOpKind kind, KeptNode *about, const char *path)
+{
+	if (facts->n == (ZKLOCK_FAULT("few-facts") ? FEW_FACTS : MAX_FACTS))
+		return;
+	facts->about[facts->n] = about;
+	facts->steps[facts->n++] = (CallStep){.kind = kind, .path = path};
 }
 
 /*
@@ -306,52 +344,50 @@ has_suspect(const Search *search, const KeptNode *first)
 static bool
 verify(Search *search)
 {
-	CallStep *steps = palloc0((MAX_FACTS + 1) * sizeof(CallStep));
-	KeptNode **asked = palloc0((MAX_FACTS + 1) * sizeof(KeptNode *)); /* the first on a path, or a node */
-	bool matters = false;
-	int	 n = 0;
+	Facts facts = {.steps = palloc0(MAX_FACTS * sizeof(CallStep)),
+				   .about = palloc0(MAX_FACTS * sizeof(KeptNode *))};
 
-	for (KeptNode *kept = search->kept; kept->line; kept++)
+	wait_graph_find_behind(&search->graph);
+	for (Suspect turn = SUSPECT_PART; turn > SUSPECT_NONE; turn--)
 	{
-		const char *path = kept->line->path;
+		Suspect on_path = SUSPECT_NONE;
 
-		kept->is_so = false;
-		if (kept == kept->first)
-			matters = has_suspect(search, kept);
-		if (!matters || n >= MAX_FACTS)
-			continue;
-		if (kept == kept->first)
+		for (KeptNode *kept = search->kept; kept->line; kept++)
 		{
-			asked[n] = kept;
-			steps[n++] = (CallStep){.kind = OP_LIST, .path = path};
-		}
-		if (search->graph.vertices[kept->wait].reached)
-		{
-			asked[n] = kept;
-			steps[n++] =
-				(CallStep){.kind = OP_LOOK, .path = psprintf("%s/%s", path, kept->line->node)};
+			const char *path = kept->line->path;
+
+			kept->is_so = false;
+			if (kept == kept->first)
+			{
+				on_path = suspect_on(search, kept);
+				if (on_path == turn)
+					ask(&facts, OP_LIST, kept, path);
+			}
+			if (Min(on_path, suspect_of(search, kept->wait)) == turn)
+				ask(&facts, OP_LOOK, kept, psprintf("%s/%s", path, kept->line->node));
 		}
 	}
-	if (!wait_records_make_calls(search, steps, n, CALL_AS_KNOWN))
+	if (!wait_records_make_calls(search, facts.steps, facts.n, CALL_AS_KNOWN))
 		return false;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < facts.n; i++)
 	{
-		const CallResult *result = &steps[i].result;
+		const CallResult *result = &facts.steps[i].result;
+		KeptNode		 *kept = facts.about[i];
 
-		if (steps[i].kind == OP_LIST)
+		if (facts.steps[i].kind == OP_LIST)
 			continue;
-		asked[i]->is_so = result->outcome == CALL_OK &&
-						  result->stat.ephemeral_owner == owner_of(search, asked[i]->wait);
-		asked[i]->czxid = asked[i]->is_so ? result->stat.czxid : 0;
+		kept->is_so = result->outcome == CALL_OK &&
+					  result->stat.ephemeral_owner == owner_of(search, kept->wait);
+		kept->czxid = kept->is_so ? result->stat.czxid : 0;
 	}
 
 	/* A path may have many nodes; the error of an interrupt is the wait's to raise. */
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < facts.n; i++)
 	{
 		if (search->call.is_called_away(search))
 			return false;
-		if (steps[i].kind == OP_LIST)
-			find_strangers(search, asked[i], &steps[i]);
+		if (facts.steps[i].kind == OP_LIST)
+			find_strangers(search, facts.about[i], &facts.steps[i]);
 	}
 	search->has_facts = true;
 	return true;
@@ -376,22 +412,19 @@ wait_search(Search *search)
 }
 
 /*
- * The wait of ours that is to give up, in a component that is more than this server can
- * see by itself; or WAIT_GRAPH_NONE.  "parent" of the graph's vertices leads from there
- * through the cycle.
+ * Is it a wait of ours that is to give up, in a component that is more than this server can
+ * see by itself?  Then "parent" of the graph's vertices leads from there through the cycle,
+ * and all for which the component waits is "reached".
  */
-int
-wait_search_victim(Search *search)
+bool
+wait_search_is_victim(Search *search, int wait)
 {
-	for (int i = 0; i < search->nwaits; i++)
+	if (!is_own(search, wait) || !wait_graph_is_victim(&search->graph, wait))
+		return false;
+	for (int i = 0; i < search->graph.nvertices; i++)
 	{
-		if (!is_own(search, i) || !wait_graph_is_victim(&search->graph, i))
-			continue;
-		for (int k = 0; k < search->graph.nvertices; k++)
-		{
-			if (search->graph.vertices[k].reaches && !is_own(search, k))
-				return i;
-		}
+		if (search->graph.vertices[i].reaches && !is_own(search, i))
+			return true;
 	}
-	return WAIT_GRAPH_NONE;
+	return false;
 }

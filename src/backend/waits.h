@@ -153,7 +153,7 @@ typedef struct Search
 	int			nkept;
 	bool		has_facts;
 
-	int64		   newest; /* zxid of a record that has to do with what we suspect */
+	int64 newest; /* zxid of a record that tells of a wait for which one of ours does */
 	SearchFindings findings;
 	int next; /* the entry whose session is to search then: this one, or one that is to give up */
 } Search;
@@ -167,6 +167,6 @@ extern void wait_records_forget(void);
 
 /* wait_search.c */
 extern bool wait_search(Search *search);
-extern int	wait_search_victim(Search *search);
+extern bool wait_search_is_victim(Search *search, int wait);
 
 #endif /* ZKLOCK_WAITS_H */

@@ -152,6 +152,44 @@ wait_graph_reach(WaitGraph *graph, int self)
 	follow(graph, self, WAIT_TO);
 }
 
+/*
+ * Sets "behind" of those that are reached and merely wait behind the cycles: no vertex of
+ * these waits for them.  To be called after wait_graph_reach().
+ */
+void
+wait_graph_find_behind(WaitGraph *graph)
+{
+	WaitVertex *vertices = graph->vertices;
+	int			nfound = 0;
+
+	for (int i = 0; i < graph->nvertices; i++)
+	{
+		vertices[i].behind = false;
+		vertices[i].missing = 0; /* so many wait for it of which it is not known */
+	}
+	for (int e = 0; e < graph->nedges; e++)
+		vertices[graph->edges[e].end[WAIT_TO]].missing +=
+			vertices[graph->edges[e].end[WAIT_FROM]].reached;
+	for (int i = 0; i < graph->nvertices; i++)
+	{
+		if (vertices[i].reached && vertices[i].missing == 0)
+			vertices[nfound++].queue = i;
+	}
+	for (int k = 0; k < nfound; k++)
+	{
+		WaitVertex *found = &vertices[vertices[k].queue];
+
+		found->behind = true;
+		for (int e = found->first[WAIT_FROM]; e != WAIT_GRAPH_NONE; e = graph->edges[e].next[WAIT_FROM])
+		{
+			int next = graph->edges[e].end[WAIT_TO];
+
+			if (--vertices[next].missing == 0 && vertices[next].reached)
+				vertices[nfound++].queue = next;
+		}
+	}
+}
+
 /* Is one wait younger than another? */
 static bool
 is_younger(const WaitVertex *one, const WaitVertex *other)

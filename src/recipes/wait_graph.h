@@ -48,6 +48,7 @@ typedef struct WaitVertex
 	bool reached; /* it is reached from there */
 	bool reaches; /* and reaches that ... */
 	int	 parent;  /* ... and this is the next on a shortest way there */
+	bool behind;  /* see wait_graph_find_behind() */
 
 	/* Private to wait_graph.c */
 	int missing; /* so many more have to go on */
@@ -76,6 +77,7 @@ extern int	wait_graph_add(WaitGraph *graph);
 extern void wait_graph_connect(WaitGraph *graph, int from, int to);
 extern void wait_graph_solve(WaitGraph *graph);
 extern void wait_graph_reach(WaitGraph *graph, int self);
+extern void wait_graph_find_behind(WaitGraph *graph);
 extern bool wait_graph_is_victim(WaitGraph *graph, int self);
 
 /* ------------------------------------------------------------------------

@@ -12,16 +12,25 @@
 #include "shared/entry.h"
 #include "storage/lwlock.h"
 
+/* The first of two readings of a deadlock that a session of ours is to end */
+typedef struct Suspicion
+{
+	uint64 fingerprint; /* the same only for the same waits */
+	int64  newest;		/* zxid of the newest record that told of them */
+	int	   searches;	/* since */
+} Suspicion;
+
+/* What is suspected beyond that has to wait. */
+#define MAX_SUSPICIONS 16
+
 /* What a search leaves to the next one, whichever session makes it */
 typedef struct SearchFindings
 {
-	int64 next_at;		   /* the next one is due then, ms */
-	bool  refusal_is_told; /* the log knows that nothing can be published */
-
-	/* The result of the first of two readings */
-	uint64 fingerprint; /* 0: no suspicion */
-	int64  newest;		/* zxid */
-	int	   searches;	/* since */
+	int64	  next_at;		   /* the next one is due then, ms */
+	bool	  refusal_is_told; /* the log knows that nothing can be published */
+	int		  searches; /* that have found waits of ours stuck, since the last new suspicion */
+	int		  nsuspicions;
+	Suspicion suspicions[MAX_SUSPICIONS];
 } SearchFindings;
 
 /*

@@ -8,7 +8,7 @@ use Zklock::Test;
 use Zklock::Deadlock;
 use Zklock::JavaPeer;
 
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b', conf => ["deadlock_timeout = '100ms'"]);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b', conf => ["deadlock_timeout = '100ms'"], b => { faults => '' });
 my ($a1, $a2, $b1, $b2) = (sessions($a, 'a1 a2'), sessions($b, 'b1 b2'));
 my $root = '/zklock-waits';
 my $sh   = $zk->shell;
@@ -225,6 +225,51 @@ sub wait_of($path, $node, @held)
 {
 	return join("\n", "wait\t" . (5 + $n) . "\t1\t0\t$path/$node\tx", map { "held\t0\t0\t0\t$_\t" } @held) . "\n";
 }
+# A deadlock of a1 and b1, of which b1 is to give up, and a crowd of one behind it.
+sub deadlock_with_a_crowd
+{
+	steps('a1 has /r/a, b1 has /r/b, b2 has /r/c, a1 wants /r/b');
+	wait_until { records() == 1 } 'the first server to tell';
+	steps('b1 wants /r/a, b2 wants /r/a');
+	return;
+}
+
+sub end_of_crowd
+{
+	gives_up('b1 a1');
+	$_->query('SELECT zk_unlock_all()') foreach $b1;
+	served($a1, $b2);
+	clean();
+	return;
+}
+
+subtest 'a deadlock is found though the crowd behind it is another one at each look' => sub {
+	my $hold = sub ($nth) { return $proxy->hold_request(op => 'getChildren', path => "^$root\$", nth => $nth); };
+	my $look = $hold->(1);
+	deadlock_with_a_crowd();
+	foreach my $round (1 .. 12)
+	{
+		wait_until { !$b1->busy || $proxy->has_fired($look) } 'the server to begin to look';
+		last unless $b1->busy;
+		look(4);    # the other server
+		is($b2->cancelled, '57014', "round $round: one of the crowd goes");
+		steps('b2 wants /r/a');
+		$look = $hold->(2);    # the one that is held now passes
+		$proxy->heal;
+	}
+	ok(!$b1->busy, 'it has been found meanwhile');
+	$proxy->clear;
+	$proxy->heal;
+	end_of_crowd();
+};
+
+subtest 'a deadlock is found though there is more to ask about the crowd behind it than is asked for' => sub {
+	$b->set_faults('few-facts');
+	deadlock_with_a_crowd();
+	end_of_crowd();
+	$b->set_faults('');
+};
+
 
 sub record(@waits) { return "zklock waits 1\t7fffffffffffffff\t0\t0\t\tforged\n" . join('', @waits); }
 

@@ -151,6 +151,57 @@ test_components(void)
 	ok(vertices[0].reached && vertices[4].reaches, "which all are reached, and reach");
 }
 
+/* The vertices that are reached from one and are "behind" or not, as letters. */
+static const char *
+reached(int self, bool behind)
+{
+	static char text[MAX_VERTICES + 1];
+	int			n = 0;
+
+	wait_graph_solve(&graph);
+	wait_graph_reach(&graph, self);
+	wait_graph_find_behind(&graph);
+	for (int i = 0; i < graph.nvertices; i++)
+	{
+		if (vertices[i].reached && vertices[i].behind == behind)
+			text[n++] = (char) ('a' + i);
+	}
+	text[n] = '\0';
+	return text;
+}
+
+/* A cycle of b and c that waits for one of f and g by way of e, and a crowd behind: a, d, h. */
+static void
+test_crowd(void)
+{
+	begin(9);
+	edge(1, 2);
+	edge(2, 1);
+	edge(2, 4);
+	edge(4, 5);
+	edge(5, 6);
+	edge(6, 5);
+	edge(3, 1);
+	edge(7, 3);
+	edge(7, 6);
+	edge(0, 3);
+	edge(0, 7);
+	edge(0, 8);
+	is_str(stuck(), "abcdefgh", "a crowd behind two cycles is stuck");
+	is_str(reached(0, true), "adh", "those that merely wait behind the cycles");
+	is_str(reached(0, false), "bcefg", "and those in them, and between them");
+	is_str(cycle(2), "cb", "the youngest of one of them gives up");
+	is_str(reached(2, false), "bcefg", "all for whom that waits, without the crowd");
+	is_str(reached(2, true), "", "of which nobody is reached from there");
+	is_str(reached(8, true), "i", "one that goes on reaches nobody");
+
+	begin(2);
+	edge(0, 1);
+	edge(1, 1);
+	(void) stuck();
+	is_str(reached(0, false), "b", "who waits for itself is not behind");
+}
+
 static void
 test_numbers(void)
 {
@@ -257,6 +308,7 @@ main(void)
 	test_chains();
 	test_cycles();
 	test_components();
+	test_crowd();
 	test_numbers();
 	test_random();
 	return done_testing();
