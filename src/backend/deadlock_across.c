@@ -218,15 +218,15 @@ end_deadlock(Search *search, int victim)
  *
  *	before	what the searches before have found
  *
- * Returns how many of them have found it, once it is confirmed; else 0.
+ * Returns what has been found of it, if it is confirmed; else NULL.
  */
-static int
+static Suspicion *
 weigh(Search *search, int victim, const SearchFindings *before)
 {
 	SearchFindings *findings = &search->findings;
 	Suspicion		now = {.fingerprint = 0};
-	int64 seen = PG_INT64_MAX; /* all of their writers had seen that before they looked */
-	int	  searches;
+	int64 seen = PG_INT64_MAX; /* that, all of their writers had seen before they looked */
+	Suspicion *kept;
 
 	for (int i = 0; i < search->nwaits; i++)
 	{
@@ -243,20 +243,23 @@ weigh(Search *search, int victim, const SearchFindings *before)
 		if (before->suspicions[i].fingerprint == now.fingerprint)
 			now = before->suspicions[i];
 	}
-	searches = now.searches++;
-	if (searches == 0)
+	if (findings->nsuspicions == MAX_SUSPICIONS)
+		return NULL;
+	kept = &findings->suspicions[findings->nsuspicions++];
+	*kept = now;
+	if (kept->searches++ == 0)
+	{
 		findings->searches = 0;
-	if (findings->nsuspicions < MAX_SUSPICIONS)
-		findings->suspicions[findings->nsuspicions++] = now;
-	if (seen < now.newest || (searches < PATIENT_SEARCHES && has_stranger(search, victim)))
-		return 0;
-	return searches;
+		return NULL;
+	}
+	if (seen < now.newest || (now.searches < PATIENT_SEARCHES && has_stranger(search, victim)))
+		return NULL;
+	return kept;
 }
 
 /*
- * Weighs what has been read by now: each deadlock by itself.  If several are confirmed, the
- * one that was found last is ended first: a session that does not give up, since it
- * is stopped, keeps no other one from that.
+ * Weighs what has been read by now: each deadlock by itself.  If several are confirmed, they
+ * take turns: a session that does not give up, since it is stopped, hides no other one.
  */
 static void
 judge(Search *search)
@@ -264,7 +267,7 @@ judge(Search *search)
 	SearchFindings *findings = &search->findings;
 	SearchFindings	before = *findings;
 	int				victim = WAIT_GRAPH_NONE;
-	int				fewest = PG_INT32_MAX;
+	Suspicion	   *chosen = NULL;
 
 	for (int i = 0; i < search->nwaits; i++)
 	{
@@ -274,19 +277,22 @@ judge(Search *search)
 	findings->nsuspicions = 0;
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		int searches = 0;
+		Suspicion *confirmed = NULL;
 
 		if (wait_search_is_victim(search, i) && find_waiting(search, i))
-			searches = weigh(search, i, &before);
-		if (searches > 0 && searches < fewest)
+			confirmed = weigh(search, i, &before);
+		if (confirmed && (chosen == NULL || confirmed->passes < chosen->passes))
 		{
 			victim = i;
-			fewest = searches;
+			chosen = confirmed;
 		}
 	}
 	findings->searches = search->newest != 0 ? findings->searches + 1 : 0;
-	if (victim != WAIT_GRAPH_NONE)
+	if (chosen)
+	{
+		chosen->passes++;
 		end_deadlock(search, victim);
+	}
 }
 
 /* ------------------------------------------------------------------------

@@ -18,6 +18,7 @@ typedef struct Suspicion
 	uint64 fingerprint; /* the same only for the same waits */
 	int64  newest;		/* zxid of the newest record that told of them */
 	int	   searches;	/* since */
+	int	   passes;		/* the search was so often passed on to that session */
 } Suspicion;
 
 /* What is suspected beyond that has to wait. */

@@ -254,6 +254,19 @@ foreach my $what (sort keys %ends)
 
 ($a1) = sessions($a, 'a1');
 
+subtest 'a session that is stopped, and is to give up, hides no other deadlock' => sub {
+	in_transactions($a1, $a2, $b1, $b2);
+	$b1->query($at_once);
+	steps('a1 has /d/a, b1 has /d/b, a2 has /d/one, b2 has /d/two, a1 wants /d/b, b1 wants /d/a');
+	freeze($b1->pid);
+	steps('a2 wants /d/two, b2 wants /d/one');
+	is(one_victim('b2 a2')->name, 'b2', 'the younger of the other two gives up');
+	thaw($b1->pid);
+	gives_up('b1 a1');
+	go_on($a1);
+	clean();
+};
+
 # The elections at which a server stands, and in which states it is there
 sub stand($server, $elections, $states = '')
 {
