@@ -55,6 +55,14 @@ typedef enum ZklockWaitEvent
 	ZKLOCK_WAIT_WORKER		  /* the worker, for anything to do */
 } ZklockWaitEvent;
 
+/*
+ * The number of the grant under a node is the low part of a fencing token, the node's
+ * czxid the high one.  An answer with a czxid from CZXID_END on makes no sense
+ * (zk_answer.c), so tokens are positive.
+ */
+#define TOKEN_GRANT_BITS 12
+#define CZXID_END ((int64_t) 1 << (63 - TOKEN_GRANT_BITS))
+
 /* A node, without its data and children */
 typedef struct NodeStat
 {

@@ -84,8 +84,6 @@ extern int				  failure_describe(Failure failure, const char *refusal);
  * ------------------------------------------------------------------------
  */
 
-/* The number of the grant under a node is the low part of a fencing token. */
-#define TOKEN_GRANT_BITS 12
 #define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
 
 /*

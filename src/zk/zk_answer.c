@@ -62,25 +62,25 @@ path_fault(const char *path, const ZkCall *asked)
 	return NULL;
 }
 
+/* Can a node have such a history?  Those that every server has begin with 0. */
+static const char *
+stat_fault(const NodeStat *stat)
+{
+	if (stat->czxid < 0 || stat->czxid >= CZXID_END || stat->mzxid < stat->czxid)
+		return "The transaction numbers of the node are impossible.";
+	return NULL;
+}
+
 /* Is it a node that was created in a session, a moment ago? */
 static const char *
 new_stat_fault(const NodeStat *stat, ZkNodeKind kind, int64_t session)
 {
 	bool ephemeral = kind == ZK_EPHEMERAL || kind == ZK_EPHEMERAL_SEQUENTIAL;
 
-	if (stat->czxid <= 0 || stat->mzxid != stat->czxid)
+	if (stat_fault(stat) || stat->czxid == 0 || stat->mzxid != stat->czxid)
 		return "The transaction numbers of the new node are impossible.";
 	return ephemeral && stat->ephemeral_owner != session ? "The new node belongs to another session."
 														 : NULL;
-}
-
-/* Can a node have such a history?  Those that every server has begin with 0. */
-static const char *
-stat_fault(const NodeStat *stat)
-{
-	if (stat->czxid < 0 || stat->mzxid < stat->czxid)
-		return "The transaction numbers of the node are impossible.";
-	return NULL;
 }
 
 /* Can this be the answer to a call that was made in a session? */

@@ -14,6 +14,9 @@
 
 #define SESSION (-7)
 
+/* The last transaction of leader epoch 524,287 */
+#define LAST_CZXID ((524287LL << 32) + 0xffffffffLL)
+
 /* An answer with such a code to whatever call */
 static const char *
 code_fault(int code)
@@ -127,10 +130,16 @@ test_stat(void)
 		ok(!stat_fault(kinds[i], 0, 0), "a node that every server has");
 		ok(stat_fault(kinds[i], -1, 9), "created before all");
 		ok(stat_fault(kinds[i], 9, 5), "changed before created");
+		ok(!stat_fault(kinds[i], LAST_CZXID, LAST_CZXID + 1), "the last that a token can have");
+		ok(stat_fault(kinds[i], LAST_CZXID + 1, LAST_CZXID + 1),
+		   "one of which the token would be negative");
+		ok(stat_fault(kinds[i], INT64_MAX, INT64_MAX), "the last of all");
 	}
 	ok(!stat_fault(ZK_CREATE, 5, 5), "a new node");
 	ok(stat_fault(ZK_CREATE, 5, 9), "new and changed");
 	ok(stat_fault(ZK_CREATE, 0, 0), "new and without a number");
+	ok(!stat_fault(ZK_CREATE, LAST_CZXID, LAST_CZXID), "new, the last that a token can have");
+	ok(stat_fault(ZK_CREATE, LAST_CZXID + 1, LAST_CZXID + 1), "new, and its token would be negative");
 	ok(!owner_fault(ZK_EPHEMERAL, SESSION), "our node");
 	ok(!owner_fault(ZK_EPHEMERAL_SEQUENTIAL, SESSION), "our node, numbered");
 	ok(owner_fault(ZK_EPHEMERAL, 7), "another's node");
