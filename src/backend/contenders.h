@@ -30,11 +30,10 @@ typedef struct LockBlocker
 	const char *node; /* of another client, or NULL */
 } LockBlocker;
 
-extern LockView			lock_view_take(void);
-extern LockView			lock_view_of_path(const char *path);
-extern const EntryCopy *lock_view_of_node(const LockView *at_path, const char *name);
-extern const char	   *lock_view_path(const EntryCopy *entry);
-extern LockBlocker		lock_view_blocker(const LockView *view, const EntryCopy *entry);
+extern LockView	   lock_view_take(void);
+extern LockView	   lock_view_of_path(const char *path);
+extern const char *lock_view_path(const EntryCopy *entry);
+extern LockBlocker lock_view_blocker(const LockView *view, const EntryCopy *entry);
 
 /* ------------------------------------------------------------------------
  * contenders.c: as ZooKeeper has it
@@ -64,6 +63,7 @@ typedef struct Contenders
 	bool permits_unknown; /* no lease tells how many permits there are: nor who holds */
 } Contenders;
 
+extern const EntryCopy *lock_view_of_node(const LockView *at_path, const ContenderNode *node);
 extern CallStep contenders_read(Contenders *contenders, Call *call, int most, CallSight sight);
 extern void		contenders_take_node(ContenderNode *node, const CallStep *read);
 extern char	   *contenders_describe(const ContenderNode *node);

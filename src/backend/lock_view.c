@@ -93,16 +93,27 @@ lock_view_of_path(const char *path)
 	return view;
 }
 
+/* Does a node stand for an entry?  Its name may recur.  A downgraded lock has a later node. */
+static bool
+stands_for(const ContenderNode *node, const EntryCopy *entry)
+{
+	int64 czxid = node->told.stat.czxid;
+	bool  downgraded = entry->status.mode != entry->request.terms.mode;
+
+	return strcmp(entry->node.name, node->name) == 0 &&
+		   (czxid == 0 || czxid == entry->node.czxid || (downgraded && czxid > entry->node.czxid));
+}
+
 /*
  * Of the entries at a path the one for which a node stands: who holds, or else came
  * first.  NULL if the node is not ours.
  */
 const EntryCopy *
-lock_view_of_node(const LockView *at_path, const char *name)
+lock_view_of_node(const LockView *at_path, const ContenderNode *node)
 {
 	for (int i = 0; i < at_path->n; i++)
 	{
-		if (strcmp(at_path->entries[i]->node.name, name) == 0)
+		if (stands_for(node, at_path->entries[i]))
 			return at_path->entries[i];
 	}
 	return NULL;

@@ -37,7 +37,8 @@
  * the node that there is is deleted.
  *
  * Fencing tokens go on as before: the run keeps the czxid of its exclusive
- * node and its number of grants.
+ * node and its number of grants.  That of the heir is not told, and need not be
+ * known: it is later than that of the exclusive node (run_owns()).
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written;
  * everything else here is private to the worker.

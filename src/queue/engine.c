@@ -303,17 +303,6 @@ watch_own_set(Run *run, WatchState state)
 	watch_set(&run->own_watch, state, watch_cost(run->path, run->name));
 }
 
-/*
- * Would we hear of it, or have heard, if someone deleted the run's node?  A watch that
- * ZooKeeper refuses is no reason to wait for it: path.c.
- */
-bool
-watch_covers(const Run *run)
-{
-	return run->path->child_watch == WATCH_SET || run->own_watch == WATCH_SET ||
-		   run->own_watch == WATCH_REFUSED;
-}
-
 /* The blocker's name is forgotten with the watch. */
 void
 watch_blocker_set(Run *run, WatchState state)

@@ -201,7 +201,7 @@ struct Run
 	int		   grants;				   /* under this node */
 	size_t	   bytes;				   /* that it is charged with, once it may exist ... */
 	int		   payer;				   /* ... to this session, a pid */
-	bool	   listed;				   /* seen in a listing on this connection */
+	bool	   listed;				   /* its name was seen in a listing on this connection */
 
 	/* The calls about it */
 	int		 calls;		 /* all that are outstanding */
@@ -378,7 +378,6 @@ extern void	   run_refund(Run *run);
 extern Failure path_has_room(const Path *path, const ContenderEntry *entry);
 extern bool	   watch_exists(WatchState state);
 extern bool	   watch_has_room(const Path *path, const char *node, const ContenderEntry *entry);
-extern bool	   watch_covers(const Run *run);
 extern void	   watch_child_set(Path *path, WatchState state);
 extern void	   watch_child_give_up(Path *path);
 extern void	   watch_own_set(Run *run, WatchState state);
@@ -427,6 +426,7 @@ extern bool run_has_node(const Run *run);
 extern bool run_is_wanted(const Run *run, const Contender *by_others_than);
 extern bool run_consumes(const Run *run);
 extern bool run_name_recurs(const Run *run);
+extern bool run_owns(const Run *run, const NodeStat *stat);
 extern Run *run_replaced_for(const Contender *c);
 extern void run_replaces(Run *run, const Contender *c);
 extern void run_fail(Run *run, Failure failure, int code);
@@ -443,8 +443,8 @@ extern void run_unplanned(Run *run);
 extern void run_not_created(Run *run);
 extern void run_expired(Run *run);
 extern void run_deleted(Run *run);
-extern void run_usurped(Run *run);
 extern void run_vanished(Run *run);
+extern bool run_confirmed(Run *run, const ZkReply *reply);
 
 /* listing.c */
 extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
@@ -465,6 +465,8 @@ extern bool run_wants_downgrade(const Run *run);
 extern void run_downgrade_pump(Run *run);
 
 /* watch.c */
+extern bool watch_covers(const Run *run);
+extern bool run_is_identified(const Run *run);
 extern void watch_own(Run *run);
 extern void watch_blocker(Run *run, const char *name);
 extern void contender_check(Contender *c);

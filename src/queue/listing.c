@@ -5,7 +5,8 @@
  * A listing shows the contenders of other clients, and whether our own nodes
  * are there.  Replies come in the order of the requests, so a run whose node
  * is known when a listing comes in was created before that was made; what the
- * listing does not show has been deleted by someone else.
+ * listing does not show has been deleted by someone else.  A name that recurs is
+ * taken for our node's, until that has been read (watch.c).
  *
  * A path belongs to one kind of thing.  A claim is in the data of the path's own
  * node, where contenders have nothing.  Each listing tells how long the data are, at

@@ -7,8 +7,8 @@
  * A reply may be lost with the connection after ZooKeeper has created the
  * node.  A listing shows whether there is one that may be it, and its owner
  * whether it is.  A name with a UUID fits one node at most.  In a dialect whose
- * names have none, any node of that name is looked at that no other run has; as
- * our session creates one node of a path at a time, the one it owns is the one.
+ * names have none, any node of that name is looked at; as our session creates one
+ * node of a path at a time, the one it owns that is no other run's is the one.
  *
  * A contender that goes to the end of the queue should not be out of it for a moment,
  * nor seem to be there twice.  So one multi creates the new node and deletes the old
@@ -188,17 +188,29 @@ end_probe(Run *run)
 	}
 }
 
+/* Is a node of our session another run's? */
+static bool
+is_of_other(const Run *run, const char *child, const NodeStat *stat)
+{
+	const Run *other = run_by_name(run->path, child);
+
+	return other && (strcmp(other->heir, child) == 0 || run_owns(other, stat));
+}
+
 /* A node that may be ours: is it this session's? */
 static void
 on_found(void *arg, const ZkReply *reply)
 {
-	Run *run = arg;
+	Run		   *run = arg;
+	const char *child;
 
 	if (!run_node_call_end(run) || run->state != RUN_CREATING)
 		return;
-	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
+	child = strrchr(reply->asked->path, '/') + 1;
+	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id &&
+		!is_of_other(run, child, &reply->stat))
 	{
-		run_created(run, strrchr(reply->asked->path, '/') + 1, reply->stat.czxid);
+		run_created(run, child, reply->stat.czxid);
 		parents_exist(run->path);
 		return;
 	}
@@ -216,7 +228,7 @@ may_be_node(const Run *run, const char *child)
 
 	return strlen(child) < sizeof(run->name) && run->path->recipe->read(child, &peer) &&
 		   peer.numbered && strncmp(child, run->name, strlen(run->name)) == 0 &&
-		   run_by_name(run->path, child) == NULL;
+		   (run_name_recurs(run) || run_by_name(run->path, child) == NULL);
 }
 
 /* The listing that settles a lost create reply. */
@@ -282,28 +294,24 @@ on_identified(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run))
 		return;
-	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
-		run->step(run);
-	else if ((reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE) && run_consumes(run))
+	if (run_consumes(run) && (reply->outcome == CALL_NO_NODE ||
+							  (reply->outcome == CALL_OK && !run_owns(run, &reply->stat))))
 		look_for_element(run);
-	else if (reply->outcome == CALL_OK)
-		run_usurped(run);
-	else if (reply->outcome == CALL_NO_NODE)
-		run_vanished(run);
-	else if (reply->outcome != CALL_UNKNOWN)
+	else if (run_confirmed(run, reply))
+		run->step(run);
+	else if (reply->outcome == CALL_REFUSED)
 		run->retry_at = zklock_now_ms() + RETRY_MS;
 }
 
 /*
  * Has something done with the run's node.  A request may be one too many, after a
  * lost reply or a restart of the worker, so a name that may be somebody else's by
- * now is looked at first.  A single node is known to be ours if it was seen on this
- * connection, as its end would have been.
+ * now is looked at first, unless a watch would have told.
  */
 void
 run_touch(Run *run, RunStep step)
 {
-	if (!run_name_recurs(run) || (run->path->recipe->single && run->listed))
+	if (!run_name_recurs(run) || run->own_watch == WATCH_SET)
 	{
 		step(run);
 		return;

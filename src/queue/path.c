@@ -47,8 +47,9 @@
  * paths as they then are, until none is left, and does what comes next.  Nowhere else is
  * a path freed or a contender granted.  While ZooKeeper is not connected, or before a sync
  * on a new connection was answered, it sends nothing; and it grants nothing without the
- * lease, nor under a node whose end we would not hear of.  If ZooKeeper refuses a watch on
- * the node, it grants, and asks for the watch again and again.
+ * lease, nor under a node whose end we would not hear of, or that may be another's
+ * (watch.c).  If ZooKeeper refuses a watch on the node, it grants, and asks for the watch
+ * again and again.
  *
  * For a worker that may exit at any moment, shared memory records what exists
  * in ZooKeeper: before create is sent, the name is in the entries of the run's
@@ -307,6 +308,8 @@ run_plan(Run *run)
 		run_fail(run, FAILURE_BUSY, 0);
 	else if (run_must_look(run))
 		run_unplanned(run);
+	else if (run->replaces && !run_is_identified(run->replaces))
+		watch_own(run->replaces);
 	else if (!run->path->parents_pending && (before == NULL || (run_has_node(before) && !single)))
 		run_create(run);
 }

@@ -40,12 +40,15 @@ run_has_others(const Run *run, const Contender *c)
 	return false;
 }
 
-/* Is the run a peer of a contender, which may wait for it? */
+/*
+ * Is the run a peer of a contender, which may wait for it?  A node of which it is not known
+ * whether it is the run's may be another client's, and counts whoever is behind the run.
+ */
 static bool
 run_is_peer(const Run *run, const Contender *c)
 {
 	return run != c->run && run_has_node(run) &&
-		   (run->path->recipe->blocker || run_has_others(run, c));
+		   (run->path->recipe->blocker || run_has_others(run, c) || !run_is_identified(run));
 }
 
 /* Asks the recipe, for a contender that has a node or would come last. */

@@ -134,6 +134,28 @@ run_name_recurs(const Run *run)
 	return recipe->single || (recipe->recurs && recipe->recurs(&run->request));
 }
 
+/* Has an heir taken the place of the node that was created for the run? */
+static bool
+run_has_heir(const Run *run)
+{
+	const Contender *c = run_is_empty(run) ? run->keeper : run_head(run);
+
+	return run->path->recipe->heir && run->peer.mode == LOCK_MODE_SHARED && c &&
+		   entry_of(c)->request.terms.mode == LOCK_MODE_EXCLUSIVE;
+}
+
+/*
+ * Is a node that has the run's name the run's?  The czxid of an heir is not known, but
+ * our session creates no other node of its name later.
+ */
+bool
+run_owns(const Run *run, const NodeStat *stat)
+{
+	if (stat->ephemeral_owner != engine.session_id)
+		return false;
+	return run_has_heir(run) ? stat->czxid > run->czxid : stat->czxid == run->czxid;
+}
+
 static void
 tie_replacement(Run *run, Run *old)
 {
@@ -251,7 +273,7 @@ run_created(Run *run, const char *name, int64 czxid)
 	if (run->peer.sequence < 0 || run->peer.sequence >= SEQUENCE_LIMIT)
 		run_fail(run, FAILURE_WORN_OUT, 0);
 	publish(run);
-	if (former && former->state != RUN_DELETING)
+	if (former)
 		run_deleted(former); /* a path that was created again numbers its nodes anew */
 	if (run->replaces)
 		run_deleted(run->replaces);
@@ -448,18 +470,6 @@ run_deleted(Run *run)
 }
 
 /*
- * Another client has a node of the run's name by now.  Ours is gone, and listings that
- * show the name do not count.
- */
-void
-run_usurped(Run *run)
-{
-	for (Run *other = run_first(run->path); other; other = run_after(other))
-		other->listed = false;
-	run_deleted(run);
-}
-
-/*
  * The run's node is not there: deleted by someone else, replaced by its heir, which a
  * listing will tell, or deleted with what it stood for, as its deletion will tell.
  */
@@ -474,4 +484,35 @@ run_vanished(Run *run)
 	}
 	else
 		run_deleted(run);
+}
+
+/*
+ * Another node has the run's name by now.  Ours is gone, and listings that show the name
+ * do not count.
+ */
+static void
+run_usurped(Run *run)
+{
+	for (Run *other = run_first(run->path); other; other = run_after(other))
+		other->listed = false;
+	if (run->own_watch == WATCH_SET)
+		zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(run->path, run->name)}, NULL, NULL);
+	watch_own_set(run, WATCH_NONE);
+	if (run_consumes(run))
+		run_vanished(run);
+	else
+		run_deleted(run);
+}
+
+/* Does the node that was read by the run's name exist, and is it the run's?  If not, the run's is gone. */
+bool
+run_confirmed(Run *run, const ZkReply *reply)
+{
+	if (reply->outcome == CALL_OK && run_owns(run, &reply->stat))
+		return true;
+	if (reply->outcome == CALL_OK)
+		run_usurped(run);
+	else if (reply->outcome == CALL_NO_NODE)
+		run_vanished(run);
+	return false;
 }

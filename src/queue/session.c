@@ -52,8 +52,8 @@ typedef enum Forget
 } Forget;
 
 /*
- * The runs' nodes must be seen again before anything is granted.  With a new handle,
- * watches are gone as well.
+ * The runs' nodes must be seen again before anything is granted, and those whose names
+ * recur be read again.  With a new handle, watches are gone as well.
  */
 static void
 forget_listings(Forget what)
@@ -70,12 +70,13 @@ forget_listings(Forget what)
 		for (Run *run = run_first(path); run; run = run_after(run))
 		{
 			run->listed = false;
-			if (what == FORGET_WATCHES)
+			if (what == FORGET_WATCHES || run_name_recurs(run))
 			{
 				watch_own_set(run, WATCH_NONE);
-				if (run->blocker)
-					watch_blocker_set(run, WATCH_NONE);
+				run->own_watch_at = 0;
 			}
+			if (what == FORGET_WATCHES && run->blocker)
+				watch_blocker_set(run, WATCH_NONE);
 		}
 	}
 }

@@ -9,6 +9,34 @@
  * watches that one's node.  Besides, a holder about to commit may have a quorum
  * asked for its node.
  *
+ * Names that recur
+ * ----------------
+ *
+ * Hive's names, those of elections with names "zookeeper", and the one name of an
+ * element's claim are given again when a path, or node, has been deleted and made
+ * again.  What goes by such a name proves nothing: a listing, a child watch, whose
+ * event is used up by anything else, or an event of an earlier connection, which
+ * tells of a change where one node has taken the place of another.  The node is the
+ * run's if it has been read on this connection, and is our session's, with the run's
+ * czxid (run_owns()): no two nodes of a name have the same.  The reading sets a watch
+ * on the node, so from its answer on we hear of the node's end before anything that
+ * follows.  A new connection makes that void.  Until then
+ *
+ *	- nobody is granted under the node (watch_covers());
+ *	- those behind it wait, as it may be another client's, even if nobody is in its
+ *	  run's queue any more (peers.c);
+ *	- it is not deleted or replaced (run_touch(), run_plan()).
+ *
+ * It need not be known whose it was when the path was listed: if it is ours it was
+ * ours then, as our nodes are listed after their creation.
+ *
+ * ZooKeeper's check goes by the name, too, and a new node has the version 0 like the
+ * one before.  So when a check was committed, the node is looked at once more.  That
+ * answer is of a state that has the check in it: a session's requests are executed in
+ * their order, and a server with an older state does not take our connection.  If it
+ * shows our node, with the czxid that it was created with, then the node was there
+ * when the check was committed, too, as an old czxid never comes back.
+ *
  * engine.h draws a watch's life, engine.c has the account of them.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written;
@@ -31,12 +59,55 @@ typedef struct CheckCall
 	uint32 number;
 } CheckCall;
 
-/* For the time being we cannot see to it that we hear of the node's end. */
+/*
+ * Would we hear of it, or have heard, if someone deleted the run's node?  A watch that
+ * ZooKeeper refuses is no reason to wait for it: path.c.
+ */
+bool
+watch_covers(const Run *run)
+{
+	return run->own_watch == WATCH_SET || run->own_watch == WATCH_REFUSED ||
+		   (run->path->child_watch == WATCH_SET && !run_name_recurs(run));
+}
+
+/* Is the node that has the run's name known to be the run's? */
+bool
+run_is_identified(const Run *run)
+{
+	return !run_name_recurs(run) || watch_covers(run);
+}
+
+/* The answer about our own node.  Returns false if the run, or that node, is gone. */
+static bool
+own_call_end(Run *run, const ZkReply *reply)
+{
+	/* An heir may have taken the place of the node that was asked about. */
+	return run_call_end(run) && strcmp(path_node(run->path, run->name), reply->asked->path) == 0;
+}
+
+/* Our own node, looked at because it cannot be watched. */
+static void
+on_own_looked(void *arg, const ZkReply *reply)
+{
+	Run *run = arg;
+
+	if (!own_call_end(run, reply))
+		return;
+	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_REFUSED : WATCH_NONE);
+	(void) run_confirmed(run, reply);
+}
+
+/*
+ * For the time being we cannot see to it that we hear of the node's end.  ZooKeeper
+ * before 3.9.3 tells all the same whose it is; a name that recurs is no use without that.
+ */
 static void
 watch_own_refused(Run *run)
 {
-	watch_own_set(run, WATCH_REFUSED);
 	run->own_watch_at = zklock_now_ms() + RETRY_MS;
+	watch_own_set(run, run_name_recurs(run) ? WATCH_ASKED : WATCH_REFUSED);
+	if (run_name_recurs(run))
+		run_call(run, (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, run->name)}, on_own_looked);
 }
 
 /* Our own node, read to set a watch on it. */
@@ -45,36 +116,31 @@ on_own_watched(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	/* An heir may have taken the place of the node that was asked about. */
-	if (!run_call_end(run) || strcmp(path_node(run->path, run->name), reply->asked->path) != 0)
+	if (!own_call_end(run, reply))
 		return;
 	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
-	if (reply->outcome == CALL_OK && node_contender_tells_broken(reply->data, reply->data_length))
-		entries_expect_deletion(run->id, LOSS_BROKEN);
-	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner != engine.session_id)
-		run_usurped(run);
-	else if (reply->outcome == CALL_NO_NODE)
-		run_vanished(run);
-	else if (reply->outcome != CALL_OK && reply->outcome != CALL_UNKNOWN)
+	if (reply->outcome == CALL_REFUSED)
 		watch_own_refused(run);
+	else if (run_confirmed(run, reply) && node_contender_tells_broken(reply->data, reply->data_length))
+		entries_expect_deletion(run->id, LOSS_BROKEN);
 }
 
 /*
  * Makes sure that we hear of it should someone delete the run's node.  While the
- * child watch stands, that does.  But it fires when the contender goes for which
- * the run waits, and nothing is to be asked then: so a run that waits for one has
- * a watch of its own.  A session that may not delete its node is not even told
- * that there is none, and needs one in any case.
+ * child watch stands, that does, unless the name recurs.  But it fires when the
+ * contender goes for which the run waits, and nothing is to be asked then: so a run
+ * that waits for one has a watch of its own.  A session that may not delete its node
+ * is not even told that there is none, and needs one in any case.
  */
 void
 watch_own(Run *run)
 {
 	Path *path = run->path;
 	bool  refused = run->state == RUN_DELETING && run->refused_in == RUN_DELETING;
-	bool  covered = watch_exists(path->child_watch) && !refused && run->blocker == NULL;
+	bool  covered = watch_exists(path->child_watch) && !refused && run->blocker == NULL &&
+				   !run_name_recurs(run);
 
-	if (watch_exists(run->own_watch) || covered ||
-		(run->own_watch == WATCH_REFUSED && !engine_retry_is_due(run->own_watch_at)))
+	if (watch_exists(run->own_watch) || covered || !engine_retry_is_due(run->own_watch_at))
 		return;
 	if (!watch_has_room(path, run->name, NULL))
 	{
@@ -159,25 +225,61 @@ watch_blocker(Run *run, const char *name)
  * ------------------------------------------------------------------------
  */
 
-/* The reply to contender_check() */
+/* Asks about the node of the run, which goes by its name as it is now. */
+static void
+check_call(CheckCall *call, ZkCallKind kind, ZkReplyHandler handler)
+{
+	Run *run = call->run;
+
+	run_call_begin(run);
+	zk_call((ZkCall){.kind = kind,
+					 .owner = entry_owner(entry_at(call->index)),
+					 .path = path_node(run->path, run->name)},
+			handler, call);
+}
+
+/* The check is done: the session that asked for it is told, if it is still there. */
+static void
+check_passed(const CheckCall *call)
+{
+	ContenderEntry *entry = entry_at(call->index);
+
+	if (entry_generation(call->index) != call->generation)
+		return;
+	SpinLockAcquire(&entry->mutex);
+	entry->status.check_done = call->number;
+	SpinLockRelease(&entry->mutex);
+	entry_set_owner_latch(entry);
+}
+
+/* The node whose name passed a check, looked at after it */
+static void
+on_check_looked(void *arg, const ZkReply *reply)
+{
+	CheckCall *call = arg;
+
+	if (own_call_end(call->run, reply) && run_confirmed(call->run, reply))
+		check_passed(call);
+	pfree(call);
+}
+
+/* The reply to contender_check().  If an heir has taken the node's place, the session asks again. */
 static void
 on_checked(void *arg, const ZkReply *reply)
 {
-	CheckCall	   *call = arg;
-	Run			   *run = call->run;
-	ContenderEntry *entry = entry_at(call->index);
+	CheckCall *call = arg;
+	Run		  *run = call->run;
+	bool	   recurs = run_name_recurs(run);
+	bool	   current = own_call_end(run, reply);
 
-	if (reply->outcome == CALL_OK && entry_generation(call->index) == call->generation)
+	if (reply->outcome == CALL_OK && current && recurs)
 	{
-		SpinLockAcquire(&entry->mutex);
-		entry->status.check_done = call->number;
-		SpinLockRelease(&entry->mutex);
-		entry_set_owner_latch(entry);
+		check_call(call, ZK_LOOK, on_check_looked);
+		return;
 	}
-
-	/* If an heir has taken the node's place, the session asks again, for that one. */
-	if (run_call_end(run) && reply->outcome == CALL_NO_NODE &&
-		strcmp(path_node(run->path, run->name), reply->asked->path) == 0)
+	if (reply->outcome == CALL_OK && !recurs)
+		check_passed(call);
+	else if (reply->outcome == CALL_NO_NODE && current)
 		run_vanished(run);
 	pfree(call);
 }
@@ -189,9 +291,8 @@ on_checked(void *arg, const ZkReply *reply)
 void
 contender_check(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
-	CheckCall	   *call;
-	EntryStatus		status;
+	CheckCall  *call;
+	EntryStatus status;
 
 	if (c->place != PLACE_GRANTED || !zk_client_connected())
 		return;
@@ -204,9 +305,5 @@ contender_check(Contender *c)
 						.index = entry_index(c),
 						.generation = entry_generation(entry_index(c)),
 						.number = status.check_wanted};
-	run_call_begin(c->run);
-	zk_call((ZkCall){.kind = ZK_CHECK,
-					 .owner = entry_owner(entry),
-					 .path = path_node(c->path, c->run->name)},
-			on_checked, call);
+	check_call(call, ZK_CHECK, on_checked);
 }

@@ -6,7 +6,8 @@
  * are: the way out at 3 a.m.  It takes those who hold now, or the node that it is
  * told, as zk_contenders() shows it.  Only what the recipe takes for a contender
  * is deleted, and only if it still is the node that was read: names begin anew
- * when a path does.
+ * when a path does.  ZooKeeper deletes by name, so there is a moment left between
+ * that look and the deletion (doc/guarantees.md).
  *
  * If a session of zklock holds the lock it hears of the loss, as when anybody
  * else deletes the node; most other clients do not.  So that its error can say
@@ -221,7 +222,7 @@ break_read_node(Breaking *breaking)
 static bool
 break_node(const char *path, const char *name)
 {
-	Breaking breaking = {.path = psprintf("%s/%s", path, name)};
+	Breaking breaking = {.path = psprintf("%s/%s", path, name), .node.name = name};
 	CallStep read = {.kind = OP_READ, .path = breaking.path, .most = CONTENDERS_MAX_DATA};
 	LockView ours;
 	const EntryCopy *entry;
@@ -234,7 +235,7 @@ break_node(const char *path, const char *name)
 		return false;
 	}
 	ours = lock_view_of_path(path);
-	entry = lock_view_of_node(&ours, name);
+	entry = lock_view_of_node(&ours, &breaking.node);
 	breaking.run = entry ? entry->node.run_id : 0;
 	return break_read_node(&breaking);
 }

@@ -102,7 +102,7 @@ static Party
 find_party(const Queue *queue, const ContenderNode *node)
 {
 	Party			 party = {.granted = node->holds};
-	const EntryCopy *entry = lock_view_of_node(&queue->ours, node->name);
+	const EntryCopy *entry = lock_view_of_node(&queue->ours, node);
 	NodeContender	 data;
 
 	party.is_zklock = node_contender_read(node->data, &data);
