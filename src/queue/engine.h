@@ -443,8 +443,8 @@ extern void run_unplanned(Run *run);
 extern void run_not_created(Run *run);
 extern void run_expired(Run *run);
 extern void run_deleted(Run *run);
+extern void run_usurped(Run *run);
 extern void run_vanished(Run *run);
-extern bool run_confirmed(Run *run, const ZkReply *reply);
 
 /* listing.c */
 extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
@@ -457,6 +457,7 @@ extern bool parents_delete(Path *path);
 /* node.c */
 extern void run_create(Run *run);
 extern void run_probe(Run *run);
+extern bool run_confirmed(Run *run, const ZkReply *reply);
 extern void run_touch(Run *run, RunStep step);
 extern void run_delete(Run *run);
 

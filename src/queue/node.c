@@ -286,6 +286,19 @@ look_for_element(Run *run)
 	run_node_call(run, (ZkCall){.kind = ZK_LOOK, .path = run->path->path}, on_element_seen);
 }
 
+/* Does the node that was read by the run's name exist, and is it the run's?  If not, the run's is gone. */
+bool
+run_confirmed(Run *run, const ZkReply *reply)
+{
+	if (reply->outcome == CALL_OK && run_owns(run, &reply->stat))
+		return true;
+	if (reply->outcome == CALL_OK)
+		run_usurped(run);
+	else if (reply->outcome == CALL_NO_NODE)
+		run_vanished(run);
+	return false;
+}
+
 /* A node, looked at before something is done with it. */
 static void
 on_identified(void *arg, const ZkReply *reply)

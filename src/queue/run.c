@@ -490,7 +490,7 @@ run_vanished(Run *run)
  * Another node has the run's name by now.  Ours is gone, and listings that show the name
  * do not count.
  */
-static void
+void
 run_usurped(Run *run)
 {
 	for (Run *other = run_first(run->path); other; other = run_after(other))
@@ -502,17 +502,4 @@ run_usurped(Run *run)
 		run_vanished(run);
 	else
 		run_deleted(run);
-}
-
-/* Does the node that was read by the run's name exist, and is it the run's?  If not, the run's is gone. */
-bool
-run_confirmed(Run *run, const ZkReply *reply)
-{
-	if (reply->outcome == CALL_OK && run_owns(run, &reply->stat))
-		return true;
-	if (reply->outcome == CALL_OK)
-		run_usurped(run);
-	else if (reply->outcome == CALL_NO_NODE)
-		run_vanished(run);
-	return false;
 }

@@ -65,13 +65,12 @@
  */
 #include "postgres.h"
 
-#include <signal.h>
-
 #include "compat.h"
 #include "fault.h"
 #include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
+#include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
 EntryPool *entry_pool = NULL;
@@ -289,6 +288,20 @@ entry_fail(int index, Failure failure, int code)
 	entry_set_owner_latch(entry);
 }
 
+/* Interrupts the owner of an entry that was lost, unless it has given that up. */
+static void
+interrupt_owner(ContenderEntry *entry, LossPolicy policy)
+{
+	ZKLOCK_SLOW("slow-losses", 400, 25);
+	LWLockAcquire(ProcArrayLock, LW_SHARED);
+	if (begin_step(entry, CONTENDER_LOST))
+	{
+		SpinLockRelease(&entry->mutex);
+		failure_interrupt(entry->request.proc_number, policy);
+	}
+	LWLockRelease(ProcArrayLock);
+}
+
 /*
  * GRANTED -> LOST.  The owner is told, and interrupted if it wants that: interrupt.c
  * makes the message of it.
@@ -300,7 +313,6 @@ entry_lose(int index, LossReason reason)
 {
 	ContenderEntry *entry = entry_at(index);
 	LossPolicy		policy;
-	int				signal;
 
 	if (!begin_step(entry, CONTENDER_GRANTED))
 		return false;
@@ -309,9 +321,8 @@ entry_lose(int index, LossReason reason)
 	entry->status.state = CONTENDER_LOST;
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
-	signal = policy == LOSS_CANCEL ? SIGINT : policy == LOSS_TERMINATE ? SIGTERM : 0;
-	if (signal != 0)
-		(void) kill(entry->request.pid, signal); /* fails if it has ended meanwhile */
+	if (policy != LOSS_ABORT)
+		interrupt_owner(entry, policy);
 	return true;
 }
 

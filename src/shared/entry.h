@@ -73,11 +73,22 @@ typedef enum LossReason
 	LOSS_OVERRUN   /* held for longer than zklock.max_hold_time */
 } LossReason;
 
+/* What happens to a session that loses a lock; zklock.on_lock_loss */
+typedef enum LossPolicy
+{
+	LOSS_ABORT,	   /* its transaction cannot commit */
+	LOSS_CANCEL,   /* and its statement is cancelled */
+	LOSS_TERMINATE /* or the session is terminated */
+} LossPolicy;
+
 /* By reason: sentences, of which one has a place for zklock.max_hold_time, ms */
 extern const char *const failure_loss_texts[];
 
 extern const FailureText *failure_text(Failure failure);
 extern int				  failure_describe(Failure failure, const char *refusal);
+
+/* The worker */
+extern void failure_interrupt(int proc_number, LossPolicy policy);
 
 /* ------------------------------------------------------------------------
  * entry.c: entries
@@ -108,14 +119,6 @@ typedef enum ContenderState
 	CONTENDER_FAILED,	 /* refused; "failure" says why */
 	CONTENDER_RELEASING	 /* given up; the rest is the worker's */
 } ContenderState;
-
-/* What happens to a session that loses a lock; zklock.on_lock_loss */
-typedef enum LossPolicy
-{
-	LOSS_ABORT,	   /* its transaction cannot commit */
-	LOSS_CANCEL,   /* and its statement is cancelled */
-	LOSS_TERMINATE /* or the session is terminated */
-} LossPolicy;
 
 /* The purpose of a contender, as backends and views see it.  The engine looks at the recipe. */
 typedef enum EntryKind

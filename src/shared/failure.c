@@ -12,7 +12,11 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
+#include "compat.h"
 #include "shared/entry.h"
+#include "storage/lwlock.h"
 
 /* A path has one use. */
 #define OTHER_USE gettext_noop("ZooKeeper path \"%s\" is in use for something else")
@@ -140,4 +144,19 @@ failure_describe(Failure failure, const char *refusal)
 	if (text->hint)
 		errhint("%s", _(text->hint));
 	return 0;
+}
+
+/*
+ * Interrupts the session of a process slot because of a loss, as it wants that.
+ *
+ * The caller holds ProcArrayLock, and has seen under it that the session has what was
+ * lost.  A session gives that up before it leaves ProcArray, for which it needs the lock:
+ * so it is still there, and the pid is its own.
+ */
+void
+failure_interrupt(int proc_number, LossPolicy policy)
+{
+	Assert(LWLockHeldByMe(ProcArrayLock));
+	if (policy != LOSS_ABORT)
+		(void) kill(GetPGProcByNumber(proc_number)->pid, policy == LOSS_TERMINATE ? SIGTERM : SIGINT);
 }

@@ -39,14 +39,14 @@
  */
 #include "postgres.h"
 
-#include <signal.h>
-
 #include "access/xlog.h"
+#include "fault.h"
 #include "mb/pg_wchar.h"
 #include "shared/common.h"
 #include "shared/election.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "utils/timestamp.h"
 #include "worker/inside.h"
@@ -191,12 +191,14 @@ end_term(int i, const EntryStatus *status)
 	election_set_candidate(i, ENTRY_NONE);
 	for (int process = 0; process < zklock_max_processes(); process++)
 	{
-		LossPolicy on_loss = *election_stake(i, process) & STAKE_ON_LOSS;
-		int		   pid = GetPGProcByNumber(process)->pid;
-		int		   signal = on_loss == LOSS_TERMINATE ? SIGTERM : SIGINT;
+		volatile uint8 *stake = election_stake(i, process);
 
-		if (on_loss != LOSS_ABORT && pid != 0)
-			(void) kill(pid, signal); /* fails if it has ended meanwhile */
+		if ((*stake & STAKE_ON_LOSS) == LOSS_ABORT)
+			continue;
+		ZKLOCK_SLOW("slow-losses", 400, 25);
+		LWLockAcquire(ProcArrayLock, LW_SHARED);
+		failure_interrupt(process, *stake & STAKE_ON_LOSS);
+		LWLockRelease(ProcArrayLock);
 	}
 }
 

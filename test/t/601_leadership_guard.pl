@@ -9,7 +9,7 @@ use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 my $path = '/e/leader';
-my ($zk, $a) = cast('a', conf => ['max_prepared_transactions = 1']);
+my ($zk, $a) = cast('a', conf => ['max_prepared_transactions = 1'], faults => '');
 my $election = Zklock::Election->new($zk, $path);
 my ($s, $other) = ($a->session, $a->session);
 $election->stand($a);
@@ -116,6 +116,27 @@ subtest 'on_lock_loss interrupts the session' => sub {
 		$other->query('SELECT pg_advisory_unlock(1)');
 		is($a->value('SELECT count(*) FROM work'), '0', 'nothing is left of its work');
 	}
+};
+
+subtest 'who has come in the place of a session that wanted to be interrupted is left alone' => sub {
+	my ($t, $mark, $term) = ($a->session, $a->log_mark, $election->term($a));
+	$t->query("SET zklock.on_lock_loss = 'cancel'");
+	$election->work($t);
+	$a->set_faults('slow-losses');
+	$other->query('SELECT pg_advisory_lock(1)');
+	$zk->shell->delete("$path/$_") foreach $zk->children($path);
+	# Between its look at what the session wants, and the signal, the worker waits.
+	$a->wait_value("SELECT coalesce(max(term), 0) <> $term FROM zk_elections", 't');
+	$t->disconnect;
+	# PostgreSQL 15 gives the slot that was left last to the next.
+	my @next = map { $a->session } 1 .. 3;
+	$_->query_start('SELECT pg_advisory_lock_shared(1)') foreach @next;
+	$a->wait_log(qr/Leadership was lost\. Its node was deleted by someone else/, $mark);
+	$other->query('SELECT pg_advisory_unlock(1)');
+	is($_->result->{sqlstate}, '00000', 'its statement ends well') foreach @next;
+	$_->disconnect foreach @next;
+	$a->set_faults('');
+	$election->wait_state($a, 'elected');
 };
 
 subtest 'a session that waits for a lock hears of the loss, if it says so later' => sub {
