@@ -116,7 +116,7 @@ static int64
 tell_outage(Wait *wait)
 {
 	SessionInfo session;
-	int64		told_at;
+	int64		tell_at;
 
 	if (wait->told_outage || zklock_connected())
 		return NEVER;
@@ -125,9 +125,9 @@ tell_outage(Wait *wait)
 	/* The worker may be about to say what is in the way. */
 	if (session.obstacle[0] == '\0')
 		session.obstacle_since = zklock_now_us();
-	told_at = Max((session.obstacle_since - wait->counted.start_us) / 1000, 0) + DeadlockTimeout;
-	if (zklock_ms_since(wait->counted.start_us) < told_at)
-		return wait->counted.start_us / 1000 + told_at + 1;
+	tell_at = Max((session.obstacle_since - wait->counted.start_us) / 1000, 0) + DeadlockTimeout;
+	if (zklock_ms_since(wait->counted.start_us) < tell_at)
+		return wait->counted.start_us / 1000 + tell_at + 1;
 	ereport(NOTICE, (errmsg("still waiting for %s on ZooKeeper path \"%s\"", wait->what,
 							display_utf8(wait->path)),
 					 errdetail("%s It has been so since %s.", display_utf8(session.obstacle),

@@ -158,9 +158,9 @@ typedef struct Path
 	int		   lists_done; /* ... of the last one answered ... */
 	int		   lists_told; /* ... and of this connection's last that told the children */
 	WatchState child_watch;
-	bool	   unseen;	/* the child watch has told of a change since ... */
-	int64	   look_at; /* ... which is looked at then if a lock is held, ms; 0: not planned */
-	int		   nforeign; /* known contenders of other clients */
+	bool	   unseen; /* the child watch has told of a change that no listing has shown */
+	int64 look_at;	/* when that is looked at, as a lock is held, ms; 0: it is not planned */
+	int	  nforeign; /* known contenders of other clients */
 	Foreigner *foreign;
 
 	/* Creating what is missing of it; parents.c */

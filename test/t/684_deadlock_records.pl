@@ -5,6 +5,7 @@
 # whatever others write there, nobody who waits rightly gives up, and nothing crashes.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::Deadlock;
 use Zklock::JavaPeer;
 
@@ -132,6 +133,17 @@ subtest 'so it does when ZooKeeper has refused to delete it for a while' => sub 
 	served($b1);
 	wait_until { grep { $_->[0] eq 'delete' && $_->[1] =~ /^$root/ } @{ $proxy->requests } } 'it to be asked for';
 	is(scalar(records()), 1, 'the record is still there');
+	$zk->shell->set_acl($root, [ [ 'world', 'anyone', 'cdrwa' ] ]);
+	clean();
+};
+
+subtest 'a session whose record ZooKeeper refuses to delete is refused elements at once, and told why' => sub {
+	published();
+	$zk->shell->set_acl($root, [ [ 'world', 'anyone', 'cra' ] ]);
+	is($a1->query('SELECT zk_unlock_all()'), '', 'the other one lets go');
+	served($b1);
+	fails($b1->try("SELECT $_"), '42501', $_, hint => qr{"/zklock-waits"})
+	  foreach "zk_queue_offer('/r/queue', 'element')", "zk_queue_remove('/r/queue')";
 	$zk->shell->set_acl($root, [ [ 'world', 'anyone', 'cdrwa' ] ]);
 	clean();
 };
