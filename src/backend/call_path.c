@@ -10,6 +10,9 @@
  * parent is listed first, and nothing is created if that shows somebody who would
  * be harmed.
  *
+ * ZooKeeper removes no container that never had a child: if the creation ends with one,
+ * by an error or a cancellation, the worker deletes it again.
+ *
  * Runs in: backends.
  *
  * Copyright (c) 2026, zklock contributors
@@ -99,7 +102,18 @@ create(Call *call, const char *path, const char *node, const char *data, int lev
 const CallStep *
 call_create_path(Call *call, const char *path, const char *data)
 {
+	const CallStep *volatile made;
+
 	if (zklock_parent_nodes == PARENTS_EXISTING)
 		request_report_failure(ENTRY_NONE, path, FAILURE_NO_PATH, 0);
-	return create(call, path, path, data, 0);
+	PG_TRY();
+	{
+		made = create(call, path, path, data, 0);
+	}
+	PG_FINALLY();
+	{
+		call_slot_leave_path(call_slot_own());
+	}
+	PG_END_TRY();
+	return made;
 }

@@ -204,7 +204,7 @@ call_slot_done(CallSlot *slot)
 		want_worker(slot);
 }
 
-/* Gives up what is under way, if anything is, and the scratch node.  Cannot fail, does not wait. */
+/* Gives up what is under way, if anything is, and what it leaves behind.  Cannot fail, does not wait. */
 void
 call_slot_give_up(CallSlot *slot)
 {
@@ -212,8 +212,20 @@ call_slot_give_up(CallSlot *slot)
 	if (slot->state != CALL_FREE)
 		slot->state = CALL_GIVEN_UP;
 	slot->scratch_wanted = false;
+	slot->container_wanted = false;
 	SpinLockRelease(&slot->mutex);
 	want_worker(slot);
+}
+
+/* Creates no more of a path: a container that was created in vain is not wanted.  Cannot fail. */
+void
+call_slot_leave_path(CallSlot *slot)
+{
+	SpinLockAcquire(&slot->mutex);
+	slot->container_wanted = false;
+	SpinLockRelease(&slot->mutex);
+	if (slot->container[0] != '\0')
+		want_worker(slot);
 }
 
 /* Tells the process that has a slot that it has changed. */

@@ -141,6 +141,14 @@ typedef struct CallSlot
 	char replaced_scratch[CALL_SCRATCH_SIZE];
 	bool scratch_wanted; /* set by the backend with the question; cleared under the mutex */
 
+	/*
+	 * A container that was created for the slot, with nothing below it yet; "" if there
+	 * is none.  Written by the worker, or the next one; it deletes the node when the backend does
+	 * not want it any more.
+	 */
+	char container[ZKLOCK_MAX_PATH + 1];
+	bool container_wanted; /* set by the backend with the question; cleared under the mutex */
+
 	/* The session looks for an element of a queue.  Protected by seek_lock */
 	uint64 seek_ticket;	 /* in order of coming; 0: it does not */
 	bool   seek_changed; /* something has happened at the path since it looked */
@@ -175,6 +183,7 @@ extern CallSlot *call_slot_own(void);
 extern void		 call_slot_ask(CallSlot *slot, CallState state);
 extern void		 call_slot_done(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);
+extern void		 call_slot_leave_path(CallSlot *slot);
 extern void		 seek_join(const char *path);
 extern bool		 seek_is_turn(bool anyhow);
 extern void		 seek_leave(void);

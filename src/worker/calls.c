@@ -384,7 +384,10 @@ attend(Work *work)
 			break;
 	}
 	if (work->question.context == NULL)
+	{
 		worker_scratch_attend(slot);
+		worker_scratch_attend_container(slot);
+	}
 	if (state != CALL_ASKED)
 		return;
 	if (worker_scratch_may_stay(slot))

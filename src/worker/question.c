@@ -128,6 +128,7 @@ on_reply(void *arg, const ZkReply *reply)
 	if (wanted->kind == OP_ABROAD && reply->outcome == CALL_OK &&
 		call_slot_state(question->slot) != CALL_GIVEN_UP)
 		queue_look_abroad();
+	worker_scratch_created(question->slot, wanted->kind, asked_path(operation), reply->outcome);
 	if (operation == question->operations)
 		worker_scratch_answered(question->slot, result_of(operation)->outcome);
 

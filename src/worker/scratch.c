@@ -181,6 +181,42 @@ worker_scratch_attend(CallSlot *slot)
 	}
 }
 
+/*
+ * A creation of a question has been answered.  A container is left over if nothing comes
+ * below it; what there was before is above it, or is what comes below.
+ */
+void
+worker_scratch_created(CallSlot *slot, CallOpKind kind, const char *path, CallOutcome outcome)
+{
+	if (outcome != CALL_OK && outcome != CALL_NODE_EXISTS)
+		return;
+	if (kind == OP_CREATE_CONTAINER && outcome == CALL_OK)
+		strlcpy(slot->container, path, sizeof(slot->container));
+	else if (kind == OP_CREATE_CONTAINER || kind == OP_CREATE || kind == OP_RECORD)
+		slot->container[0] = '\0';
+}
+
+/* Deletes a slot's container if nobody wants it any more, unless others use it.  That may come to nothing. */
+void
+worker_scratch_attend_container(CallSlot *slot)
+{
+	bool wanted;
+
+	if (slot->container[0] == '\0' || !zk_client_connected())
+		return;
+	SpinLockAcquire(&slot->mutex);
+	wanted = slot->container_wanted;
+	SpinLockRelease(&slot->mutex);
+	if (wanted)
+		return;
+	zk_call((ZkCall){.kind = ZK_DELETE,
+					 .owner = {slot->pid, slot->role},
+					 .path = slot->container,
+					 .unwritten = true},
+			NULL, NULL);
+	slot->container[0] = '\0';
+}
+
 /* When worker_scratch_delete_again() wants to be called, ms. */
 int64
 worker_scratch_next_wakeup(void)

@@ -96,6 +96,29 @@ clean_story 'what was created for who gave up is deleted' => sub {
 	ok($shell->exists('/walk'), 'what was there before stays');
 };
 
+clean_story 'so it is if a claim or an element was to come there' => sub {
+	my %calls = (claim => "SELECT zk_claim('/call/x/y', now())", offer => "SELECT zk_queue_offer('/call/x/y', 'x')");
+	foreach my $what (sort keys %calls)
+	{
+		foreach my $node (qw(/call /call/x))
+		{
+			$proxy->hold_reply_of($s{first}, $calls{$what}, op => 'createContainer', path => "^$node\$");
+			is($s{first}->cancelled, '57014', "the call is cancelled when $node is there");
+			$proxy->heal;
+			wait_until { !$shell->exists($node) } "$node to go";
+			$shell->delete('/call') if $node eq '/call/x';
+			$s{first}->disconnect;
+			delete $s{first};
+			on($a, 'first');
+		}
+	}
+	$proxy->refuse(op => 'multi', path => '^/call/x/y$', code => -102, nth => 2);
+	is($s{first}->try($calls{claim})->{sqlstate}, '42501', 'it is refused when both are there');
+	wait_until { !$shell->exists('/call/x') } 'the lower one to go';
+	$shell->delete('/call');
+	pass('ZooKeeper removes what has had a child');
+};
+
 clean_story 'but for what others use by then' => sub {
 	gives_up_at('/walk/data', '/walk/data/y', sub { $shell->set('/walk/data', 'x'); });
 	gives_up_at('/walk/child', '/walk/child/y', sub { $shell->create('/walk/child/theirs'); });
