@@ -408,6 +408,7 @@ extern void		   report_unrecognised(const Path *path, const char *child);
 extern void		   report_sequence(const Path *path, int64 sequence, int64 limit);
 extern void		   report_stale(const Path *path, const char *name, const ZkReply *reply);
 extern void		   report_heedless(Path *path);
+extern void		   report_deletion(const Run *run);
 extern void		   report_unremoved(const Path *path, LossReason reason);
 extern void		   report_losses_begin(Losses *losses);
 extern void		   report_losses_add(Losses *losses, const Contender *c);

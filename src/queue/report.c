@@ -114,6 +114,23 @@ report_sequence(const Path *path, int64 sequence, int64 limit)
 			 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
 }
 
+/* Tells the log that the run's node is gone without our doing. */
+void
+report_deletion(const Run *run)
+{
+	Losses losses;
+
+	report_losses_begin(&losses);
+	for (const Contender *c = run_head(run); c; c = contender_behind(c))
+		report_losses_add(&losses, c);
+	ereport(losses.count > 0 ? WARNING : LOG,
+			(errmsg("node \"%s/%s\" of %s \"%s\" was deleted by someone else", run->path->path,
+					run->name, run->path->recipe->name, run->path->path),
+			 losses.count > 0 ? errdetail("Its holder has lost the %s; waiting sessions queue again.%s",
+										  run->path->recipe->name, report_losses_list(&losses))
+							  : errdetail("Waiting sessions queue again.")));
+}
+
 /* The claim of an element is gone that was to go with it, after a commit, and the element may not be. */
 void
 report_unremoved(const Path *path, LossReason reason)

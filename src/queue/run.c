@@ -443,23 +443,6 @@ run_expired(Run *run)
 	requeue(run, REQUEUE_IN_PLACE, LOSS_EXPIRED);
 }
 
-/* Tells the log that the run's node is gone without our doing. */
-static void
-report_deletion(Run *run)
-{
-	Losses losses;
-
-	report_losses_begin(&losses);
-	for (const Contender *c = run_head(run); c; c = contender_behind(c))
-		report_losses_add(&losses, c);
-	ereport(losses.count > 0 ? WARNING : LOG,
-			(errmsg("node \"%s/%s\" of %s \"%s\" was deleted by someone else", run->path->path,
-					run->name, run->path->recipe->name, run->path->path),
-			 losses.count > 0 ? errdetail("Its holder has lost the %s; waiting sessions queue again.%s",
-										  run->path->recipe->name, report_losses_list(&losses))
-							  : errdetail("Waiting sessions queue again.")));
-}
-
 /* The run's node is gone: those who are in its queue did not give it up. */
 void
 run_deleted(Run *run)
