@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # How much one session can have of what all share: entries in shared memory, and bytes of
-# paths in the ZooKeeper session's packets; and one role, of those for watches of who waits for elements. And the reserve for superusers. sql/role_settings.sql has what counts as a
-# session's share.
+# paths in the ZooKeeper session's packets; how much one role can, of those for watches of sessions that wait for elements;
+# and the reserve for superusers. sql/role_settings.sql has what counts as a session's share.
 #
 # The work that a session's permits cause in the worker grows with their number, not with its square, so that
 # thousands of them are no burden on others. That is measured in processor time of the worker, in ticks, and not in how
@@ -107,16 +107,17 @@ with_mallory 'a worker that takes over knows who has what' => sub ($m) {
 	is(fill($m, $long)->{n}, $n, 'and free when all is released');
 };
 
-# Six queues, whose elements transactions have taken, and sessions that wait for them: 95 kB of paths, where 60 kB have room
+# Six queues, whose elements others have claimed, and sessions that wait for them: 95 kB of paths, where 60 kB have room
 with_mallory 'watches of those who wait for elements are shared out among roles' => sub (@m) {
 	my ($few, @queues) = ('/w/few', map { "/w$_/" . 'q' x 900 } 1 .. 6);
+	my $shell = $zk->shell;
+	my $name  = $s->query("SELECT zk_queue_offer('$few', 'few')");
 	$s->query("SELECT count(zk_queue_offer('$_', 'x')) FROM generate_series(1, 16)") foreach @queues;
-	my $name = $s->query("SELECT zk_queue_offer('$few', 'few')");
-	push @m, map { $a->session(user => 'mallory') } 1 .. 7;
-	my @takers = splice(@m, 0, 2);
-	$_->query('BEGIN') foreach @takers, $s;
-	$takers[ $_ % 2 ]->query("SELECT count(zk_xact_queue_take('$queues[$_]')) FROM generate_series(1, 16)") foreach 0 .. 5;
-	$s->query("SELECT zk_xact_queue_take('$few')");
+	foreach my $queue ($few, @queues)
+	{
+		$shell->create("$queue/$_/claim", ephemeral => 1) foreach $zk->children($queue);
+	}
+	push @m, map { $a->session(user => 'mallory') } 1 .. 5;
 	$m[$_]->query_start("SELECT zk_queue_take('$queues[$_]')") foreach 0 .. 5;
 	$a->wait_event($_, 'element') foreach @m;
 	my @watched = $zk->four_letter('wchp') =~ m{^/w\d/q+/qn-\d+/claim$}mg;
@@ -126,12 +127,11 @@ with_mallory 'watches of those who wait for elements are shared out among roles'
 	my $trent = $a->session(user => 'trent');
 	$trent->query_start("SELECT convert_from(zk_queue_take('$few'), 'UTF8')");
 	$zk->wait_watched("$few/$name/claim", $a->session_id);
-	$s->query('ROLLBACK');
+	$shell->delete("$few/$name/claim");
 	is($trent->finish, 'few', 'another role has room, and what it waits for is watched');
 	$_->cancel foreach @m;
-	$_->query('COMMIT') foreach @takers;
-	$_->disconnect foreach @m, @takers, $trent;
-	wait_until { !grep { $zk->children($_) } $few, @queues } 'all elements to be gone';
+	$_->disconnect foreach @m, $trent;
+	$shell->delete($_, recursive => 1) foreach @queues;
 };
 
 $a->append_conf('postgresql.conf', "zklock.max_locks = 64\n");
