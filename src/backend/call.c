@@ -126,7 +126,7 @@ wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
 		ResetLatch(MyLatch);
 		if (call_slot_state(slot) == state)
 			return true;
-		timeout = until < 0 ? -1 : Max(until - zklock_now_ms(), 0);
+		timeout = until < 0 ? -1 : zklock_ms_until(until);
 		if (timeout == 0 || (call->is_called_away && call->is_called_away(call->away_arg)))
 			return false;
 		if (!call->is_called_away)

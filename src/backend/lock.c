@@ -144,7 +144,9 @@ acquire_alone(LockTarget *target, LockScope scope, int64 timeout_ms)
 static int64
 time_left(int64 timeout_ms, int64 start_us)
 {
-	return timeout_ms > 0 ? Max(timeout_ms - zklock_ms_since(start_us), 1) : timeout_ms;
+	int64 left = timeout_ms - zklock_ms_since(start_us);
+
+	return timeout_ms > 0 ? Max(left, 1) : timeout_ms;
 }
 
 /*

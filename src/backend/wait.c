@@ -152,12 +152,14 @@ looks_for_deadlocks(const Wait *wait)
 static int64
 sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
 {
-	int64 sleep = Min(MAX_SLEEP_MS, Max(until - zklock_now_ms(), 0));
+	int64 left = zklock_ms_until(until);
+	int64 sleep = Min(MAX_SLEEP_MS, left);
 
 	if (looks_for_deadlocks(wait))
 	{
 		sleep = Min(sleep, wait->look_at - waited);
-		sleep = Min(sleep, Max(deadlock_across_next_wakeup(wait->entry) - zklock_now_ms(), 0));
+		left = zklock_ms_until(deadlock_across_next_wakeup(wait->entry));
+		sleep = Min(sleep, left);
 	}
 	if (log_lock_waits && !wait->is_logged)
 		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
@@ -286,8 +288,11 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 		/* To set the timeout is to forget that it ended the part of the wait before. */
 		interrupt_check(wait_context, wait);
 		if (LockTimeout > 0)
-			enable_timeout_after(LOCK_TIMEOUT,
-								 (int) Max(LockTimeout - zklock_ms_since(wait->counted.start_us), 1));
+		{
+			int64 left = LockTimeout - zklock_ms_since(wait->counted.start_us);
+
+			enable_timeout_after(LOCK_TIMEOUT, (int) Max(left, 1));
+		}
 		do
 		{
 			ResetLatch(MyLatch);

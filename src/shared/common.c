@@ -43,6 +43,20 @@ zklock_ms_since(int64 start_us)
 }
 
 /*
+ * Milliseconds until a time by zklock_now_ms(); 0 if it has passed, never less.
+ *
+ * Max() would look at the clock twice.  When the time passes in between it gives a
+ * negative number, which is a timeout that never ends.
+ */
+int64
+zklock_ms_until(int64 at)
+{
+	int64 left = at - zklock_now_ms();
+
+	return Max(left, 0);
+}
+
+/*
  * The info for WaitLatch() and the like.  May fail when it is called first.
  *
  * Since release 17 an extension's wait events have names.  They are made when they

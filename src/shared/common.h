@@ -98,6 +98,7 @@ typedef enum CallOutcome
 extern int64_t	zklock_now_us(void);
 extern int64_t	zklock_now_ms(void);
 extern int64_t	zklock_ms_since(int64_t start_us);
+extern int64_t	zklock_ms_until(int64_t at);
 extern uint32_t zklock_wait_event(ZklockWaitEvent event);
 
 /* ------------------------------------------------------------------------

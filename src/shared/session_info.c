@@ -324,7 +324,9 @@ lease_state(void)
 int64
 lease_remaining_us(void)
 {
-	return Max(lease_until() - zklock_now_us(), 0);
+	int64 left = lease_until() - zklock_now_us();
+
+	return Max(left, 0);
 }
 
 /*

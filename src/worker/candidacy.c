@@ -187,7 +187,11 @@ end_term(int i, const EntryStatus *status)
 	if (status->state == CONTENDER_LOST)
 		stats_add(STATS_ELECTION, STATS_LOSSES, 1);
 	if (status->state == CONTENDER_LOST || status->state == CONTENDER_GRANTED)
-		stats_add(STATS_ELECTION, STATS_HOLD_US, Max(GetCurrentTimestamp() - status->granted_at, 0));
+	{
+		int64 held = GetCurrentTimestamp() - status->granted_at;
+
+		stats_add(STATS_ELECTION, STATS_HOLD_US, Max(held, 0));
+	}
 	election_set_candidate(i, ENTRY_NONE);
 	for (int process = 0; process < zklock_max_processes(); process++)
 	{

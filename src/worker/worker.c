@@ -295,7 +295,7 @@ sleep_time(void)
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 		next = Min(next, wanted[i]);
-	return next == NEVER ? -1 : Max(next - zklock_now_ms(), 0);
+	return next == NEVER ? -1 : zklock_ms_until(next);
 }
 
 /* Sleeps until there is something to do, if there is not already. */
