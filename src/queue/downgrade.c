@@ -34,7 +34,8 @@
  * gone; it finds a node of one mode with a holder of the other.
  *
  * If the holder leaves before it is known, the run stays DOWNGRADING until then;
- * the node that there is is deleted.
+ * the node that there is is deleted.  The same goes for a later worker, even if all that it
+ * finds is the entry of a holder that has lost the lock and keeps the node's name.
  *
  * Fencing tokens go on as before: the run keeps the czxid of its exclusive
  * node and its number of grants.  That of the heir is not told, and need not be
@@ -49,15 +50,16 @@
 
 #include "queue/engine.h"
 
-/* Is a shared holder alone in an exclusive run? */
+/* Is a shared holder alone in an exclusive run, or was it, and keeps its node? */
 bool
 run_wants_downgrade(const Run *run)
 {
-	const Contender *holder = run_head(run);
+	const Contender *holder = run_head_or_keeper(run);
 
 	return run->path->recipe->heir && run->state == RUN_GRANTED &&
 		   run->request.mode == LOCK_MODE_EXCLUSIVE && holder &&
-		   contender_behind(holder) == NULL && contender_request(holder).mode == LOCK_MODE_SHARED;
+		   (run_is_empty(run) || contender_behind(holder) == NULL) &&
+		   contender_request(holder).mode == LOCK_MODE_SHARED;
 }
 
 /*

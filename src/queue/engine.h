@@ -351,11 +351,18 @@ entry_owner(const ContenderEntry *entry)
 	return (ZkOwner){.pid = entry->request.pid, .role = entry->request.role};
 }
 
+/* The first of its queue, or who keeps its node if nobody is in it; NULL if nobody does */
+static inline Contender *
+run_head_or_keeper(const Run *run)
+{
+	return run_is_empty(run) ? run->keeper : run_head(run);
+}
+
 /* For whom its calls are made: the session whose turn it is, or was last */
 static inline ZkOwner
 run_owner(const Run *run)
 {
-	const Contender *c = run_is_empty(run) ? run->keeper : run_head(run);
+	const Contender *c = run_head_or_keeper(run);
 
 	return c ? entry_owner(entry_of(c)) : (ZkOwner){.pid = ZK_WORKER};
 }

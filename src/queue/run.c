@@ -120,7 +120,7 @@ run_is_wanted(const Run *run, const Contender *by_others_than)
 bool
 run_consumes(const Run *run)
 {
-	const Contender *c = run_is_empty(run) ? run->keeper : run_head(run);
+	const Contender *c = run_head_or_keeper(run);
 
 	return c && contender_consumes(c);
 }
@@ -138,7 +138,7 @@ run_name_recurs(const Run *run)
 static bool
 run_has_heir(const Run *run)
 {
-	const Contender *c = run_is_empty(run) ? run->keeper : run_head(run);
+	const Contender *c = run_head_or_keeper(run);
 
 	return run->path->recipe->heir && run->peer.mode == LOCK_MODE_SHARED && c &&
 		   entry_of(c)->request.terms.mode == LOCK_MODE_EXCLUSIVE;
@@ -313,7 +313,7 @@ run_granted(Run *run)
 void
 run_downgrading(Run *run)
 {
-	RecipeRequest request = contender_request(run_head(run));
+	RecipeRequest request = contender_request(run_head_or_keeper(run));
 
 	Assert(run->state == RUN_GRANTED);
 	if (!run->path->recipe->heir(run->heir, sizeof(run->heir), run->name, &request))

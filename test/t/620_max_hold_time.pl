@@ -164,6 +164,22 @@ foreach my $case (
 	};
 }
 
+story 'while a downgrade is under way, whose answer is lost with the worker' => sub {
+	my $path = '/h/downgrade';
+	my $downgrades = limited('downgrades', '2s');
+	$downgrades->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')");
+	$proxy->hold_reply_of($downgrades, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
+	freeze($downgrades->pid);
+	$a->wait_lock($downgrades, 'lost', $path);
+	my $worker = $a->worker_pid;
+	$a->value("SELECT pg_terminate_backend($worker)");
+	$proxy->heal;
+	$a->wait_new_worker($worker);
+	is(on($b, 'next')->query("SELECT zk_lock('$path')"), 't', 'a session of another server gets the lock');
+	thaw($downgrades->pid);
+	$downgrades->result;
+};
+
 story 'a permit of a semaphore' => sub {
 	my $limited = limited('permit', '500ms');
 	$limited->query("SELECT zk_semaphore_acquire('/k/sem', 1)");
