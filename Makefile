@@ -19,6 +19,7 @@
 #   make mutants         that the tests find the bugs of test/faults.md, of which
 #                        MUTANT=... switches one on
 #   make test-assert     all tests, with the extension's assertions (JOBS=8 TESTS=test/t/...)
+#   make model           the models of the arguments in doc/internals.md, and their wrong variants
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
 #   make coverage        which lines and functions the tests reach, with a minute of random faults
@@ -124,12 +125,19 @@ tls-client:
 	@tools/client-library $(BUILD)/tls
 
 test:
-	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client unit-test
+	@test/install-deps build demo test model
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client unit-test $(if $(TESTS)$(ON),,model-quick)
 	@$(run) JOBS=$(JOBS) test/run-tap $(TESTS)
 
 unit-test:
 	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit
+
+model-quick:
+	@prove test/model/check :: $(BUILD)/model quick
+
+model:
+	@test/install-deps model
+	@prove -v test/model/check :: $(BUILD)/model
 
 some-seed = $(or $(SEED),$$(shuf -n 1 -i 1-1000000))
 nemesis:
@@ -290,6 +298,6 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage fault-stage tls-client test unit-test nemesis mutants bench test-assert test-asan coverage \
-	lint format-check warnings storeys fault-check clock-check cppcheck mass count-mass matrix dist dist-test \
+.PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model nemesis mutants bench test-assert \
+	test-asan coverage lint format-check warnings storeys fault-check clock-check cppcheck mass count-mass matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format
