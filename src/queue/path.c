@@ -69,8 +69,8 @@
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
 
-/* Pause between two looks at who has come behind a lock that is held. */
-#define LOOK_PAUSE_MS 1000
+/* Who has come behind a lock is looked at when it has been held for one to two of these since. */
+#define LOOK_PAUSE_MS 5000
 
 /* ------------------------------------------------------------------------
  * Arrivals
@@ -387,8 +387,8 @@ path_granted_run(const Path *path)
 
 /*
  * Looks who has come while a lock is held, as it may be a client that does not wait for
- * our node: once in a second, when that begins, for all paths.  Most locks have been given
- * back by then, and cost no listing.
+ * our node; for all paths at the same moments.  Most locks have been given back by then, and
+ * cost no listing.
  */
 static void
 path_look_behind(Path *path)
@@ -398,7 +398,7 @@ path_look_behind(Path *path)
 	if (run == NULL)
 		path->look_at = 0;
 	else if (path->look_at == 0)
-		path->look_at = (zklock_now_ms() / LOOK_PAUSE_MS + 1) * LOOK_PAUSE_MS;
+		path->look_at = (zklock_now_ms() / LOOK_PAUSE_MS + 2) * LOOK_PAUSE_MS;
 	if (run && engine_retry_is_due(path->look_at) && zk_client_connected() && engine.synced &&
 		path->lists_sent == path->lists_done)
 	{
