@@ -16,6 +16,8 @@
 #   make test            all tests            (JOBS=8 TESTS=test/t/... SLOW=... MUTANT=...)
 #   make nemesis         a run with random faults, and a checker of what the clients
 #                        saw (SECONDS=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
+#   make simulate        the engine in a simulated world, each step checked (SEED=... STEPS=... SERVERS=...
+#                        SECONDS=... PATHS="/hive /ez" MUTANT=... SHRINK=1): test/simulate/README
 #   make mutants         that the tests find the bugs of test/faults.md, of which
 #                        MUTANT=... switches one on
 #   make test-assert     all tests, with the extension's assertions (JOBS=8 TESTS=test/t/...)
@@ -72,7 +74,7 @@ endif
 endif
 
 BUILD = $(CURDIR)/build
-SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/coverage/*.c test/*.c test/bench/*.[ch])
+SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/simulate/*.[ch] test/fuzz/*.c test/coverage/*.c test/*.c test/bench/*.[ch])
 JOBS ?= 8
 TESTS ?=
 SLOW ?=
@@ -138,6 +140,16 @@ model-quick:
 model:
 	@test/install-deps model
 	@prove -v test/model/check :: $(BUILD)/model
+
+# The simulation has no need for PGXS, which would build the extension.
+simulate: SECONDS = $(if $(SEED),,20)
+simulate:
+	@test/install-deps build
+	@case "$(VERSION)" in 15.*|16.*) ;; *) \
+		echo "not simulating: what stands in for PostgreSQL is that of 15 and 16"; exit 0 ;; esac; \
+	$(MAKE) -s -C test/simulate OUT=$(BUILD)/simulate PG_CONFIG=$(PG_CONFIG) && \
+	BUILD=$(BUILD)/simulate PG_CONFIG=$(PG_CONFIG) SEED=$(SEED) STEPS=$(STEPS) SERVERS=$(SERVERS) SECONDS=$(SECONDS) \
+		PATHS="$(PATHS)" MUTANT=$(MUTANT) SHRINK=$(SHRINK) test/simulate/run
 
 some-seed = $(or $(SEED),$$(shuf -n 1 -i 1-1000000))
 nemesis:
@@ -298,6 +310,6 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model nemesis mutants bench test-assert \
+.PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model simulate nemesis mutants bench test-assert \
 	test-asan coverage lint format-check warnings storeys fault-check clock-check cppcheck mass count-mass matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format
