@@ -137,7 +137,9 @@ subtest 'fifty locks do not wait for each other' => sub {
 	is(scalar(grep { $_->finish eq 't' } @s), 50, 'and granted');
 	$proxy->asked;
 	$_->query('SELECT zk_unlock_all()') foreach @s;
-	is_deeply($proxy->asked, { delete => 50 }, 'each is released by one request');
+	my $asked = $proxy->asked;
+	delete $asked->{exists}; # where an answer takes long, the worker has the client library look for it
+	is_deeply($asked, { delete => 50 }, 'each is released by one request');
 };
 
 subtest 'fifty sessions of one server take turns with a handful of requests' => sub {
