@@ -15,7 +15,7 @@
  * in this order.  As long as nobody waits for long nothing is asked.
  *
  * Two readings confirm a deadlock: the waits of a component, and those for which it waits.
- * Who merely waits behind it does not count, as a crowd may be another one at each look.
+ * Waits that are merely behind it do not count, as a crowd may be another one at each look.
  * In the first reading, at some zxid, all these waits are there, as far as the records
  * tell.  Each server whose wait is stuck looks again and writes a new record, which tells
  * the newest zxid that it had read before.  If in the second reading all servers of

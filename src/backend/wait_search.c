@@ -289,7 +289,7 @@ find_strangers(Search *search, const KeptNode *first, const CallStep *list)
 	}
 }
 
-/* What the search asks about: who is more suspect comes first. */
+/* How much a wait is suspected: the search asks about the most suspect ones first. */
 typedef enum Suspect
 {
 	SUSPECT_NONE,

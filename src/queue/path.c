@@ -69,7 +69,7 @@
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
 
-/* Who has come behind a lock is looked at when it has been held for one to two of these since. */
+/* A path is listed again when a lock is still held one to two of these after a change. */
 #define LOOK_PAUSE_MS 5000
 
 /* ------------------------------------------------------------------------

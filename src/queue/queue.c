@@ -56,7 +56,7 @@
  * ------------------------------------------------------------------------
  */
 
-/* What a path of which we know is used for */
+/* Returns the use of a path that the engine knows. */
 static Failure
 other_use(const Path *path)
 {

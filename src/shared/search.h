@@ -21,7 +21,7 @@ typedef struct Suspicion
 	int	   passes;		/* the search was so often passed on to that session */
 } Suspicion;
 
-/* What is suspected beyond that has to wait. */
+/* Further suspicions have to wait. */
 #define MAX_SUSPICIONS 16
 
 /* What a search leaves to the next one, whichever session makes it */

@@ -27,7 +27,7 @@ foreach my $server (@servers)
 			until timestamptz := clock_timestamp() + seconds * interval '1 s';
 			first int; second int; done int := 0;
 		BEGIN
-			WHILE clock_timestamp() < until LOOP
+			WHILE clock_timestamp() < until OR done < 5 LOOP
 				first := 1 + floor(random() * 4);
 				second := first + 1 + floor(random() * (5 - first));
 				IF random() < 0.3 THEN
@@ -65,7 +65,7 @@ foreach my $session (@sessions)
 	is($result->{sqlstate}, '00000', $session->name . ' was told of nothing') or diag $result->{error};
 	$rounds += $1 if "@{ $result->{notices} }" =~ /(\d+) rounds/;
 }
-cmp_ok($rounds, '>', @sessions, 'much was going on');
+cmp_ok($rounds, '>', 100, 'much was going on');
 note "$rounds rounds in $seconds s";
 is(scalar(grep { $_->log_since(0) =~ /deadlock detected/ } @servers), 0, 'nor was the log');
 $_->disconnect foreach @sessions;
