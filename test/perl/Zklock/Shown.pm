@@ -173,10 +173,14 @@ sub wait_lock($self, $what, $state, @more) { return $self->wait_row($what, "stat
 sub wait_waiting($self, $what, $path = undef) { return $self->wait_lock($what, 'waiting', $path); }
 sub wait_holder($self, $what, $path = undef) { return $self->wait_lock($what, 'held', $path); }
 
-# Until its place among all others in ZooKeeper is settled as well
+# Until its place among all others in ZooKeeper is settled as well. Whose turn it is at a semaphore
+# waits for a permit next, and has no place there yet.
 sub wait_queued($self, $what, $path = undef)
 {
-	return $self->wait_row($what, q(state = 'waiting' AND node ~ '[0-9]{10}$'), $path);
+	return $self->wait_row($what, <<'END', $path);
+state = 'waiting' AND node ~ '[0-9]{10}$' AND
+(kind <> 'semaphore' OR node ~ '-lease-' OR blocked_by_pid IS NOT NULL OR blocked_by_node IS NOT NULL)
+END
 }
 
 # Answers and watch events of one ZooKeeper session come in order. So a lock taken and
