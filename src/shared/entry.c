@@ -57,7 +57,7 @@
  * memory is initialised again.  If the worker exits, entries stay as they are:
  * backends that wait go on waiting, unless there is no worker for long (wait.c),
  * released entries stay RELEASING, and the next worker takes everything up from
- * here (queue/session.c).
+ * here (engine/session.c).
  *
  * Runs in: all processes, as the header says.
  *

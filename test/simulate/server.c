@@ -18,8 +18,8 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
 #include "shared/search.h"
 #include "shared/settings.h"
 #include "storage/condition_variable.h"

@@ -63,8 +63,8 @@
  */
 #include "postgres.h"
 
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
 #include "shared/session_info.h"
 #include "utils/memutils.h"
 #include "zk/zk_client.h"

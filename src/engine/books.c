@@ -1,5 +1,5 @@
 /*
- * engine.c
+ * books.c
  *		The books of the engine: paths, bytes, watches, outstanding calls.
  *
  * The paths of all nodes of ours must fit in one packet, and those of all watches
@@ -19,8 +19,8 @@
  */
 #include "postgres.h"
 
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
 #include "shared/call.h"
 #include "utils/memutils.h"
 
@@ -40,7 +40,7 @@ static HTAB *accounts;
 
 /* Prepares the books. */
 void
-engine_start(void)
+books_start(void)
 {
 	HASHCTL paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
 	HASHCTL sessions = {.keysize = sizeof(int), .entrysize = sizeof(Account)};

@@ -12,9 +12,9 @@
  */
 #include "postgres.h"
 
+#include "engine/engine_internal.h"
 #include "fault.h"
 #include "mb/pg_wchar.h"
-#include "queue/engine.h"
 #include "shared/stats.h"
 
 /* The contender's request; its backend may have downgraded that meanwhile. */

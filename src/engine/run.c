@@ -2,7 +2,7 @@
  * run.c
  *		The runs of a path: their states, and those in their queues.
  *
- * engine.h draws the states of a run; each of the arrows is one function here.
+ * engine_internal.h draws the states of a run; each of the arrows is one function here.
  *
  * If nothing but GONE is left to a run (its node was deleted by someone else,
  * its session expired, or it was never created), holders have lost the lock and
@@ -15,7 +15,7 @@
  */
 #include "postgres.h"
 
-#include "queue/engine.h"
+#include "engine/engine_internal.h"
 
 /*
  * Sequences end at 2^31 - 1.  Releases of ZooKeeper differ in what comes then, and

@@ -33,8 +33,8 @@
  */
 #include "postgres.h"
 
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
 #include "zk/zk_client.h"
 
 /* Pause before it is found out what a server has done that broke down. */

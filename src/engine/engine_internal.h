@@ -1,10 +1,10 @@
 /*
- * engine.h
+ * engine_internal.h
  *		The inside of the engine: paths, runs, contenders, and what the files do.
  *
  * path.c explains the terms.  Each file calls only those before it:
  *
- *		engine.c		the books: paths, bytes, watches, outstanding calls
+ *		books.c			the books: paths, bytes, watches, outstanding calls
  *		contender.c		the steps in the life of one request
  *		report.c		what the log is told
  *		run.c			the states of a node of ours
@@ -16,12 +16,12 @@
  *		peers.c			what the recipe says
  *		path.c			the decisions
  *		session.c		what survives the session, and an earlier worker
- *		queue.c			the engine as the main loop sees it
+ *		engine.c		the engine as the main loop sees it
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_ENGINE_H
-#define ZKLOCK_ENGINE_H
+#ifndef ZKLOCK_ENGINE_INTERNAL_H
+#define ZKLOCK_ENGINE_INTERNAL_H
 
 #include "lib/ilist.h"
 #include "lib/stringinfo.h"
@@ -228,7 +228,7 @@ struct Contender
 	Path		  *path;	  /* NULL in PLACE_NONE */
 	Run			  *run;		  /* NULL in PLACE_NONE and PLACE_ARRIVED */
 	int			   next_list; /* number of the first listing sent since it arrived */
-	uint64		   ticket;	  /* its entry's when queue.c began to look at a batch */
+	uint64		   ticket;	  /* its entry's when engine.c began to look at a batch */
 };
 
 typedef struct Engine
@@ -370,8 +370,8 @@ run_owner(const Run *run)
 /* The server's own calls are nobody's in particular. */
 StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
-/* engine.c */
-extern void	   engine_start(void);
+/* books.c */
+extern void	   books_start(void);
 extern bool	   engine_retry_is_due(int64 at);
 extern char	  *path_node(const Path *path, const char *name);
 extern Path	  *path_get(const char *name, const Recipe *recipe);
@@ -491,7 +491,7 @@ extern bool		  contender_is_barred(const Contender *c);
 extern void path_pump_marked(void);
 
 /* session.c */
-extern void queue_adopt_entries(const int *indexes, int n);
-extern void queue_session_synchronize(void);
+extern void engine_adopt_entries(const int *indexes, int n);
+extern void engine_session_synchronize(void);
 
-#endif /* ZKLOCK_ENGINE_H */
+#endif /* ZKLOCK_ENGINE_INTERNAL_H */
