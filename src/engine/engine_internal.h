@@ -1,6 +1,6 @@
 /*
  * engine_internal.h
- *		The inside of the engine: paths, runs, contenders, and what the files do.
+ *		What the files of the engine offer each other: paths, runs, contenders.
  *
  * path.c explains the terms.  Each file calls only those before it:
  *

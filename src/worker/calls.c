@@ -37,7 +37,7 @@
 #include "engine/engine.h"
 #include "lib/ilist.h"
 #include "utils/memutils.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 #define MAX_SENT 64

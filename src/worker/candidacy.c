@@ -49,7 +49,7 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "utils/timestamp.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 /* Pause before a candidacy that was refused is tried again. */

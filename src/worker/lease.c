@@ -33,8 +33,8 @@
 
 #include "engine/engine.h"
 #include "fault.h"
-#include "worker/inside.h"
 #include "worker/lease_rule.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 #define MAX_BEAT_US INT64CONST(1000000)

@@ -12,7 +12,7 @@
 
 #include "engine/engine.h"
 #include "utils/memutils.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 /* An operation under way */

@@ -23,7 +23,7 @@
 
 #include "engine/engine.h"
 #include "utils/hsearch.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 /* Bytes of paths, with what the client library adds */

@@ -26,7 +26,7 @@
 #include "fault.h"
 #include "shared/common.h"
 #include "utils/timestamp.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 #define MIN_PAUSE_MS 500

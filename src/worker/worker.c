@@ -46,7 +46,7 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 extern PGDLLEXPORT void zklock_worker_main(Datum arg);
