@@ -20,7 +20,7 @@
 
 #include "engine/engine_internal.h"
 #include "fault.h"
-#include "shared/search.h"
+#include "shared/deadlock_search.h"
 #include "shared/settings.h"
 #include "storage/condition_variable.h"
 #include "storage/fd.h"
