@@ -17,6 +17,19 @@
 #include "mb/pg_wchar.h"
 #include "shared/stats.h"
 
+/* The recipe by which the contender gets what it asks for */
+const Recipe *
+contender_recipe(const Contender *c)
+{
+	static const Recipe *const recipes[] = {
+		[CONTENDER_LOCK] = &lock_recipe,	   [CONTENDER_TURN] = &lock_recipe,
+		[CONTENDER_PERMIT] = &permit_recipe,   [CONTENDER_CANDIDACY] = &election_recipe,
+		[CONTENDER_ELEMENT] = &element_recipe,
+	};
+
+	return recipes[entry_of(c)->request.kind];
+}
+
 /* The contender's request; its backend may have downgraded that meanwhile. */
 RecipeRequest
 contender_request(const Contender *c)

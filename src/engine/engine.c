@@ -77,7 +77,7 @@ take_up(Contender *c)
 	ZKLOCK_SLOW("slow-requests", 400, 150);
 	if (entry_take_up(entry_index(c)))
 	{
-		path = path_get(entry->request.path, entry_recipe(entry));
+		path = path_get(entry->request.path, contender_recipe(c));
 		if (path)
 		{
 			contender_arrive(c, path);

@@ -321,7 +321,7 @@ contender_adopt(Contender *c)
 		return;
 	}
 
-	path = path_get(entry->request.path, entry_recipe(entry));
+	path = path_get(entry->request.path, contender_recipe(c));
 	if (path == NULL)
 		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
 	if (entry->node.run_id == 0)

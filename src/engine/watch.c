@@ -118,10 +118,13 @@ on_own_watched(void *arg, const ZkReply *reply)
 
 	if (!own_call_end(run, reply))
 		return;
-	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
 	if (reply->outcome == CALL_REFUSED)
+	{
 		watch_own_refused(run);
-	else if (run_confirmed(run, reply) && node_contender_tells_broken(reply->data, reply->data_length))
+		return;
+	}
+	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
+	if (run_confirmed(run, reply) && node_contender_tells_broken(reply->data, reply->data_length))
 		entries_expect_deletion(run->id, LOSS_BROKEN);
 }
 

@@ -100,14 +100,11 @@ extern void failure_interrupt(int proc_number, LossPolicy policy);
 /*
  * A contender's life:
  *
- *		FREE --> REQUESTED --> QUEUED --> GRANTED --> LOST
- *		  ^			 |			|  |		 |			|
- *		  |			 |			|  `--> FAILED			|
- *		  |			 |			|		 | |			|
- *		  |			 v			v		 v v			v
- *		  `-------------------- RELEASING --------------'
+ *		FREE -> REQUESTED -> QUEUED -> GRANTED -> LOST
+ *		QUEUED -> FAILED
+ *		REQUESTED, QUEUED, GRANTED, LOST, FAILED -> RELEASING -> FREE
  *
- * Each arrow is one function of entry.c, which says whose it is.
+ * The table in entry.c says who makes each step.
  */
 typedef enum ContenderState
 {
@@ -328,14 +325,13 @@ extern void entry_set_owner_latch(const ContenderEntry *entry);
 extern void entries_expect_deletion(uint64 run_id, LossReason deletion);
 
 /* Any process */
-extern void			 entry_mark_dirty(int index);
-extern EntryStatus	 entry_status(int index);
-extern const Recipe *entry_recipe(const ContenderEntry *entry);
-extern bool			 entry_copy(int index, EntryCopy *copy);
-extern uint32		 entry_generation(int index);
-extern bool			 entry_is_overrun(int64 expires_us);
-extern int			 entries_in_use(void);
-extern bool			 entries_all_consumed(void);
+extern void		   entry_mark_dirty(int index);
+extern EntryStatus entry_status(int index);
+extern bool		   entry_copy(int index, EntryCopy *copy);
+extern uint32	   entry_generation(int index);
+extern bool		   entry_is_overrun(int64 expires_us);
+extern int		   entries_in_use(void);
+extern bool		   entries_all_consumed(void);
 
 static inline ContenderEntry *
 entry_at(int index)

@@ -3,7 +3,7 @@
  *		How the worker makes sessions' calls to ZooKeeper: whose turn it is, and what
  *		becomes of a slot.
  *
- * shared/call.c draws the states of a slot; question.c makes the calls, and scratch.c
+ * shared/call.h draws the states of a slot; question.c makes the calls, and scratch.c
  * sees to scratch nodes.  Each slot has a "work", in which this worker keeps what it
  * knows besides.  attend() does what a slot's state asks for: when it has been marked,
  * as its session has changed it, all of its question has been answered, it waits for
