@@ -266,9 +266,9 @@ entry_take_up(int index)
 	return true;
 }
 
-/* QUEUED -> GRANTED, under a node.  Returns false if it is not QUEUED any more. */
+/* QUEUED -> GRANTED, under its run's node.  Returns false if it is not QUEUED any more. */
 bool
-entry_grant(int index, int64 token, const EntryNode *node)
+entry_grant(int index, int64 token)
 {
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
@@ -280,7 +280,10 @@ entry_grant(int index, int64 token, const EntryNode *node)
 	entry->status.token = token;
 	entry->status.granted_at = now;
 	entry->status.expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
-	entry->node = *node;
+	entry->node.grants = token & MAX_GRANTS;
+	entry->node.position = 1;
+	entry->node.blocked_by_run = 0;
+	entry->node.blocked_by_node[0] = '\0';
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
 	return true;
@@ -404,19 +407,6 @@ entry_mark_dirty(int index)
 	zklock_wake_worker();
 }
 
-/* What both sides change of an entry, as it is at this moment */
-EntryStatus
-entry_status(int index)
-{
-	ContenderEntry *entry = entry_at(index);
-	EntryStatus		status;
-
-	SpinLockAcquire(&entry->mutex);
-	status = entry->status;
-	SpinLockRelease(&entry->mutex);
-	return status;
-}
-
 /* Copies an entry as it is at one moment.  Returns false if it is not in use. */
 bool
 entry_copy(int index, EntryCopy *copy)
@@ -429,7 +419,8 @@ entry_copy(int index, EntryCopy *copy)
 		copy->generation = entry_generation(index);
 		SpinLockAcquire(&entry->mutex);
 		copy->status = entry->status;
-		copy->node = entry->node;
+		if (copy->status.state != CONTENDER_FREE)
+			copy->node = entry->node;
 		SpinLockRelease(&entry->mutex);
 		if (copy->status.state == CONTENDER_FREE)
 			return false;
