@@ -225,7 +225,7 @@ coverage:
 
 lint:
 	@test/install-deps build lint
-	@$(MAKE) --no-print-directory format-check warnings storeys fault-check clock-check cppcheck
+	@$(MAKE) --no-print-directory format-check warnings storeys steps-check fault-check clock-check cppcheck
 
 # Each version of clang-format formats a little differently: the one of Debian 12 counts.
 format-check:
@@ -248,6 +248,10 @@ warnings:
 storeys: stage
 	@echo "checking the storeys"
 	@test/lint/storeys $(BUILD)/release/$(OBJ)
+
+steps-check:
+	@echo "checking the drawings of state machines"
+	@test/lint/steps
 
 fault-check:
 	@echo "checking the table of faults"
@@ -311,5 +315,5 @@ format:
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model simulate nemesis mutants bench test-assert \
-	test-asan coverage lint format-check warnings storeys fault-check clock-check cppcheck mass count-mass matrix dist dist-test \
+	test-asan coverage lint format-check warnings storeys steps-check fault-check clock-check cppcheck mass count-mass matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format

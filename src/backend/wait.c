@@ -22,6 +22,7 @@
 #include "backend/hold.h"
 #include "backend/wait.h"
 #include "compat.h"
+#include "deadlock/deadlock.h"
 #include "fault.h"
 #include "shared/common.h"
 #include "shared/session_info.h"

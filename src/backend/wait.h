@@ -84,12 +84,6 @@ extern void wait_counted_begin(CountedWait *wait, StatsKind kind);
 extern void wait_counted_end(const CountedWait *wait, StatsWaitEnd end);
 extern void wait_counted_break(int code, Datum arg);
 
-/* deadlock.c, deadlock_across.c: ends deadlocks in which this session waits */
-extern void	 deadlock_check(int index);
-extern void	 deadlock_across_attend(int index, int64 waited, int64 until);
-extern int64 deadlock_across_next_wakeup(int index);
-extern void	 deadlock_across_leave(int index);
-
 /* wait_log.c */
 extern void wait_log_lasting(Wait *wait, int64 until);
 extern void wait_log_granted(const Wait *wait);

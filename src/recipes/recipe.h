@@ -5,7 +5,7 @@
  *
  * Every recipe of ZooKeeper that makes clients wait for one another has them
  * create a sequential node below a common path, list the path's children, and
- * look at those before their own.  That much is the engine's (src/queue).  A
+ * look at those before their own.  That much is the engine's (src/engine).  A
  * recipe says the rest: how its nodes are named, what a child's name tells,
  * for whom a contender waits and what it watches meanwhile, and which
  * contenders of one server can stand behind one node.

@@ -12,19 +12,7 @@
  * has one question under way at a time.  The worker chooses whose turn it is
  * (worker/calls.c).
  *
- *		FREE -> ASKED						backend
- *		FREE -> ROOM_WANTED					backend: the question is longer than the slot
- *		ROOM_WANTED -> ROOM_GIVEN			worker
- *		ROOM_GIVEN -> ASKED					backend
- *		ASKED -> SENT						worker, before it sends anything of it
- *		SENT -> ASKED						worker: it only reads, and no answer will come
- *		ASKED, SENT -> ANSWERED				worker
- *		ANSWERED -> FREE					backend: it has copied the answer
- *		ROOM_WANTED, ROOM_GIVEN, ASKED, SENT, ANSWERED -> GIVEN_UP
- *											backend: it waits no more, or ends
- *		GIVEN_UP -> FREE					worker
- *
- * Each step is made under the slot's mutex, which orders what the two sides write
+ * Each step of a slot is made under its mutex, which orders what the two sides write
  * before it with what they read after it.
  *
  * If a backend goes, it leaves GIVEN_UP behind.  The next process that has its
@@ -50,6 +38,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "miscadmin.h"
 #include "shared/call.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
@@ -58,6 +47,20 @@
 CallPool *call_pool = NULL;
 void	 *call_area = NULL;
 LWLock	 *seek_lock = NULL; /* held for a look at who seeks */
+
+static const StepBy call_steps[][CALL_GIVEN_UP + 1] PG_USED_FOR_ASSERTS_ONLY = {
+	[CALL_FREE] = {[CALL_ASKED] = BY_BACKEND, [CALL_ROOM_WANTED] = BY_BACKEND},
+	[CALL_ROOM_WANTED] = {[CALL_ROOM_GIVEN] = BY_WORKER, [CALL_GIVEN_UP] = BY_BACKEND},
+	[CALL_ROOM_GIVEN] = {[CALL_ASKED] = BY_BACKEND, [CALL_GIVEN_UP] = BY_BACKEND},
+	[CALL_ASKED] = {[CALL_SENT] = BY_WORKER, /* before anything of it is sent */
+					[CALL_ANSWERED] = BY_WORKER,
+					[CALL_GIVEN_UP] = BY_BACKEND},
+	[CALL_SENT] = {[CALL_ANSWERED] = BY_WORKER,
+				   [CALL_ASKED] = BY_WORKER, /* it only reads, and no answer will come */
+				   [CALL_GIVEN_UP] = BY_BACKEND},
+	[CALL_ANSWERED] = {[CALL_FREE] = BY_BACKEND, [CALL_GIVEN_UP] = BY_BACKEND},
+	[CALL_GIVEN_UP] = {[CALL_FREE] = BY_WORKER},
+};
 
 static dsa_area *area; /* as this process sees it, once it does */
 
@@ -146,6 +149,17 @@ call_slot_state(CallSlot *slot)
 	return state;
 }
 
+/* Makes a step, under the slot's mutex.  Only the worker makes those of other processes' slots. */
+static void
+slot_step(CallSlot *slot, CallState to)
+{
+	bool own PG_USED_FOR_ASSERTS_ONLY = slot == call_slot_own();
+
+	Assert(call_steps[slot->state][to] == (own ? BY_BACKEND : BY_WORKER));
+	Assert(own || MyProcPid == zklock_worker_pid());
+	slot->state = to;
+}
+
 /* Makes a step if the slot is in state "from". */
 bool
 call_slot_step(CallSlot *slot, CallState from, CallState to)
@@ -155,7 +169,7 @@ call_slot_step(CallSlot *slot, CallState from, CallState to)
 	SpinLockAcquire(&slot->mutex);
 	stepped = slot->state == from;
 	if (stepped)
-		slot->state = to;
+		slot_step(slot, to);
 	SpinLockRelease(&slot->mutex);
 	return stepped;
 }
@@ -187,8 +201,7 @@ void
 call_slot_ask(CallSlot *slot, CallState state)
 {
 	SpinLockAcquire(&slot->mutex);
-	Assert(slot->state == CALL_FREE || slot->state == CALL_ROOM_GIVEN);
-	slot->state = state;
+	slot_step(slot, state);
 	SpinLockRelease(&slot->mutex);
 	want_worker(slot);
 }
@@ -209,8 +222,8 @@ void
 call_slot_give_up(CallSlot *slot)
 {
 	SpinLockAcquire(&slot->mutex);
-	if (slot->state != CALL_FREE)
-		slot->state = CALL_GIVEN_UP;
+	if (slot->state != CALL_FREE && slot->state != CALL_GIVEN_UP)
+		slot_step(slot, CALL_GIVEN_UP);
 	slot->scratch_wanted = false;
 	slot->container_wanted = false;
 	SpinLockRelease(&slot->mutex);

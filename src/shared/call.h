@@ -3,8 +3,6 @@
  *		Calls: what a session has the worker do in ZooKeeper for it; and whose turn it
  *		is to look for an element of a queue.
  *
- * call.c draws the states of a slot and says who may make which step.
- *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_CALL_H
@@ -27,6 +25,17 @@
 #define CALL_MAX_OPERATIONS 256
 #define CALL_SCRATCH_SIZE (ZKLOCK_MAX_PATH + 64) /* path of a scratch node, with its NUL */
 
+/*
+ * A slot's life:
+ *
+ *		FREE -> ASKED -> SENT -> ANSWERED -> FREE
+ *		FREE -> ROOM_WANTED -> ROOM_GIVEN -> ASKED
+ *		SENT -> ASKED -> ANSWERED
+ *		ROOM_WANTED, ROOM_GIVEN, ASKED, SENT, ANSWERED -> GIVEN_UP -> FREE
+ *
+ * The backend gives up what it does not wait for any more, or as it ends.  The table in
+ * call.c says who makes each step.
+ */
 typedef enum CallState
 {
 	CALL_FREE,		  /* the worker may have the room of an answer to take back */
@@ -106,8 +115,7 @@ typedef struct CallSlot
 {
 	slock_t mutex;
 
-	/* Protected by the mutex; moves along the arrows drawn in call.c. */
-	CallState state;
+	CallState state; /* protected by the mutex */
 
 	/*
 	 * The question.  Written by the backend in FREE or ROOM_GIVEN; read by the

@@ -63,6 +63,14 @@ typedef enum ZklockWaitEvent
 #define TOKEN_GRANT_BITS 12
 #define CZXID_END ((int64_t) 1 << (63 - TOKEN_GRANT_BITS))
 
+/* Who makes a step from one state of a record in shared memory to another */
+typedef enum StepBy
+{
+	BY_NOBODY,
+	BY_BACKEND, /* to which the record belongs */
+	BY_WORKER
+} StepBy;
+
 /* A node, without its data and children */
 typedef struct NodeStat
 {

@@ -3,16 +3,8 @@
  *		Entries: what a session asks for, as both sides see it.
  *
  * There is one entry per contender: one request of one session for one path.
- * Its state moves along these arrows and no others, one function for each,
- * always under the entry's own spinlock:
- *
- *		FREE -> REQUESTED			owning backend	entry_ask()
- *		REQUESTED -> QUEUED			worker			entry_take_up()
- *		QUEUED -> GRANTED			worker			entry_grant()
- *		QUEUED -> FAILED			worker			entry_fail()
- *		GRANTED -> LOST				worker			entry_lose()
- *		any in use -> RELEASING		owning backend	entry_give_up()
- *		RELEASING -> FREE			worker			entry_free()
+ * Its state makes the steps of the table below and no others, always under the entry's
+ * own spinlock.
  *
  * The owning backend may also change the mode of an entry that is GRANTED, once,
  * from exclusive to shared: entry_keep_shared().
@@ -57,7 +49,7 @@
  * memory is initialised again.  If the worker exits, entries stay as they are:
  * backends that wait go on waiting, unless there is no worker for long (wait.c),
  * released entries stay RELEASING, and the next worker takes everything up from
- * here (queue/session.c).
+ * here (engine/session.c).
  *
  * Runs in: all processes, as the header says.
  *
@@ -67,6 +59,7 @@
 
 #include "compat.h"
 #include "fault.h"
+#include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
@@ -74,6 +67,18 @@
 #include "utils/timestamp.h"
 
 EntryPool *entry_pool = NULL;
+
+static const StepBy entry_steps[][CONTENDER_RELEASING + 1] PG_USED_FOR_ASSERTS_ONLY = {
+	[CONTENDER_FREE] = {[CONTENDER_REQUESTED] = BY_BACKEND},
+	[CONTENDER_REQUESTED] = {[CONTENDER_QUEUED] = BY_WORKER, [CONTENDER_RELEASING] = BY_BACKEND},
+	[CONTENDER_QUEUED] = {[CONTENDER_GRANTED] = BY_WORKER, /* unless it is given up before */
+						  [CONTENDER_FAILED] = BY_WORKER,
+						  [CONTENDER_RELEASING] = BY_BACKEND},
+	[CONTENDER_GRANTED] = {[CONTENDER_LOST] = BY_WORKER, [CONTENDER_RELEASING] = BY_BACKEND},
+	[CONTENDER_LOST] = {[CONTENDER_RELEASING] = BY_BACKEND},
+	[CONTENDER_FAILED] = {[CONTENDER_RELEASING] = BY_BACKEND},
+	[CONTENDER_RELEASING] = {[CONTENDER_FREE] = BY_WORKER},
+};
 
 /* Bytes of so many entries, and what belongs to all of them. */
 Size
@@ -98,6 +103,17 @@ entries_init(EntryPool *pool, int max_entries)
 		SpinLockInit(&pool->entries[i].mutex);
 		pool->entries[i].next_free = i + 1 < max_entries ? i + 1 : -1;
 	}
+}
+
+/* Makes a step, under the entry's spinlock. */
+static void
+entry_step(ContenderEntry *entry, ContenderState to, StepBy by)
+{
+	Assert(entry_steps[entry->status.state][to] == by);
+	Assert(by == BY_WORKER || entry->request.pid == ENTRY_SERVER_PID
+			   ? MyProcPid == zklock_worker_pid()
+			   : MyProcPid == entry->request.pid);
+	entry->status.state = to;
 }
 
 /* ------------------------------------------------------------------------
@@ -136,7 +152,7 @@ entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int
 {
 	int				index = entry_claim(leave);
 	ContenderEntry *entry;
-	EntryStatus status = {.state = CONTENDER_REQUESTED, .mode = request->terms.mode, .on_loss = on_loss};
+	EntryStatus status = {.state = CONTENDER_FREE, .mode = request->terms.mode, .on_loss = on_loss};
 
 	if (index == ENTRY_NONE)
 		return ENTRY_NONE;
@@ -147,6 +163,7 @@ entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int
 	SpinLockAcquire(&entry->mutex);
 	Assert(entry->status.state == CONTENDER_FREE);
 	entry->status = status;
+	entry_step(entry, CONTENDER_REQUESTED, BY_BACKEND);
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
 	return index;
@@ -159,9 +176,8 @@ entry_give_up(int index, EntryNotice notice)
 	ContenderEntry *entry = entry_at(index);
 
 	SpinLockAcquire(&entry->mutex);
-	Assert(entry->status.state != CONTENDER_FREE);
 	entry->status.notice = notice;
-	entry->status.state = CONTENDER_RELEASING;
+	entry_step(entry, CONTENDER_RELEASING, BY_BACKEND);
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
 }
@@ -214,15 +230,18 @@ entry_is_settled(int index, uint32 generation)
  */
 
 /*
- * Begins a step from a state.  Returns false if the entry is not in that any more;
- * else the caller makes the step, and releases the entry's spinlock.
+ * Makes a step if the entry is in state "from", and keeps its spinlock: the caller writes what
+ * else changes, and releases it.  Returns false, without the lock, if it is not.
  */
 static bool
-begin_step(ContenderEntry *entry, ContenderState from)
+begin_step(ContenderEntry *entry, ContenderState from, ContenderState to)
 {
 	SpinLockAcquire(&entry->mutex);
 	if (entry->status.state == from)
+	{
+		entry_step(entry, to, BY_WORKER);
 		return true;
+	}
 	SpinLockRelease(&entry->mutex);
 	return false;
 }
@@ -240,30 +259,31 @@ entry_take_up(int index)
 	ContenderEntry *entry = entry_at(index);
 	uint64			ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
 
-	if (!begin_step(entry, CONTENDER_REQUESTED))
+	if (!begin_step(entry, CONTENDER_REQUESTED, CONTENDER_QUEUED))
 		return false;
 	entry->status.ticket = ticket;
-	entry->status.state = CONTENDER_QUEUED;
 	SpinLockRelease(&entry->mutex);
 	return true;
 }
 
-/* QUEUED -> GRANTED, under a node.  Returns false if it is not QUEUED any more. */
+/* QUEUED -> GRANTED, under its run's node.  Returns false if it is not QUEUED any more. */
 bool
-entry_grant(int index, int64 token, const EntryNode *node)
+entry_grant(int index, int64 token)
 {
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
 	int64			now_us = zklock_now_us();
 	int				max_hold_ms = entry->request.max_hold_ms;
 
-	if (!begin_step(entry, CONTENDER_QUEUED))
+	if (!begin_step(entry, CONTENDER_QUEUED, CONTENDER_GRANTED))
 		return false;
 	entry->status.token = token;
 	entry->status.granted_at = now;
 	entry->status.expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
-	entry->status.state = CONTENDER_GRANTED;
-	entry->node = *node;
+	entry->node.grants = token & MAX_GRANTS;
+	entry->node.position = 1;
+	entry->node.blocked_by_run = 0;
+	entry->node.blocked_by_node[0] = '\0';
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
 	return true;
@@ -279,26 +299,22 @@ entry_fail(int index, Failure failure, int code)
 {
 	ContenderEntry *entry = entry_at(index);
 
-	if (!begin_step(entry, CONTENDER_QUEUED))
+	if (!begin_step(entry, CONTENDER_QUEUED, CONTENDER_FAILED))
 		return;
 	entry->status.failure = failure;
 	entry->status.error_code = code;
-	entry->status.state = CONTENDER_FAILED;
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
 }
 
 /* Interrupts the owner of an entry that was lost, unless it has given that up. */
 static void
-interrupt_owner(ContenderEntry *entry, LossPolicy policy)
+interrupt_owner(int index, LossPolicy policy)
 {
 	ZKLOCK_SLOW("slow-losses", 400, 25);
 	LWLockAcquire(ProcArrayLock, LW_SHARED);
-	if (begin_step(entry, CONTENDER_LOST))
-	{
-		SpinLockRelease(&entry->mutex);
-		failure_interrupt(entry->request.proc_number, policy);
-	}
+	if (entry_status(index).state == CONTENDER_LOST)
+		failure_interrupt(entry_at(index)->request.proc_number, policy);
 	LWLockRelease(ProcArrayLock);
 }
 
@@ -314,15 +330,14 @@ entry_lose(int index, LossReason reason)
 	ContenderEntry *entry = entry_at(index);
 	LossPolicy		policy;
 
-	if (!begin_step(entry, CONTENDER_GRANTED))
+	if (!begin_step(entry, CONTENDER_GRANTED, CONTENDER_LOST))
 		return false;
 	policy = entry->status.on_loss;
 	entry->status.loss = reason == LOSS_DELETED ? entry->status.deletion : reason;
-	entry->status.state = CONTENDER_LOST;
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
 	if (policy != LOSS_ABORT)
-		interrupt_owner(entry, policy);
+		interrupt_owner(index, policy);
 	return true;
 }
 
@@ -335,8 +350,7 @@ entry_free(int index)
 	EntryNotice		notice;
 
 	SpinLockAcquire(&entry->mutex);
-	Assert(entry->status.state == CONTENDER_RELEASING);
-	entry->status.state = CONTENDER_FREE;
+	entry_step(entry, CONTENDER_FREE, BY_WORKER);
 	notice = entry->status.notice;
 	memset(&entry->node, 0, sizeof(entry->node));
 	SpinLockRelease(&entry->mutex);
@@ -393,19 +407,6 @@ entry_mark_dirty(int index)
 	zklock_wake_worker();
 }
 
-/* What both sides change of an entry, as it is at this moment */
-EntryStatus
-entry_status(int index)
-{
-	ContenderEntry *entry = entry_at(index);
-	EntryStatus		status;
-
-	SpinLockAcquire(&entry->mutex);
-	status = entry->status;
-	SpinLockRelease(&entry->mutex);
-	return status;
-}
-
 /* Copies an entry as it is at one moment.  Returns false if it is not in use. */
 bool
 entry_copy(int index, EntryCopy *copy)
@@ -418,7 +419,8 @@ entry_copy(int index, EntryCopy *copy)
 		copy->generation = entry_generation(index);
 		SpinLockAcquire(&entry->mutex);
 		copy->status = entry->status;
-		copy->node = entry->node;
+		if (copy->status.state != CONTENDER_FREE)
+			copy->node = entry->node;
 		SpinLockRelease(&entry->mutex);
 		if (copy->status.state == CONTENDER_FREE)
 			return false;
@@ -477,17 +479,4 @@ entries_all_consumed(void)
 			return false;
 	}
 	return true;
-}
-
-/* The recipe by which the contender gets what it asks for */
-const Recipe *
-entry_recipe(const ContenderEntry *entry)
-{
-	static const Recipe *const recipes[] = {
-		[CONTENDER_LOCK] = &lock_recipe,	   [CONTENDER_TURN] = &lock_recipe,
-		[CONTENDER_PERMIT] = &permit_recipe,   [CONTENDER_CANDIDACY] = &election_recipe,
-		[CONTENDER_ELEMENT] = &element_recipe,
-	};
-
-	return recipes[entry->request.kind];
 }

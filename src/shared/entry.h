@@ -100,14 +100,11 @@ extern void failure_interrupt(int proc_number, LossPolicy policy);
 /*
  * A contender's life:
  *
- *		FREE --> REQUESTED --> QUEUED --> GRANTED --> LOST
- *		  ^			 |			|  |		 |			|
- *		  |			 |			|  `--> FAILED			|
- *		  |			 |			|		 | |			|
- *		  |			 v			v		 v v			v
- *		  `-------------------- RELEASING --------------'
+ *		FREE -> REQUESTED -> QUEUED -> GRANTED -> LOST
+ *		QUEUED -> FAILED
+ *		REQUESTED, QUEUED, GRANTED, LOST, FAILED -> RELEASING -> FREE
  *
- * Each arrow is one function of entry.c, which says whose it is.
+ * The table in entry.c says who makes each step.
  */
 typedef enum ContenderState
 {
@@ -320,7 +317,7 @@ extern void entry_consume(int index);
 
 /* Worker */
 extern bool entry_take_up(int index);
-extern bool entry_grant(int index, int64 token, const EntryNode *node);
+extern bool entry_grant(int index, int64 token);
 extern void entry_fail(int index, Failure failure, int code);
 extern bool entry_lose(int index, LossReason reason);
 extern void entry_free(int index);
@@ -328,19 +325,33 @@ extern void entry_set_owner_latch(const ContenderEntry *entry);
 extern void entries_expect_deletion(uint64 run_id, LossReason deletion);
 
 /* Any process */
-extern void			 entry_mark_dirty(int index);
-extern EntryStatus	 entry_status(int index);
-extern const Recipe *entry_recipe(const ContenderEntry *entry);
-extern bool			 entry_copy(int index, EntryCopy *copy);
-extern uint32		 entry_generation(int index);
-extern bool			 entry_is_overrun(int64 expires_us);
-extern int			 entries_in_use(void);
-extern bool			 entries_all_consumed(void);
+extern void	  entry_mark_dirty(int index);
+extern bool	  entry_copy(int index, EntryCopy *copy);
+extern uint32 entry_generation(int index);
+extern bool	  entry_is_overrun(int64 expires_us);
+extern int	  entries_in_use(void);
+extern bool	  entries_all_consumed(void);
 
 static inline ContenderEntry *
 entry_at(int index)
 {
 	return &entry_pool->entries[index];
+}
+
+/*
+ * What both sides change of an entry, as it is at this moment.  It is inline so that who
+ * looks at one field copies no more under the lock.
+ */
+static inline EntryStatus
+entry_status(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	EntryStatus		status;
+
+	SpinLockAcquire(&entry->mutex);
+	status = entry->status;
+	SpinLockRelease(&entry->mutex);
+	return status;
 }
 
 static inline int

@@ -25,7 +25,7 @@
  * it picks containers that had children, and nodes whose TTL is over.
  *
  * A claim and a lock on one path: the claim is refused if there are contenders,
- * the lock if there is a record (queue/listing.c).  If both begin at the same
+ * the lock if there is a record (engine/listing.c).  If both begin at the same
  * moment both may succeed, which harms neither; the next of either is refused.
  *
  * Runs in: backends.

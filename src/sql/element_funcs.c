@@ -12,7 +12,7 @@
 
 #include "access/detoast.h"
 #include "backend/display.h"
-#include "backend/take.h"
+#include "backend/element.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "sql/arguments.h"

@@ -3,7 +3,7 @@
  *		How the worker makes sessions' calls to ZooKeeper: whose turn it is, and what
  *		becomes of a slot.
  *
- * shared/call.c draws the states of a slot; question.c makes the calls, and scratch.c
+ * shared/call.h draws the states of a slot; question.c makes the calls, and scratch.c
  * sees to scratch nodes.  Each slot has a "work", in which this worker keeps what it
  * knows besides.  attend() does what a slot's state asks for: when it has been marked,
  * as its session has changed it, all of its question has been answered, it waits for
@@ -21,7 +21,7 @@
  * write cannot be known here: the answer is CALL_UNKNOWN, and the session looks.
  * That must not be too early: an old connection may still carry the write.  So it
  * waits for the next connection of the ZooKeeper session, and there for the answer to
- * a check that is committed (queue/session.c): from then on ZooKeeper takes nothing from
+ * a check that is committed (engine/session.c): from then on ZooKeeper takes nothing from
  * the one before, and what the session reads is no older.  If the ZooKeeper session has
  * ended meanwhile, it is that of the next one.
  *
@@ -34,10 +34,10 @@
  */
 #include "postgres.h"
 
+#include "engine/engine.h"
 #include "lib/ilist.h"
-#include "queue/queue.h"
 #include "utils/memutils.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 #define MAX_SENT 64
@@ -418,7 +418,7 @@ worker_calls_attend(void)
 {
 	Work *work;
 
-	if (synchronized != connection && queue_session_synchronized())
+	if (synchronized != connection && engine_session_synchronized())
 	{
 		synchronized = connection;
 		attend_all();

@@ -3,7 +3,7 @@
  *		The elections at which this server stands.
  *
  * A candidacy is a contender of the server itself: the worker asks for it and gives
- * it up, as a backend does for a lock, and the engine (src/queue) does the rest.
+ * it up, as a backend does for a lock, and the engine (src/engine) does the rest.
  * So it outlives a worker, like everything in shared memory, and a lost reply, a
  * deleted node and the end of the session are the engine's.  Once per round of the
  * main loop each candidacy is looked at:
@@ -49,7 +49,7 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "utils/timestamp.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 /* Pause before a candidacy that was refused is tried again. */

@@ -31,10 +31,10 @@
  */
 #include "postgres.h"
 
+#include "engine/engine.h"
 #include "fault.h"
-#include "queue/queue.h"
-#include "worker/inside.h"
 #include "worker/lease_rule.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 #define MAX_BEAT_US INT64CONST(1000000)
@@ -161,7 +161,7 @@ renewed(int64 until)
 	if (before != PROOF_SUSPENDED && before != PROOF_OVER)
 		return;
 	ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
-	queue_session_proved();
+	engine_session_proved();
 }
 
 /* The deadline has passed. */
@@ -173,7 +173,7 @@ lapsed(void)
 	start_proof();
 	ereport(LOG, (errmsg("the ZooKeeper session is no longer proved to be alive"),
 				  errdetail("Locks are suspended: none is granted, and transactions that rely on one wait at commit.")));
-	queue_session_unreachable();
+	engine_session_unreachable();
 }
 
 /* A session timeout has passed since. */
@@ -182,7 +182,7 @@ ran_out(void)
 {
 	Assert(proof == PROOF_SUSPENDED);
 	proof = PROOF_OVER;
-	queue_session_unproved();
+	engine_session_unproved();
 	lease_void();
 }
 

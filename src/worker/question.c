@@ -10,9 +10,9 @@
  */
 #include "postgres.h"
 
-#include "queue/queue.h"
+#include "engine/engine.h"
 #include "utils/memutils.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 /* An operation under way */
@@ -127,7 +127,7 @@ on_reply(void *arg, const ZkReply *reply)
 		worker_seeks_unwatched(asked_path(operation));
 	if (wanted->kind == OP_ABROAD && reply->outcome == CALL_OK &&
 		call_slot_state(question->slot) != CALL_GIVEN_UP)
-		queue_look_abroad();
+		engine_look_abroad();
 	worker_scratch_created(question->slot, wanted->kind, asked_path(operation), reply->outcome);
 	if (operation == question->operations)
 		worker_scratch_answered(question->slot, result_of(operation)->outcome);

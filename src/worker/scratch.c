@@ -19,7 +19,7 @@
  */
 #include "postgres.h"
 
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 /* When a scratch node whose deletion was refused is to be deleted again, ms */

@@ -21,9 +21,9 @@
  */
 #include "postgres.h"
 
-#include "queue/queue.h"
+#include "engine/engine.h"
 #include "utils/hsearch.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 /* Bytes of paths, with what the client library adds */
@@ -161,7 +161,7 @@ worker_seeks_attend(void)
 
 		if (seek_exists(each->path, each->queue_length))
 			continue;
-		if (!queue_needs_watch(&removal))
+		if (!engine_needs_watch(&removal))
 			zk_call(removal, NULL, NULL);
 		forget(each);
 	}

@@ -57,7 +57,7 @@
 #include "port/pg_bswap.h"
 #include "shared/session_info.h"
 #include "storage/fd.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 
 #define SESSION_FILE PG_STAT_TMP_DIR "/zklock.session"
 #define SESSION_FILE_NEW SESSION_FILE ".new"

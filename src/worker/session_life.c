@@ -13,7 +13,7 @@
  * (session_former.c).
  *
  * A lease proves that the session lives, and with it the locks held in it
- * (lease.c).  queue/session.c hears of each change and does what it means for them.
+ * (lease.c).  engine/session.c hears of each change and does what it means for them.
  *
  * Runs in: the worker.  All of this is private to it; shared/session_info.c
  * has the part that others may know.
@@ -22,11 +22,11 @@
  */
 #include "postgres.h"
 
+#include "engine/engine.h"
 #include "fault.h"
-#include "queue/queue.h"
 #include "shared/common.h"
 #include "utils/timestamp.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 #define MIN_PAUSE_MS 500
@@ -77,7 +77,7 @@ failed(SessionState shown)
 {
 	zklock_session->failures++;
 	closed(shown);
-	queue_session_unreachable();
+	engine_session_unreachable();
 }
 
 /* ------------------------------------------------------------------------
@@ -163,7 +163,7 @@ forget_session(const char *reason)
 	session_info_ended(zklock_session->info.id);
 	session_file_remove();
 	session_info_set_error(reason);
-	queue_session_ended(reason);
+	engine_session_ended(reason);
 	lease_end();
 	now = zklock_session->info;
 	now.id = 0;
@@ -259,7 +259,7 @@ on_connected(void)
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 resumed ? "continuing" : "new", (unsigned long long) now.id)));
 	lease_check_timeout();
-	queue_session_connected(&now);
+	engine_session_connected(&now);
 	worker_calls_connected();
 	worker_seeks_connected();
 }
@@ -273,7 +273,7 @@ on_disconnected(void)
 		zklock_worker_restart("a session timeout that is too short");
 	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	session_info_set_state(SESSION_CONNECTING);
-	queue_session_unreachable();
+	engine_session_unreachable();
 }
 
 static void
@@ -286,7 +286,7 @@ on_expired(void)
 	now = zklock_session->info;
 	now.expirations++;
 	session_info_publish(&now);
-	queue_session_unreachable();
+	engine_session_unreachable();
 }
 
 /* ZooKeeper refuses to serve us. */
@@ -302,7 +302,7 @@ on_refused(void)
 	snprintf(message, sizeof(message), "authentication failed: %s", fault);
 	session_info_set_error(message);
 	failed(SESSION_AUTH_FAILED);
-	queue_session_refused(ZK_AUTH_FAILED);
+	engine_session_refused(ZK_AUTH_FAILED);
 }
 
 /* There is no session yet, and what answers need not be ZooKeeper. */

@@ -44,7 +44,7 @@
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "storage/fd.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 #define LOOK_FOR_LOCKS_MS 200 /* is any still held? */

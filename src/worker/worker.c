@@ -17,7 +17,7 @@
  *		candidacy.c			the elections at which the server stands
  *
  * and in between, the client library's events (zk_client.c) and the engine
- * (queue.c).
+ * (engine.c).
  *
  * Exit codes: 0 would unregister the worker for ever and anything but 1 would
  * restart all of PostgreSQL, so the worker always leaves with 1 and is started
@@ -34,19 +34,19 @@
 #include <unistd.h>
 
 #include "compat.h"
+#include "engine/engine.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "queue/queue.h"
 #include "shared/common.h"
+#include "shared/deadlock_search.h"
 #include "shared/entry.h"
-#include "shared/search.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
-#include "worker/inside.h"
+#include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
 extern PGDLLEXPORT void zklock_worker_main(Datum arg);
@@ -227,7 +227,7 @@ static void
 add_context(void *arg)
 {
 	const ZkCall *answering = zk_flow_answering();
-	const char	 *path = answering ? answering->path : queue_attended_path();
+	const char	 *path = answering ? answering->path : engine_attended_path();
 
 	if (zklock_session->info.id != 0)
 		errcontext("ZooKeeper session 0x%llx, server %s",
@@ -279,7 +279,7 @@ on_looked_up(uintptr_t question, const char *addresses)
 static void
 on_watch(ZkWatchEvent event, const char *path)
 {
-	queue_watch(event, path);
+	engine_watch(event, path);
 	worker_seeks_event(path);
 }
 
@@ -290,7 +290,7 @@ sleep_time(void)
 	int64 next = drain_until == 0 ? NEVER : zklock_now_ms() + LOOK_AGAIN_MS;
 	int64 wanted[] = {session_life_next_wakeup(), lease_next_wakeup(),
 					  zk_client_next_wakeup(),	  zk_flow_next_wakeup(),
-					  queue_next_wakeup(),		  worker_scratch_next_wakeup(),
+					  engine_next_wakeup(),		  worker_scratch_next_wakeup(),
 					  candidacy_next_wakeup(),	  session_settings_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
@@ -337,10 +337,10 @@ main_loop(WaitEventSet *events)
 		session_life_attend();
 		lease_attend();
 		zk_client_dispatch();
-		queue_attend();
+		engine_attend();
 		worker_calls_attend();
 		worker_seeks_attend();
-		queue_pump();
+		engine_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
 		candidacy_attend();
@@ -396,7 +396,7 @@ zklock_worker_main(Datum arg)
 	zklock_worker_begins();
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
-	queue_start();
+	engine_start();
 	worker_seeks_start();
 	worker_calls_start();
 	reload_search();

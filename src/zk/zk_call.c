@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "zk/zk_inside.h"
+#include "zk/zk_internal.h"
 
 static uintptr_t next_number = 1; /* 0: a nudge, whose answer nobody waits for */
 

@@ -44,7 +44,7 @@
 #include "postgres.h"
 
 #include "shared/common.h"
-#include "zk/zk_inside.h"
+#include "zk/zk_internal.h"
 
 #define HANDSHAKE_MS 5000 /* TLS's, with one server */
 #define LOOK_MS 500		  /* how often that, and the first answer, are looked for */

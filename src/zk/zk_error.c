@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "zk/zk_inside.h"
+#include "zk/zk_internal.h"
 
 typedef struct ErrorCode
 {

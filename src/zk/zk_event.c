@@ -41,7 +41,7 @@
 #include <unistd.h>
 
 #include "fault.h"
-#include "zk/zk_inside.h"
+#include "zk/zk_internal.h"
 
 static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
 static Event		  *queue_head;	  /* under queue_mutex */

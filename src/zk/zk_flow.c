@@ -53,7 +53,7 @@
 
 #include "fault.h"
 #include "shared/common.h"
-#include "zk/zk_inside.h"
+#include "zk/zk_internal.h"
 
 #define NUDGE_MS 400
 #define AGAIN_MS 5000 /* until a removal of a watch is tried again */

@@ -26,7 +26,7 @@
 #include <signal.h>
 
 #include "shared/common.h"
-#include "zk/zk_inside.h"
+#include "zk/zk_internal.h"
 
 #ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
 #error "zklock needs the C client library of ZooKeeper 3.7 or later"

@@ -21,7 +21,7 @@
  */
 #include "postgres.h"
 
-#include "zk/zk_inside.h"
+#include "zk/zk_internal.h"
 
 /*
  * What the library writes of the answer to an append.  It may write late, or

@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 #include "common/hashfn.h"
-#include "zk/zk_inside.h"
+#include "zk/zk_internal.h"
 
 #define MAX_FILE_SIZE (1024 * 1024)
 #define FILE_NAME_SIZE 32

@@ -36,7 +36,7 @@
 #include "fault.h"
 #include "shared/common.h"
 #include "utils/hsearch.h"
-#include "zk/zk_inside.h"
+#include "zk/zk_internal.h"
 
 typedef enum TurnKind
 {

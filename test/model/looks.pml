@@ -2,7 +2,7 @@
  * looks.pml
  *		Two looks of the search for deadlocks across servers.
  *
- * doc/internals.md, "Deadlocks", has the argument; src/backend/deadlock_across.c,
+ * doc/internals.md, "Deadlocks", has the argument; src/deadlock/deadlock_across.c,
  * wait_search.c and wait_records.c have the code.
  *
  *	Process		one on each server: takes locks, gives them back, waits for one that another

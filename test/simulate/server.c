@@ -18,9 +18,9 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
-#include "shared/search.h"
+#include "shared/deadlock_search.h"
 #include "shared/settings.h"
 #include "storage/condition_variable.h"
 #include "storage/fd.h"

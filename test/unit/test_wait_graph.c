@@ -7,7 +7,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/wait_graph.h"
+#include "deadlock/wait_graph.h"
 
 #include <stdlib.h>
 

@@ -63,8 +63,8 @@
  */
 #include "postgres.h"
 
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
 #include "shared/session_info.h"
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
@@ -307,7 +307,7 @@ run_plan(Run *run)
 	if (before && single && before->retry_at > 0)
 		run_fail(run, FAILURE_BUSY, 0);
 	else if (run_must_look(run))
-		run_unplanned(run);
+		run_start_over(run);
 	else if (run->replaces && !run_is_identified(run->replaces))
 		watch_own(run->replaces);
 	else if (!run->path->parents_pending && (before == NULL || (run_has_node(before) && !single)))

@@ -1,5 +1,5 @@
 /*
- * take_queue.c
+ * element_queue.c
  *		A queue of elements: is it one, what is in it, what becomes of writes, and how
  *		elements are added.
  *
@@ -7,7 +7,7 @@
  * the lowest comes first.
  *
  *	offer	look at the path; create the element, and with it a scratch node
- *	seek	list; get the first element that nobody has claimed (take.c):
+ *	seek	list; get the first element that nobody has claimed (element_take.c):
  *			show it: read it
  *			remove it: look at it; create a pin and read it; delete both, and create a
  *			scratch node
@@ -38,8 +38,8 @@
 
 #include "backend/call.h"
 #include "backend/display.h"
+#include "backend/element.h"
 #include "backend/hold.h"
-#include "backend/take.h"
 #include "backend/wait.h"
 #include "common/hashfn.h"
 #include "fault.h"

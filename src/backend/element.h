@@ -1,11 +1,11 @@
 /*
- * take.h
+ * element.h
  *		Queues of elements: offering, showing, removing and taking.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_TAKE_H
-#define ZKLOCK_TAKE_H
+#ifndef ZKLOCK_ELEMENT_H
+#define ZKLOCK_ELEMENT_H
 
 #include "backend/call.h"
 #include "backend/wait.h"
@@ -50,7 +50,7 @@ typedef struct TakeQueue
 	bool			in_doubt; /* nobody knows whether it was */
 } TakeQueue;
 
-/* take_queue.c, for take.c */
+/* element_queue.c, for element_take.c */
 extern void				  take_context(void *arg);
 extern void				  take_report(const TakeQueue *queue, const CallStep *step);
 extern const CallStep	 *take_list(TakeQueue *queue, bool watch);
@@ -64,4 +64,4 @@ extern bool				  take_is_out_of_time(const TakeQueue *queue);
 extern void				  take_sleep(TakeQueue *queue);
 extern void				  take_sleep_in_call(void *arg, int64 until);
 
-#endif /* ZKLOCK_TAKE_H */
+#endif /* ZKLOCK_ELEMENT_H */

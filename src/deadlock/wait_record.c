@@ -34,8 +34,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "deadlock/wait_graph.h"
 #include "recipes/node_name.h"
-#include "recipes/wait_graph.h"
 
 #define MAX_NODE 255 /* of another client's node, or ours */
 

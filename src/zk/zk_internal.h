@@ -1,13 +1,13 @@
 /*
- * zk_inside.h
+ * zk_internal.h
  *		What the files of src/zk offer each other.
  *
  * Private to src/zk.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_ZK_INSIDE_H
-#define ZKLOCK_ZK_INSIDE_H
+#ifndef ZKLOCK_ZK_INTERNAL_H
+#define ZKLOCK_ZK_INTERNAL_H
 
 #include <zookeeper/zookeeper.h>
 
@@ -153,4 +153,4 @@ extern void zk_flow_disconnected(void);
 extern void zk_flow_over(void);
 extern void zk_flow_answer(const Event *event);
 
-#endif /* ZKLOCK_ZK_INSIDE_H */
+#endif /* ZKLOCK_ZK_INTERNAL_H */

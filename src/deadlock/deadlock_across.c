@@ -28,14 +28,14 @@
  * that a record can bring about, whether it is true, stale or forged: a session of ours
  * ends a wait.
  *
- * Runs in: backends.  shared/search.h says what is shared; all else is the session's.
+ * Runs in: backends.  shared/deadlock_search.h says what is shared; all else is the session's.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
-#include "backend/wait.h"
-#include "backend/waits.h"
+#include "deadlock/deadlock.h"
+#include "deadlock/deadlock_internal.h"
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"

@@ -16,7 +16,7 @@
  */
 #include "postgres.h"
 
-#include "backend/waits.h"
+#include "deadlock/deadlock_internal.h"
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"

@@ -21,7 +21,7 @@
  */
 #include "postgres.h"
 
-#include "queue/engine.h"
+#include "engine/engine_internal.h"
 #include "zk/zk_client.h"
 
 /* Ticks a node of ours off the names of a listing, which are in order.  Is it there? */

@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "queue/engine.h"
+#include "engine/engine_internal.h"
 
 /* Beyond so many messages about paths nothing more is said. */
 #define MAX_REPORTED 1000

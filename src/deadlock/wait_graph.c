@@ -19,7 +19,7 @@
  * component choose the same one, whoever looks first.
  *
  * Waits of this server and those of which all servers tell make two graphs
- * (backend/deadlock.c and wait_search.c), which are grown and searched here.
+ * (deadlock.c and wait_search.c), which are grown and searched here.
  *
  * Pure C: allocates by the caller's function, keeps no state, runs in any process
  * or thread, holds no lock.  The time is proportional to the number of edges.
@@ -28,7 +28,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/wait_graph.h"
+#include "deadlock/wait_graph.h"
 
 /* Adds a vertex without edges, which can go on and cannot be given up.  Returns it. */
 int

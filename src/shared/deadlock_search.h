@@ -1,13 +1,13 @@
 /*
- * search.h
+ * deadlock_search.h
  *		The search for deadlocks across servers: which session makes it.
  *
- * backend/deadlock_across.c says how a session becomes the one that searches.
+ * deadlock/deadlock_across.c says how a session becomes the one that searches.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_SEARCH_H
-#define ZKLOCK_SEARCH_H
+#ifndef ZKLOCK_DEADLOCK_SEARCH_H
+#define ZKLOCK_DEADLOCK_SEARCH_H
 
 #include "shared/entry.h"
 #include "storage/lwlock.h"
@@ -63,4 +63,4 @@ search_is_ours(int index)
 		   ((const volatile DeadlockSearch *) deadlock_search)->searcher == index;
 }
 
-#endif /* ZKLOCK_SEARCH_H */
+#endif /* ZKLOCK_DEADLOCK_SEARCH_H */

@@ -37,7 +37,7 @@
  * shows our node, with the czxid that it was created with, then the node was there
  * when the check was committed, too, as an old czxid never comes back.
  *
- * engine.h draws a watch's life, engine.c has the account of them.
+ * engine_internal.h draws a watch's life, books.c has the account of them.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written;
  * everything else here is private to the worker.
@@ -46,8 +46,8 @@
  */
 #include "postgres.h"
 
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
 
@@ -118,10 +118,13 @@ on_own_watched(void *arg, const ZkReply *reply)
 
 	if (!own_call_end(run, reply))
 		return;
-	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
 	if (reply->outcome == CALL_REFUSED)
+	{
 		watch_own_refused(run);
-	else if (run_confirmed(run, reply) && node_contender_tells_broken(reply->data, reply->data_length))
+		return;
+	}
+	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
+	if (run_confirmed(run, reply) && node_contender_tells_broken(reply->data, reply->data_length))
 		entries_expect_deletion(run->id, LOSS_BROKEN);
 }
 

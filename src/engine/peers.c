@@ -13,7 +13,7 @@
  */
 #include "postgres.h"
 
-#include "queue/engine.h"
+#include "engine/engine_internal.h"
 
 /* Which peers the recipe is told of */
 typedef enum PeerSet

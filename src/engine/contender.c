@@ -12,10 +12,23 @@
  */
 #include "postgres.h"
 
+#include "engine/engine_internal.h"
 #include "fault.h"
 #include "mb/pg_wchar.h"
-#include "queue/engine.h"
 #include "shared/stats.h"
+
+/* The recipe by which the contender gets what it asks for */
+const Recipe *
+contender_recipe(const Contender *c)
+{
+	static const Recipe *const recipes[] = {
+		[CONTENDER_LOCK] = &lock_recipe,	   [CONTENDER_TURN] = &lock_recipe,
+		[CONTENDER_PERMIT] = &permit_recipe,   [CONTENDER_CANDIDACY] = &election_recipe,
+		[CONTENDER_ELEMENT] = &element_recipe,
+	};
+
+	return recipes[entry_of(c)->request.kind];
+}
 
 /* The contender's request; its backend may have downgraded that meanwhile. */
 RecipeRequest
@@ -28,47 +41,43 @@ contender_request(const Contender *c)
 }
 
 /*
- * Which run does the contender belong to, and which node stands for it?  Whoever deletes
- * another node has not said so yet.
+ * Records in the entry which node stands for the contender.  Whoever deletes a new one has
+ * not said so yet.
  */
-static void
-set_node(ContenderEntry *entry, const EntryNode *node)
-{
-	SpinLockAcquire(&entry->mutex);
-	if (entry->node.czxid != node->czxid)
-		entry->status.deletion = LOSS_DELETED;
-	entry->node = *node;
-	SpinLockRelease(&entry->mutex);
-}
-
-/* Records in the entry which node stands for the contender. */
 void
 contender_publish(Contender *c)
 {
 	ContenderEntry *entry = entry_of(c);
-	EntryNode		node = entry->node;
-	Run			   *run = c->run;
+	const Run	   *run = c->run;
 
-	node.run_id = run->id;
-	strlcpy(node.name, run->name, sizeof(node.name));
-	node.czxid = run->czxid;
-	node.grants = run->grants;
-	set_node(entry, &node);
+	SpinLockAcquire(&entry->mutex);
+	if (entry->node.czxid != run->czxid)
+		entry->status.deletion = LOSS_DELETED;
+	entry->node.run_id = run->id;
+	memcpy(entry->node.name, run->name, sizeof(run->name));
+	entry->node.czxid = run->czxid;
+	entry->node.grants = run->grants;
+	SpinLockRelease(&entry->mutex);
 }
 
 /* A contender in no list, which has no node, is new on a path. */
 void
 contender_arrive(Contender *c, Path *path)
 {
-	static const EntryNode none;
+	ContenderEntry *entry = entry_of(c);
 
 	c->place = PLACE_ARRIVED;
 	c->path = path;
 	c->run = NULL;
 	c->next_list = path->lists_sent + 1;
 	dlist_push_tail(&path->arrivals, &c->link);
-	if (entry_of(c)->node.run_id != 0)
-		set_node(entry_of(c), &none);
+	if (entry->node.run_id != 0)
+	{
+		SpinLockAcquire(&entry->mutex);
+		entry->status.deletion = LOSS_DELETED;
+		entry->node = (EntryNode){0};
+		SpinLockRelease(&entry->mutex);
+	}
 	path_mark(path);
 }
 
@@ -79,14 +88,17 @@ contender_arrive(Contender *c, Path *path)
 void
 contender_forget(Contender *c)
 {
-	EntryNode node = entry_of(c)->node;
+	ContenderEntry *entry = entry_of(c);
+	bool			released;
 
 	c->place = PLACE_NONE;
 	c->path = NULL;
 	c->run = NULL;
-	node.run_id = 0;
-	set_node(entry_of(c), &node);
-	if (contender_state(c) == CONTENDER_RELEASING)
+	SpinLockAcquire(&entry->mutex);
+	entry->node.run_id = 0;
+	released = entry->status.state == CONTENDER_RELEASING;
+	SpinLockRelease(&entry->mutex);
+	if (released)
 		entry_free(entry_index(c));
 }
 
@@ -155,19 +167,14 @@ contender_grant(Contender *c)
 {
 	Run					 *run = c->run;
 	const ContenderEntry *entry = entry_of(c);
-	EntryNode			  node = entry->node;
 
-	node.grants = run->grants + 1;
-	node.position = 1;
-	node.blocked_by_run = 0;
-	node.blocked_by_node[0] = '\0';
 	ZKLOCK_SLOW("slow-grants", 400, 150);
-	if (!entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + node.grants, &node))
+	if (!entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + run->grants + 1))
 	{
 		contender_detach(c);
 		return;
 	}
-	run->grants = node.grants;
+	run->grants++;
 	c->place = PLACE_GRANTED;
 	if (entry->status.expires_us != 0)
 		engine.overrun_us = Min(engine.overrun_us, entry->status.expires_us);
@@ -204,15 +211,15 @@ void
 contender_blocked_by(Contender *c, Blocker blocker)
 {
 	ContenderEntry *entry = entry_of(c);
-	EntryNode		changed = entry->node;
 	const char	   *node = blocker.foreigner ? blocker.foreigner->name : "";
 
 	/* A foreign name may be longer than we have room for. */
 	int len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
 
-	changed.position = blocker.position;
-	changed.blocked_by_run = blocker.run ? blocker.run->id : 0;
-	memcpy(changed.blocked_by_node, node, len);
-	changed.blocked_by_node[len] = '\0';
-	set_node(entry, &changed);
+	SpinLockAcquire(&entry->mutex);
+	entry->node.position = blocker.position;
+	entry->node.blocked_by_run = blocker.run ? blocker.run->id : 0;
+	memcpy(entry->node.blocked_by_node, node, len);
+	entry->node.blocked_by_node[len] = '\0';
+	SpinLockRelease(&entry->mutex);
 }

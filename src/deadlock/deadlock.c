@@ -52,11 +52,11 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/wait.h"
-#include "backend/waits.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "compat.h"
+#include "deadlock/deadlock.h"
+#include "deadlock/deadlock_internal.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"

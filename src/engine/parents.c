@@ -44,7 +44,7 @@
  */
 #include "postgres.h"
 
-#include "queue/engine.h"
+#include "engine/engine_internal.h"
 
 /* So often it is tried in a row before we give up. */
 #define MAX_ATTEMPTS 16

@@ -37,8 +37,8 @@
  */
 #include "postgres.h"
 
-#include "queue/engine.h"
-#include "queue/queue.h"
+#include "engine/engine.h"
+#include "engine/engine_internal.h"
 #include "zk/zk_client.h"
 
 /* Pause before a sync that was refused is sent again. */
@@ -90,7 +90,7 @@ on_checked(void *arg, const ZkReply *reply)
 	engine.uncommitted = committed ? 0 : reply->code;
 }
 
-/* The reply to queue_session_synchronize() */
+/* The reply to engine_session_synchronize() */
 static void
 on_synced(void *arg, const ZkReply *reply)
 {
@@ -108,7 +108,7 @@ on_synced(void *arg, const ZkReply *reply)
 				  errdetail("Nothing is locked or released until that succeeds; it is repeated.")));
 	engine.sync_at = zklock_now_ms() + SYNC_AGAIN_MS;
 	(void) engine_retry_is_due(engine.sync_at);
-	queue_session_unreachable();
+	engine_session_unreachable();
 }
 
 /*
@@ -116,7 +116,7 @@ on_synced(void *arg, const ZkReply *reply)
  * server yet: nothing is asked before they have, and none can come any more.
  */
 void
-queue_session_synchronize(void)
+engine_session_synchronize(void)
 {
 	engine.synced = false;
 	engine.sync_at = NEVER;
@@ -126,20 +126,20 @@ queue_session_synchronize(void)
 
 /* Is that done, on this connection? */
 bool
-queue_session_synchronized(void)
+engine_session_synchronized(void)
 {
 	return zk_client_connected() && engine.synced;
 }
 
 /* A connection stands, of the session before or of a new one. */
 void
-queue_session_connected(const SessionInfo *session)
+engine_session_connected(const SessionInfo *session)
 {
 	engine.session_id = session->id;
 	engine.chroot_len = strlen(session->chroot);
 	engine.refused_code = 0;
 	engine.resume_until = NEVER;
-	queue_session_synchronize();
+	engine_session_synchronize();
 	forget_listings(FORGET_LISTINGS);
 	for (int i = 0; i < entries_max(); i++)
 		contender_check(&engine.contenders[i]);
@@ -150,7 +150,7 @@ queue_session_connected(const SessionInfo *session)
  * go on.  A call that does not wait for other holders does not wait for this either.
  */
 void
-queue_session_unreachable(void)
+engine_session_unreachable(void)
 {
 	engine.resume_until = NEVER;
 	for (int i = 0; i < entries_max(); i++)
@@ -177,7 +177,7 @@ queue_session_unreachable(void)
  * The session is proved to live again: sessions that wait for that go on.
  */
 void
-queue_session_proved(void)
+engine_session_proved(void)
 {
 	for (int i = 0; i < entries_max(); i++)
 	{
@@ -193,7 +193,7 @@ queue_session_proved(void)
  * session turn out to be alive; then their nodes are deleted.
  */
 void
-queue_session_unproved(void)
+engine_session_unproved(void)
 {
 	Losses losses;
 
@@ -219,7 +219,7 @@ queue_session_unproved(void)
  * their locks, contenders that waited queue again in the next session.
  */
 void
-queue_session_ended(const char *reason)
+engine_session_ended(const char *reason)
 {
 	HASH_SEQ_STATUS status;
 	Path		   *path;
@@ -262,7 +262,7 @@ queue_session_ended(const char *reason)
  * connection stands again, which will be another handle's.
  */
 void
-queue_session_refused(int code)
+engine_session_refused(int code)
 {
 	engine.refused_code = code;
 	forget_listings(FORGET_WATCHES);
@@ -321,7 +321,7 @@ contender_adopt(Contender *c)
 		return;
 	}
 
-	path = path_get(entry->request.path, entry_recipe(entry));
+	path = path_get(entry->request.path, contender_recipe(c));
 	if (path == NULL)
 		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
 	if (entry->node.run_id == 0)
@@ -356,7 +356,7 @@ contender_adopt(Contender *c)
 
 /* Takes over the entries in use, which come in order of their tickets. */
 void
-queue_adopt_entries(const int *indexes, int n)
+engine_adopt_entries(const int *indexes, int n)
 {
 	for (int i = 0; i < n; i++)
 		contender_adopt(&engine.contenders[indexes[i]]);

@@ -48,7 +48,7 @@
  */
 #include "postgres.h"
 
-#include "queue/engine.h"
+#include "engine/engine_internal.h"
 
 /* Is a shared holder alone in an exclusive run, or was it, and keeps its node? */
 bool

@@ -1,10 +1,10 @@
 /*
- * engine.h
- *		The inside of the engine: paths, runs, contenders, and what the files do.
+ * engine_internal.h
+ *		What the files of the engine offer each other: paths, runs, contenders.
  *
  * path.c explains the terms.  Each file calls only those before it:
  *
- *		engine.c		the books: paths, bytes, watches, outstanding calls
+ *		books.c			the books: paths, bytes, watches, outstanding calls
  *		contender.c		the steps in the life of one request
  *		report.c		what the log is told
  *		run.c			the states of a node of ours
@@ -16,12 +16,12 @@
  *		peers.c			what the recipe says
  *		path.c			the decisions
  *		session.c		what survives the session, and an earlier worker
- *		queue.c			the engine as the main loop sees it
+ *		engine.c		the engine as the main loop sees it
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_ENGINE_H
-#define ZKLOCK_ENGINE_H
+#ifndef ZKLOCK_ENGINE_INTERNAL_H
+#define ZKLOCK_ENGINE_INTERNAL_H
 
 #include "lib/ilist.h"
 #include "lib/stringinfo.h"
@@ -41,8 +41,10 @@
  * A watch of ours on a node:
  *
  *		NONE -> ASKED -> SET -> NONE		it fired, or is given up
- *				 |-> NONE					the answer was lost, or there is no node
- *				 `-> REFUSED -> ASKED		on our own node: tried again after RETRY_MS
+ *		ASKED -> NONE						the answer was lost, or there is no node
+ *		NONE, ASKED -> REFUSED -> NONE		there is no room for it, or ZooKeeper refuses it
+ *		REFUSED -> ASKED					on our own node: tried again after RETRY_MS
+ *		NONE -> SET							by a second answer, after the first one's has fired
  *
  * A new connection keeps watches; a new handle has none.
  */
@@ -69,23 +71,13 @@ typedef enum HeirDoubt
 } HeirDoubt;
 
 /*
- * A run's life.  It stands for one attempt and one node name; run.c has the arrows.
+ * A run's life.  It stands for one attempt and one node name; run.c has the steps.
  *
- *	 PLANNED --------> CREATING --------> CREATED --------> GRANTED
- *	   |  ^   creating  | |		 created	  |	  granted	 | | ^
- *	   |  '-------------' |					  |			 	 | | | downgraded
- *	   |	 replanned	  |					  |	downgrading	 | | |
- *	   |				  |					  |				 | v |
- *	   |				  |					  |		abandoned| DOWNGRADING
- *	   |				  |					  |				 |	 |
- *	   |				  |			abandoned |				 |	 | abandoned
- *	   |				  |				 	  v				 v	 v
- *	   |				  |			 	   DELETING <--------'---'
- *	   v				  v					  v
- *	  GONE <------------- GONE <-----------  GONE
- *
- * Besides, "deleted" and "expired" lead to GONE from all states in which there is, or may
- * be, a node, and an earlier worker's run begins as CREATING or CREATED ("adopted").
+ *		PLANNED -> CREATING -> CREATED -> GRANTED -> DELETING -> GONE
+ *		CREATING -> PLANNED					nothing was created
+ *		GRANTED -> DOWNGRADING -> GRANTED
+ *		CREATED, DOWNGRADING -> DELETING	nobody needs the node any more
+ *		PLANNED, CREATING, CREATED, GRANTED, DOWNGRADING -> GONE
  *
  *	PLANNED			no node; create is sent once the run before has its node
  *	CREATING		create is sent, and right behind it a listing of the path; if the
@@ -228,7 +220,7 @@ struct Contender
 	Path		  *path;	  /* NULL in PLACE_NONE */
 	Run			  *run;		  /* NULL in PLACE_NONE and PLACE_ARRIVED */
 	int			   next_list; /* number of the first listing sent since it arrived */
-	uint64		   ticket;	  /* its entry's when queue.c began to look at a batch */
+	uint64		   ticket;	  /* its entry's when engine.c began to look at a batch */
 };
 
 typedef struct Engine
@@ -304,7 +296,7 @@ contender_same_session(const Contender *a, const Contender *b)
 	return entry_of(a)->request.pid == entry_of(b)->request.pid;
 }
 
-/* The oldest run of a path, and the next younger one, or NULL; the youngest is run_last() */
+/* The oldest and the youngest run of a path, and the next younger and older one, or NULL */
 static inline Run *
 run_first(const Path *path)
 {
@@ -314,9 +306,25 @@ run_first(const Path *path)
 }
 
 static inline Run *
+run_last(const Path *path)
+{
+	dlist_head *runs = unconstify(dlist_head *, &path->runs);
+
+	return dlist_is_empty(runs) ? NULL : dlist_tail_element(Run, link, runs);
+}
+
+static inline Run *
 run_after(const Run *run)
 {
 	dlist_node *link = run->link.next;
+
+	return link == &run->path->runs.head ? NULL : dlist_container(Run, link, link);
+}
+
+static inline Run *
+run_before(const Run *run)
+{
+	dlist_node *link = run->link.prev;
 
 	return link == &run->path->runs.head ? NULL : dlist_container(Run, link, link);
 }
@@ -370,8 +378,8 @@ run_owner(const Run *run)
 /* The server's own calls are nobody's in particular. */
 StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
-/* engine.c */
-extern void	   engine_start(void);
+/* books.c */
+extern void	   books_start(void);
 extern bool	   engine_retry_is_due(int64 at);
 extern char	  *path_node(const Path *path, const char *name);
 extern Path	  *path_get(const char *name, const Recipe *recipe);
@@ -398,6 +406,7 @@ extern bool	   run_node_call_end(Run *run);
 extern bool	   run_refused(Run *run);
 
 /* contender.c */
+extern const Recipe *contender_recipe(const Contender *c);
 extern RecipeRequest contender_request(const Contender *c);
 extern void			 contender_publish(Contender *c);
 extern void			 contender_arrive(Contender *c, Path *path);
@@ -427,8 +436,6 @@ extern int64	   report_next_wakeup(void);
 /* run.c */
 extern Run *run_new(Path *path, uint64 id, const RecipeRequest *request);
 extern void run_join(Run *run, Contender *c);
-extern Run *run_last(Path *path);
-extern Run *run_before(Run *run);
 extern Run *run_by_name(Path *path, const char *name);
 extern bool run_has_node(const Run *run);
 extern bool run_is_wanted(const Run *run, const Contender *by_others_than);
@@ -447,8 +454,7 @@ extern void run_downgrading(Run *run);
 extern void run_downgraded(Run *run);
 extern void run_abandoned(Run *run);
 extern void run_finish(Run *run);
-extern void run_unplanned(Run *run);
-extern void run_not_created(Run *run);
+extern void run_start_over(Run *run);
 extern void run_expired(Run *run);
 extern void run_deleted(Run *run);
 extern void run_usurped(Run *run);
@@ -491,7 +497,7 @@ extern bool		  contender_is_barred(const Contender *c);
 extern void path_pump_marked(void);
 
 /* session.c */
-extern void queue_adopt_entries(const int *indexes, int n);
-extern void queue_session_synchronize(void);
+extern void engine_adopt_entries(const int *indexes, int n);
+extern void engine_session_synchronize(void);
 
-#endif /* ZKLOCK_ENGINE_H */
+#endif /* ZKLOCK_ENGINE_INTERNAL_H */

@@ -1,5 +1,5 @@
 /*
- * queue.c
+ * engine.c
  *		The engine as the main loop sees it: requests, watch events, time.
  *
  * Holders that have held for longer than zklock.max_hold_time
@@ -42,9 +42,9 @@
  */
 #include "postgres.h"
 
+#include "engine/engine.h"
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
-#include "queue/queue.h"
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
 
@@ -77,7 +77,7 @@ take_up(Contender *c)
 	ZKLOCK_SLOW("slow-requests", 400, 150);
 	if (entry_take_up(entry_index(c)))
 	{
-		path = path_get(entry->request.path, entry_recipe(entry));
+		path = path_get(entry->request.path, contender_recipe(c));
 		if (path)
 		{
 			contender_arrive(c, path);
@@ -135,7 +135,7 @@ compare_tickets(const void *a, const void *b)
 
 /* Takes up what backends have asked for since the last call. */
 void
-queue_attend(void)
+engine_attend(void)
 {
 	nbatch = 0;
 	zklock_visit_marked(entry_pool->dirty, entries_max(), batch_add);
@@ -164,12 +164,12 @@ queue_attend(void)
  * memory.
  */
 void
-queue_start(void)
+engine_start(void)
 {
 	int			max = entries_max();
 	SessionInfo session;
 
-	engine_start();
+	books_start();
 	session_info_read(&session);
 	engine.chroot_len = strlen(session.chroot);
 	batch = palloc(max * sizeof(int));
@@ -181,7 +181,7 @@ queue_start(void)
 			batch_add(i);
 	}
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
-	queue_adopt_entries(batch, nbatch);
+	engine_adopt_entries(batch, nbatch);
 
 	/* A worker that follows another is soon connected; a call that does not wait waits for that. */
 	if (lease_state() == LEASE_HOLDS)
@@ -190,7 +190,7 @@ queue_start(void)
 		(void) engine_retry_is_due(engine.resume_until);
 	}
 	else
-		queue_session_unreachable();
+		engine_session_unreachable();
 }
 
 /* ------------------------------------------------------------------------
@@ -258,7 +258,7 @@ path_of_child(const char *node, const char *child)
 
 /* A watch has fired on a path, or on a child of one. */
 void
-queue_watch(ZkWatchEvent event, const char *name)
+engine_watch(ZkWatchEvent event, const char *name)
 {
 	Path	   *path = path_find(name);
 	const char *child = strrchr(name, '/') + 1;
@@ -280,7 +280,7 @@ queue_watch(ZkWatchEvent event, const char *name)
 
 /* Does the engine need the watch that such a call would remove? */
 bool
-queue_needs_watch(const ZkCall *removal)
+engine_needs_watch(const ZkCall *removal)
 {
 	const char *child = strrchr(removal->path, '/') + 1;
 	const Path *path = path_find(removal->path);
@@ -376,7 +376,7 @@ look_abroad(const Contender *c, bool *waits, bool *wanted)
 
 /* Notes in the entries for which contenders other servers and clients matter. */
 void
-queue_look_abroad(void)
+engine_look_abroad(void)
 {
 	for (int i = 0; i < entries_max(); i++)
 	{
@@ -403,15 +403,15 @@ queue_look_abroad(void)
 
 /* Does what comes next for the paths to which something has happened. */
 void
-queue_pump(void)
+engine_pump(void)
 {
 	if (zklock_now_ms() >= engine.retry_at)
 	{
 		engine.retry_at = NEVER;
 		if (zk_client_connected() && engine_retry_is_due(engine.sync_at))
-			queue_session_synchronize();
+			engine_session_synchronize();
 		if (engine_retry_is_due(engine.resume_until))
-			queue_session_unreachable();
+			engine_session_unreachable();
 		path_mark_all();
 	}
 	attend_overruns();
@@ -421,14 +421,14 @@ queue_pump(void)
 
 /* The path that is being seen to, for the log; NULL if there is none. */
 const char *
-queue_attended_path(void)
+engine_attended_path(void)
 {
 	return engine.attended ? engine.attended->path : NULL;
 }
 
-/* When queue_pump() wants to be called again at the latest, ms. */
+/* When engine_pump() wants to be called again at the latest, ms. */
 int64
-queue_next_wakeup(void)
+engine_next_wakeup(void)
 {
 	int64 overrun_at = engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1;
 

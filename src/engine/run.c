@@ -2,7 +2,7 @@
  * run.c
  *		The runs of a path: their states, and those in their queues.
  *
- * engine.h draws the states of a run; each of the arrows is one function here.
+ * engine_internal.h draws the states of a run; the steps between them are made here.
  *
  * If nothing but GONE is left to a run (its node was deleted by someone else,
  * its session expired, or it was never created), holders have lost the lock and
@@ -15,7 +15,7 @@
  */
 #include "postgres.h"
 
-#include "queue/engine.h"
+#include "engine/engine_internal.h"
 
 /*
  * Sequences end at 2^31 - 1.  Releases of ZooKeeper differ in what comes then, and
@@ -24,6 +24,15 @@
  */
 #define SEQUENCE_WARNING (1 << 30)
 #define SEQUENCE_LIMIT (PG_INT32_MAX - 1000000)
+
+static const bool run_steps[RUN_GONE + 1][RUN_GONE + 1] PG_USED_FOR_ASSERTS_ONLY = {
+	[RUN_PLANNED] = {[RUN_CREATING] = true, [RUN_GONE] = true},
+	[RUN_CREATING] = {[RUN_PLANNED] = true, [RUN_CREATED] = true, [RUN_GONE] = true},
+	[RUN_CREATED] = {[RUN_GRANTED] = true, [RUN_DELETING] = true, [RUN_GONE] = true},
+	[RUN_GRANTED] = {[RUN_DOWNGRADING] = true, [RUN_DELETING] = true, [RUN_GONE] = true},
+	[RUN_DOWNGRADING] = {[RUN_GRANTED] = true, [RUN_DELETING] = true, [RUN_GONE] = true},
+	[RUN_DELETING] = {[RUN_GONE] = true},
+};
 
 /* Where the contenders of a run that is gone queue again. */
 typedef enum Requeue
@@ -57,6 +66,13 @@ run_new(Path *path, uint64 id, const RecipeRequest *request)
 	return run;
 }
 
+static void
+run_step(Run *run, RunState to)
+{
+	Assert(run_steps[run->state][to]);
+	run->state = to;
+}
+
 /* Puts a contender, which is in no list, at the end of a run's queue. */
 void
 run_join(Run *run, Contender *c)
@@ -66,22 +82,6 @@ run_join(Run *run, Contender *c)
 	run->joined++;
 	dlist_push_tail(&run->queue, &c->link);
 	contender_publish(c);
-}
-
-/* The youngest run of a path, or NULL. */
-Run *
-run_last(Path *path)
-{
-	return dlist_is_empty(&path->runs) ? NULL : dlist_tail_element(Run, link, &path->runs);
-}
-
-/* The next older run on the same path, or NULL. */
-Run *
-run_before(Run *run)
-{
-	return dlist_has_prev(&run->path->runs, &run->link)
-			   ? dlist_container(Run, link, dlist_prev_node(&run->path->runs, &run->link))
-			   : NULL;
 }
 
 /* Is the run's node known to exist, by its full name? */
@@ -230,7 +230,7 @@ run_fail(Run *run, Failure failure, int code)
 }
 
 /* ------------------------------------------------------------------------
- * The arrows
+ * Steps
  * ------------------------------------------------------------------------
  */
 
@@ -238,8 +238,7 @@ run_fail(Run *run, Failure failure, int code)
 void
 run_creating(Run *run)
 {
-	Assert(run->state == RUN_PLANNED);
-	run->state = RUN_CREATING;
+	run_step(run, RUN_CREATING);
 	run->listed = false;
 	run_charge(run, entry_of(run_head(run))->request.pid);
 	publish(run);
@@ -249,8 +248,7 @@ run_creating(Run *run)
 void
 run_replanned(Run *run)
 {
-	Assert(run->state == RUN_CREATING);
-	run->state = RUN_PLANNED;
+	run_step(run, RUN_PLANNED);
 }
 
 /*
@@ -262,8 +260,7 @@ run_created(Run *run, const char *name, int64 czxid)
 {
 	Run *former = run_by_name(run->path, name);
 
-	Assert(run->state == RUN_CREATING);
-	run->state = RUN_CREATED;
+	run_step(run, RUN_CREATED);
 	strlcpy(run->name, name, sizeof(run->name));
 	if (!run->path->recipe->read(name, &run->peer) || !run->peer.numbered)
 		elog(ERROR, "unexpected node name \"%s\"", name);
@@ -286,16 +283,15 @@ run_created(Run *run, const char *name, int64 czxid)
 void
 run_adopted(Run *run, const char *name, int64 czxid, int payer)
 {
-	Assert(run->state == RUN_PLANNED);
+	run_step(run, RUN_CREATING);
 	strlcpy(run->name, name, sizeof(run->name));
 	run->czxid = czxid;
 	run_charge(run, payer);
-	run->state = RUN_CREATING;
 	if (run->path->recipe->read(name, &run->peer) && run->peer.numbered && czxid != 0)
 	{
 		/* Its contender may have downgraded, the node has not. */
 		run->request.mode = run->peer.mode;
-		run->state = RUN_CREATED;
+		run_step(run, RUN_CREATED);
 	}
 }
 
@@ -304,7 +300,7 @@ void
 run_granted(Run *run)
 {
 	Assert(run->state == RUN_CREATED);
-	run->state = RUN_GRANTED;
+	run_step(run, RUN_GRANTED);
 	if (run->blocker_watch == WATCH_SET)
 		watch_blocker_set(run, WATCH_NONE);
 }
@@ -315,10 +311,9 @@ run_downgrading(Run *run)
 {
 	RecipeRequest request = contender_request(run_head_or_keeper(run));
 
-	Assert(run->state == RUN_GRANTED);
 	if (!run->path->recipe->heir(run->heir, sizeof(run->heir), run->name, &request))
 		elog(ERROR, "unexpected node name \"%s\"", run->name);
-	run->state = RUN_DOWNGRADING;
+	run_step(run, RUN_DOWNGRADING);
 	run->closed = true;
 }
 
@@ -327,7 +322,7 @@ void
 run_downgraded(Run *run)
 {
 	Assert(run->state == RUN_DOWNGRADING);
-	run->state = RUN_GRANTED;
+	run_step(run, RUN_GRANTED);
 	watch_own_set(run, WATCH_NONE);
 	strlcpy(run->name, run->heir, sizeof(run->name));
 	run->heir[0] = '\0';
@@ -343,9 +338,8 @@ run_downgraded(Run *run)
 void
 run_abandoned(Run *run)
 {
-	Assert(run->state == RUN_CREATED || run->state == RUN_GRANTED || run->state == RUN_DOWNGRADING);
 	Assert(run_is_empty(run));
-	run->state = RUN_DELETING;
+	run_step(run, RUN_DELETING);
 	run->heir[0] = '\0';
 	run->retry_at = 0;
 }
@@ -357,7 +351,6 @@ run_abandoned(Run *run)
 void
 run_finish(Run *run)
 {
-	Assert(run->state != RUN_GONE);
 	Assert(run_is_empty(run));
 	path_mark(run->path);
 	if (run->keeper)
@@ -369,7 +362,7 @@ run_finish(Run *run)
 		watch_blocker_give_up(run, WATCH_NONE);
 	run_refund(run);
 	dlist_delete(&run->link);
-	run->state = RUN_GONE;
+	run_step(run, RUN_GONE);
 	if (run->calls == 0)
 		pfree(run);
 }
@@ -418,19 +411,11 @@ requeue(Run *run, Requeue where, LossReason reason)
 	run_finish(run);
 }
 
-/* Its contenders arrive anew: they must look before they have a node. */
+/* It has no node, and that is certain. */
 void
-run_unplanned(Run *run)
+run_start_over(Run *run)
 {
-	Assert(run->state == RUN_PLANNED);
-	requeue(run, REQUEUE_IN_PLACE, LOSS_DELETED);
-}
-
-/* It has turned out that its node was never created. */
-void
-run_not_created(Run *run)
-{
-	Assert(run->state == RUN_CREATING);
+	Assert(run->state == RUN_PLANNED || run->state == RUN_CREATING);
 	requeue(run, REQUEUE_IN_PLACE, LOSS_DELETED);
 }
 

@@ -6,7 +6,7 @@
  * part of a circle through other servers, and so may all that cannot go on before it
  * does, through whatever locks of this server (deadlock.c).  They matter to others if
  * they hold nodes, or stand between others that read and would not wait for each
- * other.  So what is told (recipes/wait_record.c) is the part of the graph that cannot
+ * other.  So what is told (wait_record.c) is the part of the graph that cannot
  * go on if the waits for others never end: these, and all for whom they wait.
  *
  * A record has room for so much.  Each wait gets the same share, and tells of as many
@@ -19,7 +19,7 @@
  */
 #include "postgres.h"
 
-#include "backend/waits.h"
+#include "deadlock/deadlock_internal.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "shared/common.h"

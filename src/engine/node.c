@@ -33,8 +33,8 @@
  */
 #include "postgres.h"
 
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
 #include "zk/zk_client.h"
 
 /* Pause before it is found out what a server has done that broke down. */
@@ -87,7 +87,7 @@ on_created(void *arg, const ZkReply *reply)
 			break;
 		case CALL_UNKNOWN:
 			if (ZKLOCK_FAULT("orphan"))
-				run_not_created(run);
+				run_start_over(run);
 			break;
 		case CALL_NO_NODE:
 			run_replanned(run);
@@ -180,7 +180,7 @@ static void
 end_probe(Run *run)
 {
 	if (run->doubt == 0)
-		run_not_created(run);
+		run_start_over(run);
 	else if (zk_error_outcome(run->doubt) != CALL_UNKNOWN)
 	{
 		run_fail(run, FAILURE_REFUSED, run->doubt);

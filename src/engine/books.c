@@ -1,5 +1,5 @@
 /*
- * engine.c
+ * books.c
  *		The books of the engine: paths, bytes, watches, outstanding calls.
  *
  * The paths of all nodes of ours must fit in one packet, and those of all watches
@@ -19,8 +19,8 @@
  */
 #include "postgres.h"
 
+#include "engine/engine_internal.h"
 #include "fault.h"
-#include "queue/engine.h"
 #include "shared/call.h"
 #include "utils/memutils.h"
 
@@ -38,9 +38,16 @@ Engine engine = {.retry_at = NEVER, .resume_until = NEVER, .sync_at = NEVER};
 
 static HTAB *accounts;
 
+static const bool watch_steps[][WATCH_REFUSED + 1] PG_USED_FOR_ASSERTS_ONLY = {
+	[WATCH_NONE] = {[WATCH_ASKED] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
+	[WATCH_ASKED] = {[WATCH_NONE] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
+	[WATCH_SET] = {[WATCH_NONE] = true},
+	[WATCH_REFUSED] = {[WATCH_NONE] = true, [WATCH_ASKED] = true},
+};
+
 /* Prepares the books. */
 void
-engine_start(void)
+books_start(void)
 {
 	HASHCTL paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
 	HASHCTL sessions = {.keysize = sizeof(int), .entrysize = sizeof(Account)};
@@ -268,10 +275,13 @@ watch_has_room(const Path *path, const char *name, const ContenderEntry *entry)
 	return !ZKLOCK_FAULT("watches-full") && engine.watch_bytes + watch_cost(path, name) <= room;
 }
 
-/* Changes a watch's state and the account of watches. */
+/* Makes a step, unless the watch is in that state, and keeps account of watches. */
 static void
 watch_set(WatchState *watch, WatchState state, size_t bytes)
 {
+	if (*watch == state)
+		return;
+	Assert(watch_steps[*watch][state]);
 	if (!watch_exists(*watch) && watch_exists(state))
 		engine.watch_bytes += bytes;
 	else if (watch_exists(*watch) && !watch_exists(state))

@@ -1,5 +1,5 @@
 /*
- * take.c
+ * element_take.c
  *		Elements of queues: one is sought that can be had, and is shown, removed, or taken
  *		by a transaction.
  *
@@ -22,8 +22,8 @@
  */
 #include "postgres.h"
 
+#include "backend/element.h"
 #include "backend/hold.h"
-#include "backend/take.h"
 #include "backend/wait.h"
 #include "fault.h"
 #include "miscadmin.h"

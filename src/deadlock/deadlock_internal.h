@@ -1,16 +1,16 @@
 /*
- * waits.h
- *		Who waits for whom, here and across servers: the inside of the search for deadlocks.
+ * deadlock_internal.h
+ *		What the files of the search for deadlocks offer each other.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_WAITS_H
-#define ZKLOCK_WAITS_H
+#ifndef ZKLOCK_DEADLOCK_INTERNAL_H
+#define ZKLOCK_DEADLOCK_INTERNAL_H
 
 #include "backend/call.h"
+#include "deadlock/wait_graph.h"
 #include "nodes/pg_list.h"
-#include "recipes/wait_graph.h"
-#include "shared/search.h"
+#include "shared/deadlock_search.h"
 #include "storage/lock.h"
 #include "utils/hsearch.h"
 
@@ -169,4 +169,4 @@ extern void wait_records_forget(void);
 extern bool wait_search(Search *search);
 extern bool wait_search_is_victim(Search *search, int wait);
 
-#endif /* ZKLOCK_WAITS_H */
+#endif /* ZKLOCK_DEADLOCK_INTERNAL_H */

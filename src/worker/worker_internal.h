@@ -1,13 +1,13 @@
 /*
- * inside.h
+ * worker_internal.h
  *		What the files of src/worker offer each other.
  *
  * Private to src/worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_WORKER_INSIDE_H
-#define ZKLOCK_WORKER_INSIDE_H
+#ifndef ZKLOCK_WORKER_INTERNAL_H
+#define ZKLOCK_WORKER_INTERNAL_H
 
 #include "lib/stringinfo.h"
 #include "shared/call.h"
@@ -158,4 +158,4 @@ extern void	 candidacy_attend(void);
 extern void	 candidacy_withdraw_all(void);
 extern int64 candidacy_next_wakeup(void);
 
-#endif /* ZKLOCK_WORKER_INSIDE_H */
+#endif /* ZKLOCK_WORKER_INTERNAL_H */

@@ -34,7 +34,7 @@
  */
 #include "postgres.h"
 
-#include "backend/waits.h"
+#include "deadlock/deadlock_internal.h"
 #include "fault.h"
 
 /* Records tell of no more than this, all together. */

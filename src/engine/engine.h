@@ -1,0 +1,36 @@
+/*
+ * engine.h
+ *		The engine of the worker: paths, our nodes in their queues, contenders.
+ *
+ * path.c explains these terms.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_ENGINE_H
+#define ZKLOCK_ENGINE_H
+
+#include "shared/session_info.h"
+#include "zk/zk_client.h"
+
+/* A round of the main loop */
+extern void		   engine_start(void);
+extern void		   engine_attend(void);
+extern void		   engine_watch(ZkWatchEvent event, const char *path);
+extern bool		   engine_needs_watch(const ZkCall *removal);
+extern void		   engine_pump(void);
+extern int64	   engine_next_wakeup(void);
+extern const char *engine_attended_path(void);
+
+/* The session's life */
+extern void engine_session_connected(const SessionInfo *session);
+extern bool engine_session_synchronized(void);
+extern void engine_session_unreachable(void);
+extern void engine_session_proved(void);
+extern void engine_session_unproved(void);
+extern void engine_session_ended(const char *reason);
+extern void engine_session_refused(int code);
+
+/* Who waits for whom */
+extern void engine_look_abroad(void);
+
+#endif /* ZKLOCK_ENGINE_H */
