@@ -31,6 +31,8 @@
 #                        PLACES=memory,disk,ensemble and QUICK=1, of a few minutes, write the latter only)
 #   make lint            format, warnings of two compilers, cppcheck
 #   make mass            how much there is to read: lines, files, functions, words
+#   make way             how many functions in how many files an uncontended lock and unlock cross
+#                        (LIST=1: which)
 #   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
 #   make fuzz-answers    a ZooKeeper server that answers garbage (FUZZ_SECONDS=30 SEED=...)
 #   make format          reformat the sources
@@ -74,7 +76,7 @@ endif
 endif
 
 BUILD = $(CURDIR)/build
-SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/simulate/*.[ch] test/fuzz/*.c test/coverage/*.c test/*.c test/bench/*.[ch])
+SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/simulate/*.[ch] test/fuzz/*.c test/coverage/*.c test/way/*.c test/*.c test/bench/*.[ch])
 JOBS ?= 8
 TESTS ?=
 SLOW ?=
@@ -265,6 +267,17 @@ mass:
 count-mass: stage
 	@tools/mass $(BUILD)/release/$(OBJ)
 
+# Functions that were inlined would not be counted.
+WAY = $(BUILD)/way
+LIST ?=
+way:
+	@test/install-deps build demo test
+	@echo "building zklock with a recorder"
+	@$(call build-in,way,COPT="-O0 -U_FORTIFY_SOURCE -finstrument-functions",cp -p test/way/recorder.c $(WAY)/$(OBJ)/src)
+	@rm -f $(WAY)/summary $(WAY)/list
+	@ZKLOCK_STAGE=$(WAY)/stage ZKLOCK_RESULTS=$(WAY) test/run-tap test/way/way.pl
+	@cat $(if $(LIST),$(WAY)/list) $(WAY)/summary
+
 cppcheck:
 	@echo "running cppcheck"
 	@cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 \
@@ -311,5 +324,5 @@ format:
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model simulate nemesis mutants bench test-assert \
-	test-asan coverage lint format-check warnings storeys fault-check clock-check cppcheck mass count-mass matrix dist dist-test \
+	test-asan coverage lint format-check warnings storeys fault-check clock-check cppcheck mass count-mass way matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format
