@@ -36,6 +36,7 @@
 #include "utils/json.h"
 
 PG_FUNCTION_INFO_V1(zk_break_lock);
+PG_FUNCTION_INFO_V1(zk_break_lock_node);
 
 /*
  * Where the contenders of a path are, as zk_contenders() shows them.  An election reads
@@ -288,22 +289,30 @@ break_all_holders(const char *path)
 
 /*
  * zk_break_lock(path text) returns boolean
- * zk_break_lock(path text, node text) returns boolean
  *
- * Deletes the nodes of those who hold a lock, an election or permits of a
- * semaphore, or that of a contender.  Returns false if there is no such node.
+ * Deletes the nodes of those who hold a lock, an election or permits of a semaphore.
+ * Returns false if there is no such node.
  */
 Datum
 zk_break_lock(PG_FUNCTION_ARGS)
+{
+	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "break locks");
+	PG_RETURN_BOOL(break_all_holders(argument_path(fcinfo, ALLOWED_PATHS_ONLY)));
+}
+
+/*
+ * zk_break_lock(path text, node text) returns boolean
+ *
+ * Deletes a contender's node.  Returns false if there is no such node.
+ */
+Datum
+zk_break_lock_node(PG_FUNCTION_ARGS)
 {
 	char *path;
 	char *name;
 
 	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "break locks");
 	path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	if (PG_NARGS() == 1)
-		PG_RETURN_BOOL(break_all_holders(path));
-
 	argument_refuse_null(fcinfo, 1, "node");
 	name = node_argument(PG_GETARG_TEXT_PP(1));
 	for (int i = 0; i < (int) lengthof(places); i++)
