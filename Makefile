@@ -58,9 +58,9 @@ EXTRA_CLEAN = build
 REGRESS = setup lock xact shared upgrade array tree semaphore lost claim queue one_use election hold_time break_lock stats \
 	errors privileges settings role_settings restricted views tokens fence guard
 
-PG_CPPFLAGS = -I$(srcdir)/src
 # In PostgreSQL's processes a name that is exported belongs to all libraries: only what the
-# server looks up is (PGDLLEXPORT).
+# server looks up is. PostgreSQL 16 and later define PGDLLEXPORT like this themselves.
+PG_CPPFLAGS = -I$(srcdir)/src -DPGDLLEXPORT='__attribute__((visibility("default")))'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -fvisibility=hidden
 SHLIB_LINK = -lzookeeper_mt -lpthread -ldl
 

@@ -35,8 +35,8 @@
 #include "utils/builtins.h"
 #include "utils/json.h"
 
-PG_FUNCTION_INFO_V1(zk_break_lock);
-PG_FUNCTION_INFO_V1(zk_break_lock_node);
+COMPAT_FUNCTION_INFO_V1(zk_break_lock);
+COMPAT_FUNCTION_INFO_V1(zk_break_lock_node);
 
 /*
  * Where the contenders of a path are, as zk_contenders() shows them.  An election reads

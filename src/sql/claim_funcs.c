@@ -46,9 +46,9 @@
 #include "storage/ipc.h"
 #include "utils/timestamp.h"
 
-PG_FUNCTION_INFO_V1(zk_claim);
-PG_FUNCTION_INFO_V1(zk_last_claim);
-PG_FUNCTION_INFO_V1(zk_claim_reset);
+COMPAT_FUNCTION_INFO_V1(zk_claim);
+COMPAT_FUNCTION_INFO_V1(zk_last_claim);
+COMPAT_FUNCTION_INFO_V1(zk_claim_reset);
 
 /* A claim, or a reset, that is being made */
 typedef struct Claiming

@@ -29,8 +29,8 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 
-PG_FUNCTION_INFO_V1(zk_unlock_all);
-PG_FUNCTION_INFO_V1(zk_fencing_token);
+COMPAT_FUNCTION_INFO_V1(zk_unlock_all);
+COMPAT_FUNCTION_INFO_V1(zk_fencing_token);
 
 /* ------------------------------------------------------------------------
  * Arguments
@@ -154,7 +154,7 @@ acquire(FunctionCallInfo fcinfo, const char *function, LockSet set, LockScope sc
  *	timeout		which argument is the timeout
  */
 #define LOCK_FUNCTION(symbol, function, arguments, mode, scope, timeout)                          \
-	PG_FUNCTION_INFO_V1(symbol);                                                                  \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                                              \
 	Datum symbol(PG_FUNCTION_ARGS)                                                                \
 	{                                                                                             \
 		return acquire(fcinfo, function, arguments(fcinfo, ALLOWED_PATHS_ONLY, LOCK_MODE_##mode), \
@@ -201,7 +201,7 @@ LOCK_FUNCTION(zk_xact_lock_tree_shared, "zk_xact_lock_tree_shared", branch_argum
 
 /* As LOCK_FUNCTION */
 #define UNLOCK_FUNCTION(symbol, arguments, mode)                     \
-	PG_FUNCTION_INFO_V1(symbol);                                     \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                 \
 	Datum symbol(PG_FUNCTION_ARGS)                                   \
 	{                                                                \
 		LockSet set = arguments(fcinfo, ANY_PATH, LOCK_MODE_##mode); \

@@ -15,9 +15,9 @@
 #include "compat.h"
 #include "sql/arguments.h"
 
-PG_FUNCTION_INFO_V1(zk_semaphore_acquire);
-PG_FUNCTION_INFO_V1(zk_xact_semaphore_acquire);
-PG_FUNCTION_INFO_V1(zk_semaphore_release);
+COMPAT_FUNCTION_INFO_V1(zk_semaphore_acquire);
+COMPAT_FUNCTION_INFO_V1(zk_xact_semaphore_acquire);
+COMPAT_FUNCTION_INFO_V1(zk_semaphore_release);
 
 /* The path argument of a function, checked, in UTF-8. */
 static char *
