@@ -15,6 +15,7 @@
 #include <signal.h>
 
 #include "compat.h"
+#include "shared/call.h"
 #include "shared/entry.h"
 #include "storage/lwlock.h"
 
@@ -60,7 +61,8 @@ static const FailureText texts[] =
 	 [FAILURE_TOO_DEEP] =
 		 {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
 		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": too many levels of it are missing"),
-		  .detail = gettext_noop("No more than 16 nodes are created for a path: its own and those above it."),
+		  .detail = gettext_noop("No more than %d nodes are created for a path: its own and those above it."),
+		  .limit = ZKLOCK_MAX_LEVELS,
 		  .hint = gettext_noop("Use a shorter path, or create the upper levels first.")},
 	 [FAILURE_HARMFUL] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
 						  .message = gettext_noop(
@@ -109,7 +111,8 @@ static const FailureText texts[] =
 		  .hint = gettext_noop("Check the names that \"zklock.elections\" gives for the path.")},
 	 [FAILURE_TOO_LONG] = {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
 						   .message = gettext_noop("what ZooKeeper tells of \"%s\" is too long"),
-						   .detail = gettext_noop("An answer can have at most 1310720 bytes.")}};
+						   .detail = gettext_noop("An answer can have at most %d bytes."),
+						   .limit = CALL_MAX_ANSWER}};
 
 const char *const failure_loss_texts[] =
 	{[LOSS_UNPROVED] =
@@ -138,7 +141,7 @@ failure_describe(Failure failure, const char *refusal)
 	const FailureText *text = failure_text(failure);
 
 	if (text->detail)
-		errdetail_internal("%s", _(text->detail));
+		errdetail_internal(_(text->detail), text->limit);
 	else if (refusal)
 		errdetail("ZooKeeper refused: %s.", refusal);
 	if (text->hint)
