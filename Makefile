@@ -227,7 +227,7 @@ coverage:
 
 lint:
 	@tools/install-deps build lint
-	@$(MAKE) --no-print-directory format-check warnings storeys fault-check clock-check cppcheck
+	@$(MAKE) --no-print-directory format-check whitespace-check warnings storeys fault-check clock-check cppcheck
 
 # Each version of clang-format formats a little differently: the one of Debian 12 counts.
 format-check:
@@ -236,6 +236,11 @@ format-check:
 	else \
 		echo "not checking the format: this is not clang-format 14"; \
 	fi
+
+# As .gitattributes has it; an archive has no git.
+whitespace-check:
+	@! git rev-parse --git-dir >/dev/null 2>&1 || \
+		{ echo "checking the white space" && git diff --check $$(git hash-object -t tree /dev/null); }
 
 warnings:
 	@echo "building with gcc -Werror"
@@ -324,5 +329,5 @@ format:
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model simulate nemesis mutants bench test-assert \
-	test-asan coverage lint format-check warnings storeys fault-check clock-check cppcheck mass count-mass way matrix dist dist-test \
+	test-asan coverage lint format-check whitespace-check warnings storeys fault-check clock-check cppcheck mass count-mass way matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format

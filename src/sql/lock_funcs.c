@@ -199,15 +199,19 @@ LOCK_FUNCTION(zk_xact_lock_tree_shared, "zk_xact_lock_tree_shared", branch_argum
  * ------------------------------------------------------------------------
  */
 
+static Datum
+release(LockSet set)
+{
+	PG_RETURN_BOOL(lock_release(&set));
+}
+
 /* As LOCK_FUNCTION */
-#define UNLOCK_FUNCTION(symbol, arguments, mode)                     \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                 \
-	Datum symbol(PG_FUNCTION_ARGS)                                   \
-	{                                                                \
-		LockSet set = arguments(fcinfo, ANY_PATH, LOCK_MODE_##mode); \
-                                                                     \
-		PG_RETURN_BOOL(lock_release(&set));                          \
-	}                                                                \
+#define UNLOCK_FUNCTION(symbol, arguments, mode)                       \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                   \
+	Datum symbol(PG_FUNCTION_ARGS)                                     \
+	{                                                                  \
+		return release(arguments(fcinfo, ANY_PATH, LOCK_MODE_##mode)); \
+	}                                                                  \
 	extern int no_such_variable
 
 /* (path text) */
