@@ -236,6 +236,7 @@ format-check:
 	else \
 		echo "not checking the format: this is not clang-format 14"; \
 	fi
+	@tools/typedefs | diff tools/typedefs.list - || { echo "tools/typedefs.list is out of date: make format" >&2; exit 1; }
 
 # As .gitattributes has it; an archive has no git.
 whitespace-check:
@@ -326,6 +327,7 @@ fuzz-answers:
 format:
 	@tools/install-deps lint
 	clang-format -i $(SOURCES)
+	tools/typedefs >tools/typedefs.list
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model simulate nemesis mutants bench test-assert \
