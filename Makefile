@@ -15,22 +15,24 @@
 #   make demo-shell      the same servers, with a psql prompt
 #   make test            all tests            (JOBS=8 TESTS=test/t/... SLOW=... MUTANT=...)
 #   make nemesis         a run with random faults, and a checker of what the clients
-#                        saw (SECONDS=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
+#                        saw (DURATION=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
 #   make simulate        the engine in a simulated world, each step checked (SEED=... STEPS=... SERVERS=...
-#                        SECONDS=... PATHS="/hive /ez" MUTANT=... SHRINK=1): test/simulate/README
-#   make mutants         that the tests find the bugs of test/faults.md, of which
+#                        DURATION=... PATHS="/hive /ez" MUTANT=... SHRINK=1): test/simulate/README
+#   make mutants         that the tests find the bugs of test/faults/README.md, of which
 #                        MUTANT=... switches one on
 #   make test-assert     all tests, with the extension's assertions (JOBS=8 TESTS=test/t/...)
 #   make model           the models of the arguments in doc/internals.md, and their wrong variants
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
 #   make coverage        which lines and functions the tests reach, with a minute of random faults
-#                        (SECONDS=60 TESTS=...; with TESTS, without the latter)
+#                        (DURATION=60 TESTS=...; with TESTS, without the latter)
 #   make bench           measure against the alternatives; writes doc/benchmarks.md, and all
-#                        figures into build/bench/ (ROUNDS=7 SECONDS=0.5; ONLY=think,...
+#                        figures into build/bench/ (ROUNDS=7 DURATION=0.5; ONLY=think,...
 #                        PLACES=memory,disk,ensemble and QUICK=1, of a few minutes, write the latter only)
 #   make lint            format, warnings of two compilers, cppcheck
 #   make mass            how much there is to read: lines, files, functions, words
+#   make way             how many functions in how many files an uncontended lock and unlock cross
+#                        (LIST=1: which)
 #   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
 #   make fuzz-answers    a ZooKeeper server that answers garbage (FUZZ_SECONDS=30 SEED=...)
 #   make format          reformat the sources
@@ -56,9 +58,9 @@ EXTRA_CLEAN = build
 REGRESS = setup lock xact shared upgrade array tree semaphore lost claim queue one_use election hold_time break_lock stats \
 	errors privileges settings role_settings restricted views tokens fence guard
 
-PG_CPPFLAGS = -I$(srcdir)/src
 # In PostgreSQL's processes a name that is exported belongs to all libraries: only what the
-# server looks up is (PGDLLEXPORT).
+# server looks up is. PostgreSQL 16 and later define PGDLLEXPORT like this themselves.
+PG_CPPFLAGS = -I$(srcdir)/src -DPGDLLEXPORT='__attribute__((visibility("default")))'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -fvisibility=hidden
 SHLIB_LINK = -lzookeeper_mt -lpthread -ldl
 
@@ -74,12 +76,12 @@ endif
 endif
 
 BUILD = $(CURDIR)/build
-SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/simulate/*.[ch] test/fuzz/*.c test/coverage/*.c test/*.c test/bench/*.[ch])
+SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/simulate/*.[ch] test/fuzz/*.c test/coverage/*.c test/way/*.c test/preload/*.c test/bench/*.[ch])
 JOBS ?= 8
 TESTS ?=
 SLOW ?=
 FUZZ_SECONDS ?= 30
-SECONDS ?= $(if $(MUTANT),40,60)
+DURATION ?= $(if $(MUTANT),40,60)
 SEED ?=
 FAULTS ?=
 TARGETS ?=
@@ -110,7 +112,7 @@ run = ZKLOCK_STAGE=$(BUILD)/$(if $(ON),faults,release)/stage ZKLOCK_FAULT_STAGE=
 	ZKLOCK_TLS_CLIENT=$(BUILD)/tls
 
 demo demo-shell:
-	@test/install-deps build demo
+	@tools/install-deps build demo
 	@$(MAKE) --no-print-directory stage
 	@ZKLOCK_STAGE=$(BUILD)/release/stage test/demo/demo $(if $(filter demo-shell,$@),--shell)
 
@@ -127,9 +129,9 @@ tls-client:
 	@tools/client-library $(BUILD)/tls
 
 test:
-	@test/install-deps build demo test model
+	@tools/install-deps build demo test model
 	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client unit-test $(if $(TESTS)$(ON),,model-quick)
-	@$(run) JOBS=$(JOBS) test/run-tap $(TESTS)
+	@$(run) JOBS=$(JOBS) test/perl/run-tap $(TESTS)
 
 unit-test:
 	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit
@@ -138,68 +140,68 @@ model-quick:
 	@prove test/model/check :: $(BUILD)/model quick
 
 model:
-	@test/install-deps model
+	@tools/install-deps model
 	@prove -v test/model/check :: $(BUILD)/model
 
 # The simulation has no need for PGXS, which would build the extension.
-simulate: SECONDS = $(if $(SEED),,20)
+simulate: DURATION = $(if $(SEED),,20)
 simulate:
-	@test/install-deps build
+	@tools/install-deps build
 	@case "$(VERSION)" in 15.*|16.*) ;; *) \
 		echo "not simulating: what stands in for PostgreSQL is that of 15 and 16"; exit 0 ;; esac; \
 	$(MAKE) -s -C test/simulate OUT=$(BUILD)/simulate PG_CONFIG=$(PG_CONFIG) && \
-	BUILD=$(BUILD)/simulate PG_CONFIG=$(PG_CONFIG) SEED=$(SEED) STEPS=$(STEPS) SERVERS=$(SERVERS) SECONDS=$(SECONDS) \
+	BUILD=$(BUILD)/simulate PG_CONFIG=$(PG_CONFIG) SEED=$(SEED) STEPS=$(STEPS) SERVERS=$(SERVERS) DURATION=$(DURATION) \
 		PATHS="$(PATHS)" MUTANT=$(MUTANT) SHRINK=$(SHRINK) test/simulate/run
 
 some-seed = $(or $(SEED),$$(shuf -n 1 -i 1-1000000))
 nemesis:
-	@test/install-deps build demo test
+	@tools/install-deps build demo test
 	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage
-	@$(run) NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(some-seed) NEMESIS_TARGETS="$(TARGETS)" \
-		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(test/fault-table nemesis $(MUTANT))))" \
-		test/run-tap test/t/500_nemesis.pl
+	@$(run) NEMESIS_SECONDS=$(DURATION) NEMESIS_SEED=$(some-seed) NEMESIS_TARGETS="$(TARGETS)" \
+		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(test/faults/fault-table nemesis $(MUTANT))))" \
+		test/perl/run-tap test/t/500_nemesis.pl
 
 mutants:
-	@test/install-deps build demo test
-	@test/fault-table find
+	@tools/install-deps build demo test
+	@test/faults/fault-table find
 
 # What is measured in part is no document.
 BENCH = $(BUILD)/bench
 ONLY ?=
 PLACES ?= $(if $(QUICK),memory)
 bench:
-	@test/install-deps build demo test bench
+	@tools/install-deps build demo test bench
 	@$(MAKE) --no-print-directory stage
 	@mkdir -p $(BENCH) && rm -f $(BENCH)/rounds.json
 	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) \
 		BENCH_COMMIT=$$(git describe --always --dirty 2>/dev/null) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
 		BENCH_ROUNDS=$(or $(ROUNDS),$(if $(QUICK),3,7)) \
 		BENCH_WARM_UP=$(if $(QUICK),2,10) \
-		BENCH_SECONDS=$(if $(filter file,$(origin SECONDS)),$(if $(QUICK),0.2,0.5),$(SECONDS)) \
-		test/run-tap test/bench/bench.pl || status=$$?; \
+		BENCH_SECONDS=$(if $(filter file,$(origin DURATION)),$(if $(QUICK),0.2,0.5),$(DURATION)) \
+		test/perl/run-tap test/bench/bench.pl || status=$$?; \
 	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK),,doc) && exit $$status
 
 # An extension may have assertions in a server that was built without them.
 ASSERT = $(BUILD)/assert
 test-assert:
-	@test/install-deps build demo test
+	@tools/install-deps build demo test
 	@$(MAKE) -s tls-client
 	@echo "building zklock with assertions"
 	@$(call build-in,assert/release,COPT=-DUSE_ASSERT_CHECKING)
 	@$(call build-in,assert/faults,COPT="-DUSE_ASSERT_CHECKING -DZKLOCK_FAULTS")
 	@$(run) ZKLOCK_STAGE=$(ASSERT)/release/stage ZKLOCK_FAULT_STAGE=$(ASSERT)/faults/stage \
-		JOBS=$(JOBS) test/run-tap $(TESTS)
+		JOBS=$(JOBS) test/perl/run-tap $(TESTS)
 
 test-asan:
-	@test/install-deps build demo test
+	@tools/install-deps build demo test
 	@echo "building zklock with sanitizers"
 	@$(call build-in,asan,COPT="$(SANITIZE)")
 	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit-asan CFLAGS="-g $(SANITIZE)"
-	@gcc -shared -fPIC -Wl,-z,initfirst -o $(BUILD)/asan/stage/early.so test/asan_early.c
+	@gcc -shared -fPIC -Wl,-z,initfirst -o $(BUILD)/asan/stage/early.so test/preload/asan_early.c
 	@ZKLOCK_STAGE=$(BUILD)/asan/stage \
 		ZKLOCK_PRELOAD="$$(gcc -print-file-name=libasan.so) STAGE/early.so" \
 		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-		JOBS=$(JOBS) test/run-tap $(ASAN_TESTS)
+		JOBS=$(JOBS) test/perl/run-tap $(ASAN_TESTS)
 
 # Optimised code would be counted where its author does not look for it.
 COVERAGE = $(BUILD)/coverage
@@ -208,9 +210,9 @@ build-counted = $(call build-in,coverage/$(1),COPT="$(COUNTED) $(2)" LDFLAGS_SL=
 # $(call run-counted,RUN,COMMAND): a failing test does not keep the others' counts back.
 run-counted = $(run) ZKLOCK_STAGE=$(COVERAGE)/release/stage ZKLOCK_FAULT_STAGE=$(COVERAGE)/faults/stage \
 	ZKLOCK_PRELOAD=STAGE/flush.so ZKLOCK_COVERAGE=1 ZKLOCK_RESULTS=$(COVERAGE)/counts/$(1) JOBS=$(JOBS) \
-	NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(some-seed) $(2) || status=$$?
+	NEMESIS_SECONDS=$(DURATION) NEMESIS_SEED=$(some-seed) $(2) || status=$$?
 coverage:
-	@test/install-deps build demo test
+	@tools/install-deps build demo test
 	@$(MAKE) -s tls-client
 	@echo "building zklock with gcov"
 	@rm -rf $(COVERAGE) && mkdir -p $(COVERAGE)
@@ -219,13 +221,13 @@ coverage:
 	@$(call build-counted,faults,-DZKLOCK_FAULTS)
 	@gcc -Wall -O1 -fPIC -shared -o $(COVERAGE)/release/stage/flush.so test/coverage/flush.c
 	@$(MAKE) -s -C test/unit check OUT=$(COVERAGE)/unit CFLAGS="-g $(COUNTED)"
-	@status=0; $(call run-counted,tap,test/run-tap $(TESTS)); \
-	$(if $(TESTS),,$(call run-counted,nemesis,test/run-tap test/t/500_nemesis.pl);) \
+	@status=0; $(call run-counted,tap,test/perl/run-tap $(TESTS)); \
+	$(if $(TESTS),,$(call run-counted,nemesis,test/perl/run-tap test/t/500_nemesis.pl);) \
 	test/coverage/report $(COVERAGE) && exit $$status
 
 lint:
-	@test/install-deps build lint
-	@$(MAKE) --no-print-directory format-check warnings storeys steps-check fault-check clock-check cppcheck
+	@tools/install-deps build lint
+	@$(MAKE) --no-print-directory format-check whitespace-check warnings storeys steps-check fault-check clock-check cppcheck
 
 # Each version of clang-format formats a little differently: the one of Debian 12 counts.
 format-check:
@@ -234,6 +236,12 @@ format-check:
 	else \
 		echo "not checking the format: this is not clang-format 14"; \
 	fi
+	@tools/typedefs | diff tools/typedefs.list - || { echo "tools/typedefs.list is out of date: make format" >&2; exit 1; }
+
+# As .gitattributes has it; an archive has no git.
+whitespace-check:
+	@! git rev-parse --git-dir >/dev/null 2>&1 || \
+		{ echo "checking the white space" && git diff --check $$(git hash-object -t tree /dev/null); }
 
 warnings:
 	@echo "building with gcc -Werror"
@@ -255,7 +263,7 @@ steps-check:
 
 fault-check:
 	@echo "checking the table of faults"
-	@test/fault-table check
+	@test/faults/fault-table check
 
 # Max() evaluates what it returns twice, and the clock goes on in between.
 clock-check:
@@ -263,57 +271,69 @@ clock-check:
 	@! grep -nE '\bMax\([^;]*(zklock_now|zklock_ms_|GetCurrentTimestamp)' -r src --include='*.[ch]'
 
 mass:
-	@test/install-deps build
+	@tools/install-deps build
 	@$(MAKE) --no-print-directory count-mass
 
 count-mass: stage
 	@tools/mass $(BUILD)/release/$(OBJ)
+
+# Functions that were inlined would not be counted.
+WAY = $(BUILD)/way
+LIST ?=
+way:
+	@tools/install-deps build demo test
+	@echo "building zklock with a recorder"
+	@$(call build-in,way,COPT="-O0 -U_FORTIFY_SOURCE -finstrument-functions",cp -p test/way/recorder.c $(WAY)/$(OBJ)/src)
+	@rm -f $(WAY)/summary $(WAY)/list
+	@ZKLOCK_STAGE=$(WAY)/stage ZKLOCK_RESULTS=$(WAY) test/perl/run-tap test/way/way.pl
+	@cat $(if $(LIST),$(WAY)/list) $(WAY)/summary
 
 cppcheck:
 	@echo "running cppcheck"
 	@cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 \
 		--enable=warning,performance,portability --suppress=missingInclude \
 		'--suppress=nullPointerOutOfMemory:test/unit/*' --suppress=normalCheckLevelMaxBranches \
-		--include=test/cppcheck.h \
+		--include=test/lint/cppcheck.h \
 		-Isrc -DPG_VERSION_NUM=150018 src test/unit test/fuzz
 
 TAG ?=
 dist:
-	@test/install-deps dist
+	@tools/install-deps dist
 	@tools/make-dist $(BUILD)/dist $(TAG)
 
 dist-test:
-	@test/install-deps build demo test dist
+	@tools/install-deps build demo test dist
 	@tools/check-dist $(BUILD)/dist-test
 
 CELLS ?=
 matrix:
-	@test/install-deps deb-test
+	@tools/install-deps deb-test
 	@TESTS="$(TESTS)" TARGETS="$(TARGETS)" tools/matrix $(CELLS)
 
 deb:
-	@test/install-deps build deb
+	@tools/install-deps build deb
 	@debian/tools/build-packages $(BUILD)/deb
 
 deb-test: deb
-	@test/install-deps deb-test
+	@tools/install-deps deb-test
 	@debian/tools/check-packages $(BUILD)/deb $$(. /etc/os-release && echo $$VERSION_CODENAME)
 
 fuzz:
-	@test/install-deps lint
+	@tools/install-deps lint
 	@$(MAKE) -s -C test/fuzz fuzz OUT=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS)
 
 fuzz-answers:
-	@test/install-deps build demo test
+	@tools/install-deps build demo test
 	@$(MAKE) --no-print-directory stage
 	@ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) \
-		ZKLOCK_FUZZ_SEED=$(SEED) test/run-tap test/t/482_garbled_answers.pl
+		ZKLOCK_FUZZ_SEED=$(SEED) test/perl/run-tap test/t/482_garbled_answers.pl
 
 format:
-	@test/install-deps lint
+	@tools/install-deps lint
 	clang-format -i $(SOURCES)
+	tools/typedefs >tools/typedefs.list
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model simulate nemesis mutants bench test-assert \
-	test-asan coverage lint format-check warnings storeys steps-check fault-check clock-check cppcheck mass count-mass matrix dist dist-test \
+	test-asan coverage lint format-check whitespace-check warnings storeys steps-check fault-check clock-check cppcheck mass count-mass way matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format

@@ -9,112 +9,112 @@
  */
 CREATE FUNCTION zk_lock(path text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock'
+AS 'MODULE_PATHNAME', 'zk_lock_text'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock(text, interval) IS
 'acquire an exclusive session-level lock on a ZooKeeper path; false if the timeout passed';
 
 CREATE FUNCTION zk_lock(paths text[], timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock'
+AS 'MODULE_PATHNAME', 'zk_lock_array'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock(text[], interval) IS
 'acquire exclusive session-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock(path text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_text'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock(text, interval) IS
 'acquire an exclusive transaction-level lock on a ZooKeeper path; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock(paths text[], timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_array'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock(text[], interval) IS
 'acquire exclusive transaction-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
 
 CREATE FUNCTION zk_try_lock(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock'
+AS 'MODULE_PATHNAME', 'zk_try_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_lock(text) IS
 'acquire an exclusive session-level lock on a ZooKeeper path if it is free';
 
 CREATE FUNCTION zk_try_xact_lock(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock'
+AS 'MODULE_PATHNAME', 'zk_try_xact_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_xact_lock(text) IS
 'acquire an exclusive transaction-level lock on a ZooKeeper path if it is free';
 
 CREATE FUNCTION zk_lock_shared(path text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_lock_shared_text'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_shared(text, interval) IS
 'acquire a shared session-level lock on a ZooKeeper path; false if the timeout passed';
 
 CREATE FUNCTION zk_lock_shared(paths text[], timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_lock_shared_array'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_shared(text[], interval) IS
 'acquire shared session-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock_shared(path text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared_text'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_shared(text, interval) IS
 'acquire a shared transaction-level lock on a ZooKeeper path; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock_shared(paths text[], timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared_array'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_shared(text[], interval) IS
 'acquire shared transaction-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
 
 CREATE FUNCTION zk_try_lock_shared(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_try_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_lock_shared(text) IS
 'acquire a shared session-level lock on a ZooKeeper path if nobody has or wants it exclusively';
 
 CREATE FUNCTION zk_try_xact_lock_shared(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_try_xact_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_xact_lock_shared(text) IS
 'acquire a shared transaction-level lock on a ZooKeeper path if nobody has or wants it exclusively';
 
 CREATE FUNCTION zk_unlock(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock'
+AS 'MODULE_PATHNAME', 'zk_unlock_text'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock(text) IS
 'release one exclusive session-level lock on a ZooKeeper path; false if it was not held';
 
 CREATE FUNCTION zk_unlock(paths text[])
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock'
+AS 'MODULE_PATHNAME', 'zk_unlock_array'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock(text[]) IS
 'release one exclusive session-level lock on each of several ZooKeeper paths; false if one was not held';
 
 CREATE FUNCTION zk_unlock_shared(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_shared'
+AS 'MODULE_PATHNAME', 'zk_unlock_shared_text'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_shared(text) IS
 'release one shared session-level lock on a ZooKeeper path; false if it was not held';
 
 CREATE FUNCTION zk_unlock_shared(paths text[])
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_shared'
+AS 'MODULE_PATHNAME', 'zk_unlock_shared_array'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_shared(text[]) IS
 'release one shared session-level lock on each of several ZooKeeper paths; false if one was not held';
@@ -128,42 +128,42 @@ COMMENT ON FUNCTION zk_unlock_all() IS
 
 CREATE FUNCTION zk_lock_tree(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock'
+AS 'MODULE_PATHNAME', 'zk_lock_tree'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_tree(text, text, interval) IS
 'acquire an exclusive session-level lock on a ZooKeeper path and shared ones on all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_lock_tree_shared(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_lock_tree_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_tree_shared(text, text, interval) IS
 'acquire shared session-level locks on a ZooKeeper path and all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock_tree(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_tree'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_tree(text, text, interval) IS
 'acquire an exclusive transaction-level lock on a ZooKeeper path and shared ones on all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock_tree_shared(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_tree_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_tree_shared(text, text, interval) IS
 'acquire shared transaction-level locks on a ZooKeeper path and all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_unlock_tree(path text, root text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock'
+AS 'MODULE_PATHNAME', 'zk_unlock_tree'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_tree(text, text) IS
 'undo one zk_lock_tree with the same arguments; false if one of its locks was not held';
 
 CREATE FUNCTION zk_unlock_tree_shared(path text, root text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_shared'
+AS 'MODULE_PATHNAME', 'zk_unlock_tree_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_tree_shared(text, text) IS
 'undo one zk_lock_tree_shared with the same arguments; false if one of its locks was not held';
@@ -613,7 +613,7 @@ COMMENT ON FUNCTION zk_break_lock(text) IS
 
 CREATE FUNCTION zk_break_lock(path text, node text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_break_lock'
+AS 'MODULE_PATHNAME', 'zk_break_lock_node'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_break_lock(text, text) IS
 'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';

@@ -38,24 +38,12 @@
 #endif
 
 /*
- * 16: modules are built with -fvisibility=hidden, and these macros export what
- * the server looks up.  Before, they leave that to the linker, which exports
- * everything; the Makefile hides it there as well.
+ * 16: PG_FUNCTION_INFO_V1 exports the function, too.  Where PGDLLEXPORT exports
+ * nothing by itself, which is before 16, the Makefile defines it.
  */
-#if PG_VERSION_NUM < 160000
-#undef PGDLLEXPORT
-#define PGDLLEXPORT __attribute__((visibility("default")))
-#undef PG_FUNCTION_INFO_V1
-#define PG_FUNCTION_INFO_V1(name)                                     \
-	extern PGDLLEXPORT Datum				  name(PG_FUNCTION_ARGS); \
-	extern PGDLLEXPORT const Pg_finfo_record *pg_finfo_##name(void);  \
-	const Pg_finfo_record					 *pg_finfo_##name(void)   \
-	{                                                                 \
-		static const Pg_finfo_record record = {1};                    \
-		return &record;                                               \
-	}                                                                 \
-	extern int no_such_variable
-#endif
+#define COMPAT_FUNCTION_INFO_V1(name)                \
+	extern PGDLLEXPORT Datum name(PG_FUNCTION_ARGS); \
+	PG_FUNCTION_INFO_V1(name)
 
 /* 17: processes are numbered by MyProcNumber, not through MyProc. */
 static inline int

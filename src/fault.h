@@ -8,7 +8,7 @@
  * any other build it is the constant false, and the compiler drops what depends
  * on it.
  *
- * A fault is a line where it happens and a row in test/faults.md, which says
+ * A fault is a line where it happens and a row in test/faults/README.md, which says
  * what must hold in spite of it and which test shows that.  "make lint" checks
  * that the lines and the rows agree.
  *

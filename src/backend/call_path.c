@@ -27,9 +27,6 @@
 /* So often a node's parent is created: others may delete it, as ZooKeeper does with containers. */
 #define MAX_ATTEMPTS 16
 
-/* Nodes created for one path, since they may stay for good */
-#define MAX_LEVELS 16
-
 /* Raises an error if a child of that name would harm users of its parent. */
 static void
 refuse_harm(Call *call, const char *path, const char *parent, const char *name)
@@ -82,7 +79,7 @@ create(Call *call, const char *path, const char *node, const char *data, int lev
 			return made;
 		if (parent[0] == '\0')
 			request_report_failure(ENTRY_NONE, path, FAILURE_NO_CHROOT, 0);
-		if (level + 1 >= MAX_LEVELS)
+		if (level + 1 >= ZKLOCK_MAX_LEVELS)
 			request_report_failure(ENTRY_NONE, path, FAILURE_TOO_DEEP, 0);
 
 		/* Whether a parent has just been created, or not, shows the next attempt. */

@@ -94,16 +94,16 @@ display_outage(void)
 	SessionInfo session;
 
 	if (zklock_worker_pid() == 0)
-		return _("ZooKeeper cannot be reached, since the zklock worker is not running");
+		return "ZooKeeper cannot be reached, since the zklock worker is not running";
 	session_info_read(&session);
 	if (session.state == SESSION_CONNECTED && lease_state() == LEASE_HOLDS)
 		return NULL;
 	if (session.state == SESSION_CONNECTED)
-		return psprintf(_("ZooKeeper server %s is connected, but the session is not proved to be alive"),
+		return psprintf("ZooKeeper server %s is connected, but the session is not proved to be alive",
 						session.server);
 	if (session.last_error[0] == '\0')
-		return _("ZooKeeper cannot be reached");
-	return psprintf(_("ZooKeeper cannot be reached; the last error, at %s, was: %s"),
+		return "ZooKeeper cannot be reached";
+	return psprintf("ZooKeeper cannot be reached; the last error, at %s, was: %s",
 					timestamptz_to_str(session.last_error_at), display_utf8(session.last_error));
 }
 

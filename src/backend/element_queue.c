@@ -169,7 +169,7 @@ refuse_claims(TakeQueue *queue, const CallResult *result)
 	if (read.result.outcome == CALL_UNREACHABLE)
 		call_report(&read);
 	if (claim_record_recognised(read.read, read.result.text_length))
-		request_report_other_use(queue->path, _("It has claims, made with zk_claim()."));
+		request_report_other_use(queue->path, "It has claims, made with zk_claim().");
 }
 
 /*

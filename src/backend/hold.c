@@ -170,7 +170,7 @@ why_lost(const Hold *hold)
 	/* Of what the worker has not said yet, the clock tells, or the lease. */
 	if (status.state != CONTENDER_LOST)
 		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
-	return psprintf(_(failure_loss_texts[reason]), entry_at(hold->entry)->request.max_hold_ms);
+	return psprintf(failure_loss_texts[reason], entry_at(hold->entry)->request.max_hold_ms);
 }
 
 /* Raises an error for what is lost.  A lock at transaction level goes with the transaction. */

@@ -133,10 +133,10 @@ static char *
 limit_detail(int index, Failure failure)
 {
 	if (failure == FAILURE_SESSION_FULL)
-		return psprintf(_("The paths of the nodes, or of the watches, of this server's ZooKeeper session must not exceed %d bytes, of which %d are reserved for superusers."),
+		return psprintf("The paths of the nodes, or of the watches, of this server's ZooKeeper session must not exceed %d bytes, of which %d are reserved for superusers.",
 						PACKET_BUDGET, PACKET_RESERVE);
 	if (failure == FAILURE_SHARE_FULL)
-		return psprintf(_("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes."),
+		return psprintf("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes.",
 						share_of_bytes(entry_at(index)->request.share, entries_max()),
 						PACKET_BUDGET, SHARE_NODE_BYTES);
 	return NULL;

@@ -54,7 +54,7 @@ static const char *
 names_text(Names *names)
 {
 	if (names->n > MAX_NAMED)
-		appendStringInfo(&names->text, _(" and %d more"), names->n - MAX_NAMED);
+		appendStringInfo(&names->text, " and %d more", names->n - MAX_NAMED);
 	return names->n > 0 ? names->text.data : "";
 }
 
@@ -147,8 +147,8 @@ describe_parties(const Wait *wait, Call *call)
 	}
 	if (holders.n == 0)
 		return NULL;
-	return psprintf(holders.n == 1 ? _("Process holding the lock: %s. Wait queue: %s.")
-								   : _("Processes holding the lock: %s. Wait queue: %s."),
+	return psprintf(holders.n == 1 ? "Process holding the lock: %s. Wait queue: %s."
+								   : "Processes holding the lock: %s. Wait queue: %s.",
 					names_text(&holders), names_text(&waiters));
 }
 

@@ -317,7 +317,7 @@ waits_describe(const WaitsProcess *process)
 	const char		*name;
 
 	if (waiting)
-		return psprintf(_("%s on ZooKeeper path \"%s\""),
+		return psprintf("%s on ZooKeeper path \"%s\"",
 						waiting->request.kind != CONTENDER_LOCK		  ? "SemaphorePermit"
 						: waiting->status.mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock"
 																	  : "ShareLock",
@@ -325,7 +325,7 @@ waits_describe(const WaitsProcess *process)
 	initStringInfo(&tag);
 	DescribeLockTag(&tag, &process->tag);
 	name = GetLockmodeName((LOCKMETHODID) process->tag.locktag_lockmethodid, process->mode);
-	return psprintf(_("%s on %s"), name, tag.data);
+	return psprintf("%s on %s", name, tag.data);
 }
 
 /*
@@ -350,11 +350,11 @@ deadlock_report(const WaitGraph *graph, int victim, WaitTell tell, const void *a
 
 		if (behind)
 			next = tell(arg, at = graph->vertices[at].parent);
-		appendStringInfo(&cycle, _("%sProcess %d%s waits for %s%s; blocked by process %d%s."),
+		appendStringInfo(&cycle, "%sProcess %d%s waits for %s%s; blocked by process %d%s.",
 						 cycle.len > 0 ? "\n" : "", wait.pid, wait.where, wait.what,
 						 behind ? " behind another contender" : "", next.pid, next.where);
 		if (wait.is_ours)
-			appendStringInfo(&queries, _("\nProcess %d: %s"), wait.pid,
+			appendStringInfo(&queries, "\nProcess %d: %s", wait.pid,
 							 pgstat_get_backend_current_activity(wait.pid, false));
 	} while (at != victim);
 	shown = display_utf8(cycle.data);

@@ -17,7 +17,7 @@
  * something has been deleted meanwhile, as empty containers are.  It ends
  * without more ado if nobody waits for the path any more.
  *
- * For each request no more than MAX_LEVELS nodes are created, since they may
+ * For each request no more than ZKLOCK_MAX_LEVELS nodes are created, since they may
  * stay for good.
  *
  * A new node can harm others (see neighbour.c).  Few names can; for those the
@@ -48,9 +48,6 @@
 
 /* So often it is tried in a row before we give up. */
 #define MAX_ATTEMPTS 16
-
-/* Nodes created for one request: a path's own and those above it */
-#define MAX_LEVELS 16
 
 /* The run for which parents are created, or NULL if nobody needs them now. */
 static Run *
@@ -236,7 +233,7 @@ go_up(Path *path)
 	path->missing_len = length_above(path, path->missing_len);
 	if (path->missing_len == 0)
 		refuse(path, FAILURE_NO_CHROOT, 0);
-	else if (levels >= MAX_LEVELS)
+	else if (levels >= ZKLOCK_MAX_LEVELS)
 		refuse(path, FAILURE_TOO_DEEP, 0);
 	else
 		try_missing(path);

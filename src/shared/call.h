@@ -21,7 +21,7 @@
 
 #define CALL_AREA_SIZE ((Size) 8 * 1024 * 1024)
 #define CALL_MAX_QUESTION (256 * 1024)
-#define CALL_MAX_ANSWER (1280 * 1024) /* the number is in failure.c, too */
+#define CALL_MAX_ANSWER (1280 * 1024)
 #define CALL_MAX_OPERATIONS 256
 #define CALL_SCRATCH_SIZE (ZKLOCK_MAX_PATH + 64) /* path of a scratch node, with its NUL */
 

@@ -17,6 +17,7 @@
 #define ZKLOCK_ERROR_SIZE 256	 /* a sentence about what went wrong, with its NUL */
 #define ZKLOCK_FILE_SIZE 1024	 /* the name of a file, with its NUL: PostgreSQL's MAXPGPATH */
 #define ZKLOCK_PASSWORD_SIZE 16	 /* bytes of a ZooKeeper session's password */
+#define ZKLOCK_MAX_LEVELS 16	 /* nodes created for one path: its own and those above it */
 
 /* A time that does not come, us or ms */
 #define NEVER INT64_MAX

@@ -59,8 +59,9 @@ typedef struct FailureText
 {
 	int			sqlerrcode;
 	const char *message; /* with a place for the path */
-	const char *detail;	 /* a sentence, or NULL */
-	const char *hint;	 /* a sentence, or NULL */
+	const char *detail;	 /* a sentence, which may have a place for the limit, or NULL */
+	int			limit;
+	const char *hint; /* a sentence, or NULL */
 } FailureText;
 
 /* Why a contender is in CONTENDER_LOST. */

@@ -15,110 +15,97 @@
 #include <signal.h>
 
 #include "compat.h"
+#include "shared/call.h"
 #include "shared/entry.h"
 #include "storage/lwlock.h"
 
 /* A path has one use. */
-#define OTHER_USE gettext_noop("ZooKeeper path \"%s\" is in use for something else")
-#define OTHER_PATH gettext_noop("Use another path.")
+#define OTHER_USE "ZooKeeper path \"%s\" is in use for something else"
+#define OTHER_PATH "Use another path."
 
 /* By failure */
 static const FailureText texts[] =
 	{[FAILURE_BUSY] = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
-					   .message = gettext_noop("cannot use ZooKeeper path \"%s\": it is taken")},
+					   .message = "cannot use ZooKeeper path \"%s\": it is taken"},
 	 [FAILURE_UNREACHABLE] = {.sqlerrcode = ERRCODE_IO_ERROR,
-							  .message = gettext_noop(
-								  "cannot use ZooKeeper path \"%s\": ZooKeeper cannot be reached")},
+							  .message = "cannot use ZooKeeper path \"%s\": ZooKeeper cannot be reached"},
 	 [FAILURE_REFUSED] = {.sqlerrcode = ERRCODE_SYSTEM_ERROR,
-						  .message = gettext_noop("cannot use ZooKeeper path \"%s\"")},
+						  .message = "cannot use ZooKeeper path \"%s\""},
 	 [FAILURE_DENIED] = {.sqlerrcode = ERRCODE_INSUFFICIENT_PRIVILEGE,
-						 .message = gettext_noop("cannot use ZooKeeper path \"%s\""),
-						 .hint = gettext_noop(
-							 "Check the ACL of the path and the settings \"zklock.auth_file\" and \"zklock.acl\".")},
+						 .message = "cannot use ZooKeeper path \"%s\"",
+						 .hint = "Check the ACL of the path and the settings \"zklock.auth_file\" and \"zklock.acl\"."},
 	 [FAILURE_NO_RECEIPT] = {.sqlerrcode = ERRCODE_INSUFFICIENT_PRIVILEGE,
-							 .message = gettext_noop("cannot use ZooKeeper queue \"%s\""),
-							 .hint = gettext_noop(
-								 "Check the ACLs of the queue, of \"/zklock-receipts\" and of \"/zklock-waits\", and the settings \"zklock.auth_file\" and \"zklock.acl\".")},
+							 .message = "cannot use ZooKeeper queue \"%s\"",
+							 .hint = "Check the ACLs of the queue, of \"/zklock-receipts\" and of \"/zklock-waits\", and the settings \"zklock.auth_file\" and \"zklock.acl\"."},
 	 [FAILURE_QUOTA] = {.sqlerrcode = ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-						.message = gettext_noop("ZooKeeper path \"%s\" has reached its quota"),
-						.hint = gettext_noop(
-							"Wait until elements have been taken, or ask an administrator of ZooKeeper to raise the quota of the path.")},
-	 [FAILURE_NO_CHILDREN] =
-		 {.sqlerrcode = ERRCODE_WRONG_OBJECT_TYPE,
-		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": it cannot have children"),
-		  .detail = gettext_noop(
-			  "ZooKeeper refused: ZNOCHILDRENFOREPHEMERALS. The path, or one above it, is an ephemeral node.")},
+						.message = "ZooKeeper path \"%s\" has reached its quota",
+						.hint = "Wait until elements have been taken, or ask an administrator of ZooKeeper to raise the quota of the path."},
+	 [FAILURE_NO_CHILDREN] = {.sqlerrcode = ERRCODE_WRONG_OBJECT_TYPE,
+							  .message = "cannot use ZooKeeper path \"%s\": it cannot have children",
+							  .detail = "ZooKeeper refused: ZNOCHILDRENFOREPHEMERALS. The path, or one above it, is an ephemeral node."},
 	 [FAILURE_NO_CHROOT] = {.sqlerrcode = ERRCODE_SYSTEM_ERROR,
-							.message = gettext_noop("cannot use ZooKeeper path \"%s\": the chroot is missing"),
-							.detail = gettext_noop("ZooKeeper refused: ZNONODE. The chroot in \"zklock.servers\" does not exist."),
-							.hint = gettext_noop("Create the chroot node.")},
-	 [FAILURE_NO_PATH] =
-		 {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
-		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": it does not exist"),
-		  .detail = gettext_noop("ZooKeeper refused: ZNONODE. Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\"."),
-		  .hint = gettext_noop("Ask an administrator to create the path in ZooKeeper.")},
-	 [FAILURE_TOO_DEEP] =
-		 {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": too many levels of it are missing"),
-		  .detail = gettext_noop("No more than 16 nodes are created for a path: its own and those above it."),
-		  .hint = gettext_noop("Use a shorter path, or create the upper levels first.")},
+							.message = "cannot use ZooKeeper path \"%s\": the chroot is missing",
+							.detail = "ZooKeeper refused: ZNONODE. The chroot in \"zklock.servers\" does not exist.",
+							.hint = "Create the chroot node."},
+	 [FAILURE_NO_PATH] = {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
+						  .message = "cannot use ZooKeeper path \"%s\": it does not exist",
+						  .detail = "ZooKeeper refused: ZNONODE. Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\".",
+						  .hint = "Ask an administrator to create the path in ZooKeeper."},
+	 [FAILURE_TOO_DEEP] = {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+						   .message = "cannot use ZooKeeper path \"%s\": too many levels of it are missing",
+						   .detail = "No more than %d nodes are created for a path: its own and those above it.",
+						   .limit = ZKLOCK_MAX_LEVELS,
+						   .hint = "Use a shorter path, or create the upper levels first."},
 	 [FAILURE_HARMFUL] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
-						  .message = gettext_noop(
-							  "cannot use ZooKeeper path \"%s\": it lies below a lock or semaphore in use"),
-						  .detail = gettext_noop("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists."),
-						  .hint = gettext_noop("Use a path that is not below another one.")},
+						  .message = "cannot use ZooKeeper path \"%s\": it lies below a lock or semaphore in use",
+						  .detail = "Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists.",
+						  .hint = "Use a path that is not below another one."},
 	 [FAILURE_SESSION_FULL] = {.sqlerrcode = ERRCODE_OUT_OF_MEMORY,
-							   .message = gettext_noop(
-								   "cannot use ZooKeeper path \"%s\": too many paths are locked"),
-							   .hint = gettext_noop("Lock fewer paths at a time, or use shorter ones.")},
-	 [FAILURE_SHARE_FULL] =
-		 {.sqlerrcode = ERRCODE_OUT_OF_MEMORY,
-		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": too many paths are locked in this session"),
-		  .hint = gettext_noop(
-			  "Lock fewer paths at a time, use shorter ones, or ask an administrator to increase \"zklock.max_locks_per_session\".")},
+							   .message = "cannot use ZooKeeper path \"%s\": too many paths are locked",
+							   .hint = "Lock fewer paths at a time, or use shorter ones."},
+	 [FAILURE_SHARE_FULL] = {.sqlerrcode = ERRCODE_OUT_OF_MEMORY,
+							 .message = "cannot use ZooKeeper path \"%s\": too many paths are locked in this session",
+							 .hint = "Lock fewer paths at a time, use shorter ones, or ask an administrator to increase \"zklock.max_locks_per_session\"."},
 	 [FAILURE_WORN_OUT] =
 		 {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": its sequence numbers are used up"),
-		  .detail = gettext_noop("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
-		  .hint = gettext_noop(
-			  "When nobody uses the path, delete its node. It is created again when it is used next, and the numbers begin anew.")},
+		  .message = "cannot use ZooKeeper path \"%s\": its sequence numbers are used up",
+		  .detail = "ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order.",
+		  .hint = "When nobody uses the path, delete its node. It is created again when it is used next, and the numbers begin anew."},
 	 [FAILURE_IS_LOCK] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
 						  .message = OTHER_USE,
-						  .detail = gettext_noop("It, or a node of its semaphore, is used as a lock."),
+						  .detail = "It, or a node of its semaphore, is used as a lock.",
 						  .hint = OTHER_PATH},
 	 [FAILURE_IS_SEMAPHORE] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
 							   .message = OTHER_USE,
-							   .detail = gettext_noop("It is a part of a semaphore."),
+							   .detail = "It is a part of a semaphore.",
 							   .hint = OTHER_PATH},
 	 [FAILURE_IS_ELECTION] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
 							  .message = OTHER_USE,
-							  .detail = gettext_noop("It has candidates of an election."),
+							  .detail = "It has candidates of an election.",
 							  .hint = OTHER_PATH},
 	 [FAILURE_IS_CLAIMS] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
 							.message = OTHER_USE,
-							.detail = gettext_noop("It has claims, made with zk_claim()."),
+							.detail = "It has claims, made with zk_claim().",
 							.hint = OTHER_PATH},
 	 [FAILURE_IS_QUEUE] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
 						   .message = OTHER_USE,
-						   .detail = gettext_noop("It is a queue, or an element of one."),
+						   .detail = "It is a queue, or an element of one.",
 						   .hint = OTHER_PATH},
-	 [FAILURE_BARRED] =
-		 {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
-		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": clients of another kind use it"),
-		  .detail = gettext_noop("The path has nodes of clients which a candidate of this kind would disturb."),
-		  .hint = gettext_noop("Check the names that \"zklock.elections\" gives for the path.")},
+	 [FAILURE_BARRED] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
+						 .message = "cannot use ZooKeeper path \"%s\": clients of another kind use it",
+						 .detail = "The path has nodes of clients which a candidate of this kind would disturb.",
+						 .hint = "Check the names that \"zklock.elections\" gives for the path."},
 	 [FAILURE_TOO_LONG] = {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-						   .message = gettext_noop("what ZooKeeper tells of \"%s\" is too long"),
-						   .detail = gettext_noop("An answer can have at most 1310720 bytes.")}};
+						   .message = "what ZooKeeper tells of \"%s\" is too long",
+						   .detail = "An answer can have at most %d bytes.",
+						   .limit = CALL_MAX_ANSWER}};
 
 const char *const failure_loss_texts[] =
-	{[LOSS_UNPROVED] =
-		 gettext_noop("The ZooKeeper session was not proved to be alive for a session timeout."),
-	 [LOSS_EXPIRED] = gettext_noop("The ZooKeeper session ended."),
-	 [LOSS_DELETED] = gettext_noop("Its node was deleted by someone else."),
-	 [LOSS_BROKEN] = gettext_noop("Its node was deleted by zk_break_lock()."),
-	 [LOSS_OVERRUN] = gettext_noop(
-		 "It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed.")};
+	{[LOSS_UNPROVED] = "The ZooKeeper session was not proved to be alive for a session timeout.",
+	 [LOSS_EXPIRED] = "The ZooKeeper session ended.",
+	 [LOSS_DELETED] = "Its node was deleted by someone else.",
+	 [LOSS_BROKEN] = "Its node was deleted by zk_break_lock().",
+	 [LOSS_OVERRUN] = "It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed."};
 
 /* What is told of a failure */
 const FailureText *
@@ -138,11 +125,11 @@ failure_describe(Failure failure, const char *refusal)
 	const FailureText *text = failure_text(failure);
 
 	if (text->detail)
-		errdetail_internal("%s", _(text->detail));
+		errdetail(text->detail, text->limit);
 	else if (refusal)
 		errdetail("ZooKeeper refused: %s.", refusal);
 	if (text->hint)
-		errhint("%s", _(text->hint));
+		errhint("%s", text->hint);
 	return 0;
 }
 

@@ -22,7 +22,6 @@
 #include "sql/arguments.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -111,23 +110,19 @@ argument_path(FunctionCallInfo fcinfo, PathRule rule)
 }
 
 /*
- * Raises an error if a function that takes something at session level must not be
- * called: behind a pool of connections, what one client took another would have.
+ * Raises an error if a function must not take anything at session level: behind a
+ * pool of connections, what one client took another would have.
  */
 void
-argument_check_scope(FunctionCallInfo fcinfo, LockScope scope)
+argument_check_scope(const char *function, LockScope scope)
 {
-	const char *name;
-	int			verb;
+	int verb = strncmp(function, "zk_try_", 7) == 0 ? 7 : 3;
 
-	if (scope == LOCK_SCOPE_TRANSACTION || zklock_session_locks)
-		return;
-	name = get_func_name(fcinfo->flinfo->fn_oid);
-	verb = strncmp(name, "zk_try_", 7) == 0 ? 7 : 3;
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("cannot use %s(): \"zklock.session_locks\" is off", name),
-					errhint("Use %.*sxact_%s(), whose locks end with the transaction.", verb,
-							name, name + verb)));
+	if (scope == LOCK_SCOPE_SESSION && !zklock_session_locks)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot use %s(): \"zklock.session_locks\" is off", function),
+						errhint("Use %.*sxact_%s(), whose locks end with the transaction.",
+								verb, function, function + verb)));
 }
 
 /*

@@ -32,10 +32,12 @@
 #include "shared/entry.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
+#include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 
-PG_FUNCTION_INFO_V1(zk_break_lock);
+COMPAT_FUNCTION_INFO_V1(zk_break_lock);
+COMPAT_FUNCTION_INFO_V1(zk_break_lock_node);
 
 /*
  * Where the contenders of a path are, as zk_contenders() shows them.  An election reads
@@ -55,6 +57,11 @@ typedef struct Breaking
 	uint64		  run;	/* of this server, if it is one of ours; else 0 */
 	bool		  sent; /* the deletion, whose answer has not come */
 	Call		  call;
+
+	/* For messages, which an error leaves no room to compose */
+	const char *role;  /* who deletes it */
+	const char *shown; /* path */
+	const char *owner;
 } Breaking;
 
 /* ------------------------------------------------------------------------
@@ -105,8 +112,7 @@ mark(Breaking *breaking)
 
 	entries_expect_deletion(breaking->run, LOSS_BROKEN);
 
-	by = psprintf("role %s, process %d of server %s", GetUserNameFromId(GetUserId(), false),
-				  MyProcPid, zklock_own_name());
+	by = psprintf("role %s, process %d of server %s", breaking->role, MyProcPid, zklock_own_name());
 	initStringInfo(&member);
 	escape_json(&member, pg_server_to_any(by, strlen(by), PG_UTF8));
 	data = palloc(breaking->node.told.text_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
@@ -130,31 +136,35 @@ is_session(int64 owner)
 	return owner != 0 && owner != PG_INT64_MIN && ((uint64) owner >> 56) != 0xff;
 }
 
+/* Adds to an error, such as a cancellation, what may have been done by then. */
+static void
+breaking_context(void *arg)
+{
+	const Breaking *breaking = arg;
+
+	if (breaking->sent)
+		errcontext("while role \"%s\", process %d, was deleting node \"%s\" of %s by zk_break_lock(), which may have been done",
+				   breaking->role, MyProcPid, breaking->shown, breaking->owner);
+}
+
 /*
- * Tells the log who has deleted a node, or may have, and whose it was; and the
- * caller as well if it was not ephemeral.  One that was not would have outlived its
- * client.
+ * Logs who has deleted a node, and whose it was.  The caller hears if it was not
+ * ephemeral: such a node would have outlived its client.
  */
 static void
 report_broken(const Breaking *breaking)
 {
-	const ContenderNode *node = &breaking->node;
-	const char			*role = GetUserNameFromId(GetUserId(), false);
-	const char			*path = display_path(breaking->path);
-	bool				 ephemeral = is_session(node->told.stat.ephemeral_owner);
-	const char			*owner = contenders_describe(node);
+	int64 session = breaking->node.told.stat.ephemeral_owner;
 
-	ereport(LOG, (breaking->sent
-					  ? errmsg("role \"%s\", process %d, may have deleted node \"%s\" by zk_break_lock()",
-							   role, MyProcPid, path)
-					  : errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
-							   role, MyProcPid, path),
-				  ephemeral ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.", owner,
-											(unsigned long long) node->told.stat.ephemeral_owner)
-							: errdetail_log("It was that of %s, and not ephemeral.", owner)));
-	if (!ephemeral && !breaking->sent)
+	ereport(LOG, (errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
+						 breaking->role, MyProcPid, breaking->shown),
+				  is_session(session)
+					  ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
+									  breaking->owner, (unsigned long long) session)
+					  : errdetail_log("It was that of %s, and not ephemeral.", breaking->owner)));
+	if (!is_session(session))
 		ereport(NOTICE,
-				(errmsg("node \"%s\" was not ephemeral", path),
+				(errmsg("node \"%s\" was not ephemeral", breaking->shown),
 				 errdetail("It belonged to no ZooKeeper session, so ZooKeeper would not have deleted it.")));
 }
 
@@ -191,30 +201,34 @@ delete_node(Breaking *breaking)
 	return breaking->sent;
 }
 
-/* Deletes the node that was read, and tells.  Returns false if somebody else did. */
+/* The node is not deleted by this process. */
+static void
+withdraw_mark(int code, Datum arg)
+{
+	entries_expect_deletion(DatumGetUInt64(arg), LOSS_DELETED);
+}
+
+/* Deletes the node that was read, and reports that.  Returns false if somebody else did. */
 static bool
 break_read_node(Breaking *breaking)
 {
-	volatile bool broken = false;
+	ErrorContextCallback context = {.callback = breaking_context,
+									.arg = breaking,
+									.previous = error_context_stack};
+	bool				 broken;
 
-	PG_TRY();
+	error_context_stack = &context;
+	PG_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking->run));
 	{
 		mark(breaking);
 		broken = delete_node(breaking);
 	}
-	PG_CATCH();
-	{
-		entries_expect_deletion(breaking->run, LOSS_DELETED);
-		if (breaking->sent)
-			report_broken(breaking);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	breaking->sent = false;
+	PG_END_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking->run));
+	error_context_stack = context.previous;
 	if (broken)
 		report_broken(breaking);
 	else
-		entries_expect_deletion(breaking->run, LOSS_DELETED);
+		withdraw_mark(0, UInt64GetDatum(breaking->run));
 	return broken;
 }
 
@@ -237,6 +251,9 @@ break_node(const char *path, const char *name)
 	ours = lock_view_of_path(path);
 	entry = lock_view_of_node(&ours, &breaking.node);
 	breaking.run = entry ? entry->node.run_id : 0;
+	breaking.role = GetUserNameFromId(GetUserId(), false);
+	breaking.shown = display_path(breaking.path);
+	breaking.owner = contenders_describe(&breaking.node);
 	return break_read_node(&breaking);
 }
 
@@ -288,22 +305,30 @@ break_all_holders(const char *path)
 
 /*
  * zk_break_lock(path text) returns boolean
- * zk_break_lock(path text, node text) returns boolean
  *
- * Deletes the nodes of those who hold a lock, an election or permits of a
- * semaphore, or that of a contender.  Returns false if there is no such node.
+ * Deletes the nodes of those who hold a lock, an election or permits of a semaphore.
+ * Returns false if there is no such node.
  */
 Datum
 zk_break_lock(PG_FUNCTION_ARGS)
+{
+	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "break locks");
+	PG_RETURN_BOOL(break_all_holders(argument_path(fcinfo, ALLOWED_PATHS_ONLY)));
+}
+
+/*
+ * zk_break_lock(path text, node text) returns boolean
+ *
+ * Deletes a contender's node.  Returns false if there is no such node.
+ */
+Datum
+zk_break_lock_node(PG_FUNCTION_ARGS)
 {
 	char *path;
 	char *name;
 
 	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "break locks");
 	path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	if (PG_NARGS() == 1)
-		PG_RETURN_BOOL(break_all_holders(path));
-
 	argument_refuse_null(fcinfo, 1, "node");
 	name = node_argument(PG_GETARG_TEXT_PP(1));
 	for (int i = 0; i < (int) lengthof(places); i++)

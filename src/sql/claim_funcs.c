@@ -46,9 +46,9 @@
 #include "storage/ipc.h"
 #include "utils/timestamp.h"
 
-PG_FUNCTION_INFO_V1(zk_claim);
-PG_FUNCTION_INFO_V1(zk_last_claim);
-PG_FUNCTION_INFO_V1(zk_claim_reset);
+COMPAT_FUNCTION_INFO_V1(zk_claim);
+COMPAT_FUNCTION_INFO_V1(zk_last_claim);
+COMPAT_FUNCTION_INFO_V1(zk_claim_reset);
 
 /* A claim, or a reset, that is being made */
 typedef struct Claiming
@@ -128,8 +128,7 @@ refuse_children(Claiming *claiming)
 	{
 		if (node_name_has_sequence(list->children[i]) ||
 			strcmp(list->children[i], &PERMIT_LEASES[1]) == 0)
-			report_other_use(claiming,
-							 _("It has children like those of a lock, an election or a queue."));
+			report_other_use(claiming, "It has children like those of a lock, an election or a queue.");
 	}
 }
 
@@ -151,15 +150,15 @@ read_node(Claiming *claiming, int64 *written_at)
 	node.version = result->stat.version;
 	*written_at = result->stat.mtime;
 	if (result->stat.ephemeral_owner != 0)
-		report_other_use(claiming, _("Its node belongs to a ZooKeeper session."));
+		report_other_use(claiming, "Its node belongs to a ZooKeeper session.");
 	if (result->stat.data_length == 0 && result->stat.child_changes > 0 && claiming->wanted.nids > 0)
 		report_other_use(claiming,
-						 _("It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it."));
+						 "It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it.");
 	if (result->stat.data_length == 0 && result->stat.version > 0 && claiming->wanted.nids > 0)
-		report_other_use(claiming, _("It has no data, and others have written to it."));
+		report_other_use(claiming, "It has no data, and others have written to it.");
 	if (result->stat.data_length > 0 &&
 		(read->read == NULL || !claim_record_read(read->read, &node.record)))
-		report_other_use(claiming, _("Its data were not written by zk_claim()."));
+		report_other_use(claiming, "Its data were not written by zk_claim().");
 	if (result->stat.child_count > 0)
 		refuse_children(claiming);
 	return node;

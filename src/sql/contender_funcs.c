@@ -39,7 +39,7 @@
 #include "shared/settings.h"
 #include "sql/arguments.h"
 
-PG_FUNCTION_INFO_V1(zk_contenders);
+COMPAT_FUNCTION_INFO_V1(zk_contenders);
 
 /* So many nodes are read; of the others, what their names tell is shown. */
 #define MAX_READ 200

@@ -27,11 +27,11 @@
 #include "sql/arguments.h"
 #include "utils/timestamp.h"
 
-PG_FUNCTION_INFO_V1(zk_is_leader);
-PG_FUNCTION_INFO_V1(zk_await_leadership);
-PG_FUNCTION_INFO_V1(zk_resign);
-PG_FUNCTION_INFO_V1(zk_leader);
-PG_FUNCTION_INFO_V1(zk_elections);
+COMPAT_FUNCTION_INFO_V1(zk_is_leader);
+COMPAT_FUNCTION_INFO_V1(zk_await_leadership);
+COMPAT_FUNCTION_INFO_V1(zk_resign);
+COMPAT_FUNCTION_INFO_V1(zk_leader);
+COMPAT_FUNCTION_INFO_V1(zk_elections);
 
 /* The first term under a node, as a token; candidates have no second one. */
 #define TERM_OF_NODE(czxid) (((czxid) << TOKEN_GRANT_BITS) + 1)

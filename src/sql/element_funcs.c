@@ -18,11 +18,11 @@
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 
-PG_FUNCTION_INFO_V1(zk_queue_offer);
-PG_FUNCTION_INFO_V1(zk_queue_peek);
-PG_FUNCTION_INFO_V1(zk_queue_remove);
-PG_FUNCTION_INFO_V1(zk_queue_take);
-PG_FUNCTION_INFO_V1(zk_xact_queue_take);
+COMPAT_FUNCTION_INFO_V1(zk_queue_offer);
+COMPAT_FUNCTION_INFO_V1(zk_queue_peek);
+COMPAT_FUNCTION_INFO_V1(zk_queue_remove);
+COMPAT_FUNCTION_INFO_V1(zk_queue_take);
+COMPAT_FUNCTION_INFO_V1(zk_xact_queue_take);
 
 /* Shows or removes the first element, and returns its data; NULL if there is none. */
 static Datum

@@ -44,8 +44,8 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
-PG_FUNCTION_INFO_V1(zk_fence);
-PG_FUNCTION_INFO_V1(zk_fences_keep_local);
+COMPAT_FUNCTION_INFO_V1(zk_fence);
+COMPAT_FUNCTION_INFO_V1(zk_fences_keep_local);
 
 /*
  * The statements, kept for the life of the backend.  Names in a kept plan are

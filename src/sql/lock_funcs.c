@@ -28,16 +28,9 @@
 #include "sql/arguments.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
 
-PG_FUNCTION_INFO_V1(zk_lock);
-PG_FUNCTION_INFO_V1(zk_xact_lock);
-PG_FUNCTION_INFO_V1(zk_lock_shared);
-PG_FUNCTION_INFO_V1(zk_xact_lock_shared);
-PG_FUNCTION_INFO_V1(zk_unlock);
-PG_FUNCTION_INFO_V1(zk_unlock_shared);
-PG_FUNCTION_INFO_V1(zk_unlock_all);
-PG_FUNCTION_INFO_V1(zk_fencing_token);
+COMPAT_FUNCTION_INFO_V1(zk_unlock_all);
+COMPAT_FUNCTION_INFO_V1(zk_fencing_token);
 
 /* ------------------------------------------------------------------------
  * Arguments
@@ -132,83 +125,70 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	return branch;
 }
 
-/*
- * What a function locks or unlocks, checked, in the order in which that is done: a
- * path, an array of paths, or a path below a root, which the types of its arguments tell.
- */
-static LockSet
-set_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
-{
-	Oid *types;
-	int	 n;
-
-	(void) get_func_signature(fcinfo->flinfo->fn_oid, &types, &n);
-	if (OidIsValid(get_base_element_type(types[0])))
-		return paths_argument(fcinfo, rule, mode);
-	if (n > 1 && getBaseType(types[1]) != INTERVALOID)
-		return branch_arguments(fcinfo, rule, mode);
-	return path_argument(fcinfo, rule, mode);
-}
-
 /* ------------------------------------------------------------------------
  * Locking
  *
- * Each function returns true if all is held, and false if the timeout has passed,
- * which is the last argument.  NULL waits for ever, '0' not at all.  A function whose
- * only argument is a path, such as zk_try_lock(), does not wait either.  Of zk_lock()
- * there are, for one C function:
- *
- *		zk_lock(path text, timeout interval)
- *		zk_lock(paths text[], timeout interval)
- *		zk_lock_tree(path text, root text, timeout interval)
- *		zk_try_lock(path text)
- *
- * and the same of the others.
+ * Each function returns true if all is held, and false if the timeout has passed.
+ * A shared lock on a path that the session holds exclusively is granted at once.
  * ------------------------------------------------------------------------
  */
 
+#define DOES_NOT_WAIT -1
+
+/* Locks a set, for as long as the argument "timeout" of the SQL function says. */
 static Datum
-acquire(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
+acquire(FunctionCallInfo fcinfo, const char *function, LockSet set, LockScope scope, int timeout)
 {
-	LockSet set = set_argument(fcinfo, ALLOWED_PATHS_ONLY, mode);
-
-	argument_check_scope(fcinfo, scope);
+	argument_check_scope(function, scope);
 	PG_RETURN_BOOL(lock_acquire(&set, scope,
-								PG_NARGS() == 1 ? LOCK_NO_WAIT
-												: argument_timeout(fcinfo, PG_NARGS() - 1)));
-}
-
-/* zk_lock() and so on return boolean: exclusive, at session level */
-Datum
-zk_lock(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
-}
-
-/* zk_xact_lock() and so on return boolean: exclusive, at transaction level */
-Datum
-zk_xact_lock(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+								timeout == DOES_NOT_WAIT ? LOCK_NO_WAIT
+														 : argument_timeout(fcinfo, timeout)));
 }
 
 /*
- * zk_lock_shared() and so on return boolean: shared, at session level
+ * The C function of one signature of an SQL function.
  *
- * A session that holds the path exclusively is granted it at once.
+ *	symbol		its name
+ *	function	the SQL function's name
+ *	arguments	what reads the set from the arguments
+ *	timeout		which argument is the timeout
  */
-Datum
-zk_lock_shared(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
-}
+#define LOCK_FUNCTION(symbol, function, arguments, mode, scope, timeout)                          \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                                              \
+	Datum symbol(PG_FUNCTION_ARGS)                                                                \
+	{                                                                                             \
+		return acquire(fcinfo, function, arguments(fcinfo, ALLOWED_PATHS_ONLY, LOCK_MODE_##mode), \
+					   LOCK_SCOPE_##scope, timeout);                                              \
+	}                                                                                             \
+	extern int no_such_variable
 
-/* zk_xact_lock_shared() and so on return boolean: shared, at transaction level */
-Datum
-zk_xact_lock_shared(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
-}
+/* (path text, timeout interval) */
+LOCK_FUNCTION(zk_lock_text, "zk_lock", path_argument, EXCLUSIVE, SESSION, 1);
+LOCK_FUNCTION(zk_xact_lock_text, "zk_xact_lock", path_argument, EXCLUSIVE, TRANSACTION, 1);
+LOCK_FUNCTION(zk_lock_shared_text, "zk_lock_shared", path_argument, SHARED, SESSION, 1);
+LOCK_FUNCTION(zk_xact_lock_shared_text, "zk_xact_lock_shared", path_argument, SHARED, TRANSACTION, 1);
+
+/* (paths text[], timeout interval) */
+LOCK_FUNCTION(zk_lock_array, "zk_lock", paths_argument, EXCLUSIVE, SESSION, 1);
+LOCK_FUNCTION(zk_xact_lock_array, "zk_xact_lock", paths_argument, EXCLUSIVE, TRANSACTION, 1);
+LOCK_FUNCTION(zk_lock_shared_array, "zk_lock_shared", paths_argument, SHARED, SESSION, 1);
+LOCK_FUNCTION(zk_xact_lock_shared_array, "zk_xact_lock_shared", paths_argument, SHARED,
+			  TRANSACTION, 1);
+
+/* (path text) */
+LOCK_FUNCTION(zk_try_lock, "zk_try_lock", path_argument, EXCLUSIVE, SESSION, DOES_NOT_WAIT);
+LOCK_FUNCTION(zk_try_xact_lock, "zk_try_xact_lock", path_argument, EXCLUSIVE, TRANSACTION,
+			  DOES_NOT_WAIT);
+LOCK_FUNCTION(zk_try_lock_shared, "zk_try_lock_shared", path_argument, SHARED, SESSION, DOES_NOT_WAIT);
+LOCK_FUNCTION(zk_try_xact_lock_shared, "zk_try_xact_lock_shared", path_argument, SHARED,
+			  TRANSACTION, DOES_NOT_WAIT);
+
+/* (path text, root text, timeout interval) */
+LOCK_FUNCTION(zk_lock_tree, "zk_lock_tree", branch_arguments, EXCLUSIVE, SESSION, 2);
+LOCK_FUNCTION(zk_xact_lock_tree, "zk_xact_lock_tree", branch_arguments, EXCLUSIVE, TRANSACTION, 2);
+LOCK_FUNCTION(zk_lock_tree_shared, "zk_lock_tree_shared", branch_arguments, SHARED, SESSION, 2);
+LOCK_FUNCTION(zk_xact_lock_tree_shared, "zk_xact_lock_tree_shared", branch_arguments, SHARED,
+			  TRANSACTION, 2);
 
 /* ------------------------------------------------------------------------
  * Unlocking
@@ -220,26 +200,31 @@ zk_xact_lock_shared(PG_FUNCTION_ARGS)
  */
 
 static Datum
-release(FunctionCallInfo fcinfo, LockMode mode)
+release(LockSet set)
 {
-	LockSet set = set_argument(fcinfo, ANY_PATH, mode);
-
 	PG_RETURN_BOOL(lock_release(&set));
 }
 
-/* zk_unlock(path text), zk_unlock(paths text[]), zk_unlock_tree(path text, root text) return boolean */
-Datum
-zk_unlock(PG_FUNCTION_ARGS)
-{
-	return release(fcinfo, LOCK_MODE_EXCLUSIVE);
-}
+/* As LOCK_FUNCTION */
+#define UNLOCK_FUNCTION(symbol, arguments, mode)                       \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                   \
+	Datum symbol(PG_FUNCTION_ARGS)                                     \
+	{                                                                  \
+		return release(arguments(fcinfo, ANY_PATH, LOCK_MODE_##mode)); \
+	}                                                                  \
+	extern int no_such_variable
 
-/* zk_unlock_shared() and zk_unlock_tree_shared(), with the same arguments, return boolean */
-Datum
-zk_unlock_shared(PG_FUNCTION_ARGS)
-{
-	return release(fcinfo, LOCK_MODE_SHARED);
-}
+/* (path text) */
+UNLOCK_FUNCTION(zk_unlock_text, path_argument, EXCLUSIVE);
+UNLOCK_FUNCTION(zk_unlock_shared_text, path_argument, SHARED);
+
+/* (paths text[]) */
+UNLOCK_FUNCTION(zk_unlock_array, paths_argument, EXCLUSIVE);
+UNLOCK_FUNCTION(zk_unlock_shared_array, paths_argument, SHARED);
+
+/* (path text, root text) */
+UNLOCK_FUNCTION(zk_unlock_tree, branch_arguments, EXCLUSIVE);
+UNLOCK_FUNCTION(zk_unlock_tree_shared, branch_arguments, SHARED);
 
 /* zk_unlock_all() returns void: undoes all session-level acquisitions */
 Datum

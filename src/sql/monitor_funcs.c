@@ -31,10 +31,10 @@
 #include "utils/float.h"
 #include "utils/timestamp.h"
 
-PG_FUNCTION_INFO_V1(zk_locks);
-PG_FUNCTION_INFO_V1(zk_session);
-PG_FUNCTION_INFO_V1(zk_stats);
-PG_FUNCTION_INFO_V1(zk_stats_reset);
+COMPAT_FUNCTION_INFO_V1(zk_locks);
+COMPAT_FUNCTION_INFO_V1(zk_session);
+COMPAT_FUNCTION_INFO_V1(zk_stats);
+COMPAT_FUNCTION_INFO_V1(zk_stats_reset);
 
 static const char *
 state_name(ContenderState state, LeaseState lease)

@@ -15,9 +15,9 @@
 #include "compat.h"
 #include "sql/arguments.h"
 
-PG_FUNCTION_INFO_V1(zk_semaphore_acquire);
-PG_FUNCTION_INFO_V1(zk_xact_semaphore_acquire);
-PG_FUNCTION_INFO_V1(zk_semaphore_release);
+COMPAT_FUNCTION_INFO_V1(zk_semaphore_acquire);
+COMPAT_FUNCTION_INFO_V1(zk_xact_semaphore_acquire);
+COMPAT_FUNCTION_INFO_V1(zk_semaphore_release);
 
 /* The path argument of a function, checked, in UTF-8. */
 static char *
@@ -43,7 +43,7 @@ acquire(FunctionCallInfo fcinfo, LockScope scope)
 	if (PG_GETARG_INT32(1) < 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("number of permits must be at least 1")));
-	argument_check_scope(fcinfo, scope);
+	argument_check_scope("zk_semaphore_acquire", scope);
 	timeout_ms = argument_timeout(fcinfo, 2);
 	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), scope, timeout_ms));
 }

@@ -76,8 +76,8 @@ worker_scratch_sent(CallSlot *slot)
 {
 	if (slot->next_scratch[0] == '\0')
 		return;
-	strcpy(slot->replaced_scratch, slot->scratch);
-	strcpy(slot->scratch, slot->next_scratch);
+	strlcpy(slot->replaced_scratch, slot->scratch, CALL_SCRATCH_SIZE);
+	strlcpy(slot->scratch, slot->next_scratch, CALL_SCRATCH_SIZE);
 	slot->sent_session = zklock_session->info.id;
 }
 
@@ -96,7 +96,7 @@ worker_scratch_answered(CallSlot *slot, CallOutcome outcome)
 	if (outcome == CALL_NO_NODE && creation(slot)->kind == OP_PUBLISH)
 		slot->scratch[0] = '\0'; /* the one before it is gone, by itself or with its parent */
 	else if (outcome != CALL_OK)
-		strcpy(slot->scratch, slot->replaced_scratch);
+		strlcpy(slot->scratch, slot->replaced_scratch, CALL_SCRATCH_SIZE);
 	slot->replaced_scratch[0] = '\0';
 }
 
@@ -109,7 +109,7 @@ on_deleted(void *arg, const ZkReply *reply)
 	deletion_of(slot)->state = DELETION_NONE;
 	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
 	{
-		strcpy(slot->scratch, slot->replaced_scratch);
+		strlcpy(slot->scratch, slot->replaced_scratch, CALL_SCRATCH_SIZE);
 		slot->replaced_scratch[0] = '\0';
 	}
 	else if (reply->outcome != CALL_UNKNOWN)

@@ -213,7 +213,7 @@ apply(void)
 void
 session_settings_take_up(void)
 {
-	*used = wanted;
+	memcpy(used, &wanted, sizeof(wanted)); /* with its padding: it is compared by memcmp() */
 	apply();
 	waiting = false;
 	zklock_session->failures = 0; /* of other settings */
@@ -247,7 +247,7 @@ has_server_in_use(const char *addresses)
 		if (*p != '[' && *p != ']')
 			*end++ = *p;
 	}
-	strcpy(end, ",");
+	strlcpy(end, ",", server + sizeof(server) - end);
 	return strstr(list, server) != NULL;
 }
 

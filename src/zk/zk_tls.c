@@ -3,8 +3,8 @@
  *		TLS: what is needed for it, and whether that can be used.
  *
  * Debian's client library cannot do TLS; others can, which have one function
- * more, and bring OpenSSL along.  What is needed of both is declared here as weak
- * symbols, which are null where there is no TLS: so one binary serves both.
+ * more, and bring OpenSSL along.  What is needed of both are weak symbols, which are
+ * null where there is no TLS: so one binary serves both.
  *
  * The library reads its files anew for each connection, and when one cannot be
  * used it tries again without a pause, and says little.  So it is not given the
@@ -30,6 +30,10 @@
 #include "postgres.h"
 
 #include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -41,52 +45,46 @@
 #define MAX_FILE_SIZE (1024 * 1024)
 #define FILE_NAME_SIZE 32
 
-/* An external symbol that may be missing; it is null then. */
-#define WEAK __attribute__((weak))
-
-/* OpenSSL's numbers for the format and for Ed25519, which are part of its interface */
-#define TLS_FILETYPE_PEM 1
-#define TLS_PKEY_ED25519 1087
-
 /*
  * Of the client library, whose header file has the first one only if it was built
  * with TLS, and the second, a state of handles, never
  */
 extern zhandle_t *zookeeper_init_ssl(const char *hosts, const char *files, watcher_fn watcher,
 									 int timeout, const clientid_t *session, void *context,
-									 int flags) WEAK;
-extern const int ZOO_SSL_CONNECTING_STATE WEAK;
+									 int flags);
+extern const int  ZOO_SSL_CONNECTING_STATE;
 
-/* Of OpenSSL, whose header files need not be there; its objects are pointers to void here */
-extern const void *TLS_client_method(void) WEAK;
-extern void		  *SSL_CTX_new(const void *method) WEAK;
-extern void		   SSL_CTX_free(void *context) WEAK;
-extern int SSL_CTX_load_verify_locations(void *context, const char *file, const char *directory) WEAK;
-extern int SSL_CTX_use_certificate_chain_file(void *context, const char *file) WEAK;
-extern int SSL_CTX_use_PrivateKey_file(void *context, const char *file, int type) WEAK;
-extern int SSL_CTX_check_private_key(const void *context) WEAK;
-extern void SSL_CTX_set_default_passwd_cb(void *context, int (*callback)(char *, int, int, void *)) WEAK;
-extern void		  *SSL_CTX_get0_certificate(const void *context) WEAK;
-extern const void *X509_get0_notBefore(const void *certificate) WEAK;
-extern const void *X509_get0_notAfter(const void *certificate) WEAK;
-extern int		   X509_cmp_current_time(const void *time) WEAK;
-extern void		  *X509_new(void) WEAK;
-extern void		   X509_free(void *certificate) WEAK;
-extern void		  *X509_getm_notBefore(const void *certificate) WEAK;
-extern void		  *X509_getm_notAfter(const void *certificate) WEAK;
-extern void		  *X509_gmtime_adj(void *time, long seconds) WEAK;
-extern int		   X509_set_pubkey(void *certificate, void *key) WEAK;
-extern int		   X509_sign(void *certificate, void *key, const void *digest) WEAK;
-extern void		  *EVP_PKEY_CTX_new_id(int algorithm, void *engine) WEAK;
-extern void		   EVP_PKEY_CTX_free(void *context) WEAK;
-extern int		   EVP_PKEY_keygen_init(void *context) WEAK;
-extern int		   EVP_PKEY_keygen(void *context, void **key) WEAK;
-extern void		   EVP_PKEY_free(void *key) WEAK;
-extern int		   PEM_write_X509(FILE *file, const void *certificate) WEAK;
-extern int		   PEM_write_PrivateKey(FILE *file, const void *key, const void *cipher,
-										const unsigned char *password, int length, void *callback,
-										void *arg) WEAK;
-extern void		   ERR_clear_error(void) WEAK;
+#pragma weak zookeeper_init_ssl
+#pragma weak ZOO_SSL_CONNECTING_STATE
+
+/* Of OpenSSL */
+#pragma weak TLS_client_method
+#pragma weak SSL_CTX_new
+#pragma weak SSL_CTX_free
+#pragma weak SSL_CTX_load_verify_locations
+#pragma weak SSL_CTX_use_certificate_chain_file
+#pragma weak SSL_CTX_use_PrivateKey_file
+#pragma weak SSL_CTX_check_private_key
+#pragma weak SSL_CTX_set_default_passwd_cb
+#pragma weak SSL_CTX_get0_certificate
+#pragma weak X509_get0_notBefore
+#pragma weak X509_get0_notAfter
+#pragma weak X509_cmp_current_time
+#pragma weak X509_new
+#pragma weak X509_free
+#pragma weak X509_getm_notBefore
+#pragma weak X509_getm_notAfter
+#pragma weak X509_gmtime_adj
+#pragma weak X509_set_pubkey
+#pragma weak X509_sign
+#pragma weak EVP_PKEY_CTX_new_id
+#pragma weak EVP_PKEY_CTX_free
+#pragma weak EVP_PKEY_keygen_init
+#pragma weak EVP_PKEY_keygen
+#pragma weak EVP_PKEY_free
+#pragma weak PEM_write_X509
+#pragma weak PEM_write_PrivateKey
+#pragma weak ERR_clear_error
 
 static int in_memory[TLS_FILES]; /* descriptors, kept for good; 0 if there is none yet */
 
@@ -189,10 +187,10 @@ no_password(char *buffer, int size, int is_writing, void *arg)
 
 /* What is wrong with the contents of a file, or NULL; "context" gets them. */
 static const char *
-check_file(void *context, TlsFile which, int fd)
+check_file(SSL_CTX *context, TlsFile which, int fd)
 {
 	char		name[FILE_NAME_SIZE];
-	const void *certificate;
+	const X509 *certificate;
 
 	name_of(fd, name, sizeof(name));
 	if (which == TLS_CA)
@@ -202,7 +200,7 @@ check_file(void *context, TlsFile which, int fd)
 	if (which == TLS_KEY)
 	{
 		SSL_CTX_set_default_passwd_cb(context, no_password);
-		if (SSL_CTX_use_PrivateKey_file(context, name, TLS_FILETYPE_PEM) == 1 &&
+		if (SSL_CTX_use_PrivateKey_file(context, name, SSL_FILETYPE_PEM) == 1 &&
 			SSL_CTX_check_private_key(context) == 1)
 			return NULL;
 		return "it is not the key of the certificate, in PEM format and without a password";
@@ -219,7 +217,7 @@ check_file(void *context, TlsFile which, int fd)
 
 /* Writes the certificate, or the key, to a new file in memory. */
 static bool
-write_made(TlsFile which, const void *certificate, const void *key, int *fd)
+write_made(TlsFile which, const X509 *certificate, const EVP_PKEY *key, int *fd)
 {
 	char  name[FILE_NAME_SIZE];
 	FILE *file;
@@ -239,10 +237,10 @@ write_made(TlsFile which, const void *certificate, const void *key, int *fd)
 static const char *
 make_certificate(int *fds)
 {
-	void *algorithm = EVP_PKEY_CTX_new_id(TLS_PKEY_ED25519, NULL);
-	void *certificate = X509_new();
-	void *key = NULL;
-	bool  made;
+	EVP_PKEY_CTX *algorithm = EVP_PKEY_CTX_new_id(EVP_PKEY_ED25519, NULL);
+	X509		 *certificate = X509_new();
+	EVP_PKEY	 *key = NULL;
+	bool		  made;
 
 	made = algorithm && certificate && EVP_PKEY_keygen_init(algorithm) == 1 &&
 		   EVP_PKEY_keygen(algorithm, &key) == 1 &&
@@ -259,7 +257,7 @@ make_certificate(int *fds)
 
 /* Reads and checks what a setting names.  Returns NULL, or what is wrong. */
 static const char *
-load_file(void *context, const TlsFiles *files, TlsFile which, int *fds)
+load_file(SSL_CTX *context, const TlsFiles *files, TlsFile which, int *fds)
 {
 	const char *fault = read_file(files->names[which], which, &fds[which]);
 
@@ -296,7 +294,7 @@ zk_tls_load(const TlsFiles *files)
 	int	 fds[TLS_FILES] = {-1, -1, -1};
 	const char *fault = NULL;
 	char	   *sentence = NULL;
-	void	   *context;
+	SSL_CTX	   *context;
 
 	if (!has_tls())
 		sentence = pstrdup(

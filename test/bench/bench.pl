@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Runs the benchmarks; "make bench". Not a test of anything, but run by test/run-tap, which gives
+# Runs the benchmarks; "make bench". Not a test of anything, but run by test/perl/run-tap, which gives
 # it what servers need. Each measure in each place is reported as if it was one.
 #
 # Environment:

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Every function: it answers, or refuses nulls, in any schema. Without shared_preload_libraries the
+# Every function: it answers, or refuses nulls, in any schema, and has a C function of its own. Without shared_preload_libraries the
 # extension can be created, but each reports what is missing, however the library was loaded into the
 # session; zk_fence() alone works there too, since a server may have the data and take no locks, and
 # zklock.allowed_paths applies as elsewhere.
@@ -45,6 +45,9 @@ subtest 'without preload every function says what to do' => sub {
 	refuses($admin, q{SELECT zk_lock('/t/lock')}, 'with good arguments as well');
 	refuses($admin, q{SELECT zk_lock(ARRAY['/t/lock'], '0')}, 'an array, too');
 };
+
+is($admin->query(q{SELECT string_agg(prosrc, ' ') FROM (SELECT prosrc FROM pg_proc WHERE probin LIKE '%/zklock'
+	GROUP BY prosrc HAVING count(*) > 1) shared}), '', 'each signature has a C function of its own');
 
 # Only a session that has the library knows that the setting is a list.
 $admin->query($_) foreach

@@ -4,7 +4,7 @@
 #
 # Threads of the client library run until the process is gone. exit() would run the destructors and atexit functions
 # of every library meanwhile, which free what a thread may be using; a crash of the worker makes the postmaster end
-# all sessions. So the worker leaves without exit(). Here a library is loaded (test/slow_exit.c) whose destructor and
+# all sessions. So the worker leaves without exit(). Here a library is loaded (test/preload/slow_exit.c) whose destructor and
 # atexit function take long and free what the threads use all the time.
 
 use Zklock::Test;
@@ -25,7 +25,7 @@ my $adopts  = adopt_orphans();    # servers, and what is left of them
 my $rounds  = 5;
 my $dir     = PostgreSQL::Test::Utils::tempdir();
 my $library = "$dir/slow_exit.so";
-system_or_bail('gcc', '-shared', '-fPIC', '-o', $library, 'test/slow_exit.c', '-ldl');
+system_or_bail('gcc', '-shared', '-fPIC', '-o', $library, 'test/preload/slow_exit.c', '-ldl');
 local $ENV{SLOW_EXIT_LOG}  = "$dir/exits";
 local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, $library);
 

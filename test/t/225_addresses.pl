@@ -60,7 +60,7 @@ $a->assert_clean($zk, '/a/lock');
 subtest 'names that take long to be looked up' => sub {
 	my $directory = PostgreSQL::Test::Utils::tempdir;
 	my $library   = "$directory/slow_names.so";
-	system_or_bail('gcc', '-shared', '-fPIC', '-o', $library, 'test/slow_names.c', '-ldl');
+	system_or_bail('gcc', '-shared', '-fPIC', '-o', $library, 'test/preload/slow_names.c', '-ldl');
 	local $ENV{SLOW_NAMES} = "$directory/slow";
 	append_to_file($ENV{SLOW_NAMES}, '');
 	local $ENV{ZKLOCK_PRELOAD} = "$library $ENV{ZKLOCK_PRELOAD}";

@@ -223,7 +223,7 @@ subtest 'a node that is deleted before its server knows of it is replaced, or th
 # ---- nothing is granted before the worker is sure to hear of the deletion
 #
 # A session whose turn comes in that moment, and whose node is gone by then, queues again; it is not given a lock that it
-# has lost already. The bug watched-early of test/faults.md makes this fail.
+# has lost already. The bug watched-early of test/faults/README.md makes this fail.
 
 hold($a, 'barrier', '/n/barrier');
 on($a, 'other');

@@ -301,7 +301,7 @@ subtest 'a lock keeps the guard that it was taken under: with "quorum" its node 
 subtest 'a machine that is paused, and its clock with it, commits too late, but not with "quorum" or a fence' => sub {
 	my $directory = PostgreSQL::Test::Utils::tempdir;
 	my $library   = "$directory/paused_clock.so";
-	system_or_bail('gcc', '-shared', '-fPIC', '-o', $library, 'test/paused_clock.c', '-ldl');
+	system_or_bail('gcc', '-shared', '-fPIC', '-o', $library, 'test/preload/paused_clock.c', '-ldl');
 	local $ENV{PAUSED_CLOCK}   = "$directory/paused_for";
 	local $ENV{ZKLOCK_PRELOAD} = join(' ', $library, $ENV{ZKLOCK_PRELOAD} // ());
 	my $machine = Zklock::Server->new('machine', zookeeper => $zk, conf => ["zklock.session_timeout = '6s'"]);

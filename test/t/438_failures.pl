@@ -9,7 +9,7 @@
 # zk_session would hang.
 #
 # A backend fails in the middle of asking for a lock: the statement fails and leaves
-# nothing behind, and what the session held before, it holds. See test/faults.md.
+# nothing behind, and what the session held before, it holds. See test/faults/README.md.
 #
 # Server a has the faults; rivals for the same paths are on server b. The table of faults, 292_faults_of_locks.pl and
 # those that follow it, has every recipe's worker end before it hears of an answer: downgrades, elements, claims.

@@ -5,7 +5,7 @@
 # which names its nodes can have, and a node that has been seen with one path is never seen with another.
 #
 # A slow look (slow-views) takes longer than the contender at which it looks exists. The bug
-# torn-views of test/faults.md makes this fail.
+# torn-views of test/faults/README.md makes this fail.
 
 use Zklock::Test;
 

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Names that zklock.so exports. All libraries that PostgreSQL loads share one space of
+# Names that zklock.so exports and needs. All libraries that PostgreSQL loads share one space of
 # names, so a function that is exported by mistake may be called in place of another
 # library's, or another's in place of ours, as it was with libevent's, when an extension used that.
 
@@ -25,6 +25,12 @@ subtest 'zklock.so exports what PostgreSQL looks up and nothing else' => sub {
 	# What the linker or a sanitizer adds bears names that are reserved for them; gcov's does not.
 	@exported = grep { !/^_(_|init$|fini$|edata$|end$)|^mangle_path$/ } @exported;
 	is_deeply([ sort @exported ], [ sort keys %expected ], 'the names are these');
+};
+
+subtest 'OpenSSL need not be there' => sub {
+	my @needed = grep { /\b(?:SSL|TLS|X509|EVP|PEM|ERR|BIO)_\w+|zookeeper_init_ssl/ } split /\n/, `nm -D --undefined-only '$library'`;
+	cmp_ok(@needed, '>', 0, 'zklock.so uses it');
+	is_deeply([ grep { !/^\s*w / } @needed ], [], 'by weak symbols alone');
 };
 
 done_testing;

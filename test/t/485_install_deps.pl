@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# test/install-deps on systems that have too old a client library of ZooKeeper: it refuses
+# tools/install-deps on systems that have too old a client library of ZooKeeper: it refuses
 # at once, in one line, and installs nothing.
 
 use Zklock::Test;
@@ -29,7 +29,7 @@ sub install_deps($arguments, %version)
 	unlink $log;
 	local %ENV = (%ENV, %version, PATH => "$bin:$ENV{PATH}");
 	my ($out, $err);
-	my $ok = IPC::Run::run([ 'sh', 'test/install-deps', @$arguments ], '>', \$out, '2>', \$err);
+	my $ok = IPC::Run::run([ 'sh', 'tools/install-deps', @$arguments ], '>', \$out, '2>', \$err);
 	return ($ok, $out, $err, -e $log ? slurp_file($log) : '');
 }
 

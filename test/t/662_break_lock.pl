@@ -189,11 +189,28 @@ story 'an answer that is lost' => sub {
 	$mark = $a->log_mark;
 	$proxy->hold_reply_of($admin, "SELECT zk_break_lock('/b/reply')", op => 'delete', path => '^/b/reply/');
 	is($admin->cancelled, '57014', 'a call that is cancelled then');
-	$a->assert_log($mark, qr{may have deleted node "/b/reply/.*" by zk_break_lock\(\)}, 'is logged as well');
+	$a->assert_log($mark, qr{CONTEXT: .* role "$user", process @{[$admin->pid]}, was deleting node "/b/reply/.*" of process @{[$s{holder}->pid]} of server b by zk_break_lock\(\), which may have been done},
+		'is logged as well');
 	$proxy->heal;
 	lost($b, 'holder', '/b/reply');
 };
 
+story 'a session that is terminated before anything is done has nothing to do with the loss' => sub {
+	on($a, 'victim')->query("BEGIN; SELECT zk_xact_lock('/b/ended')");
+	my ($node) = $zk->children('/b/ended');
+	# Its data cannot be marked.
+	$shell->set_acl("/b/ended/$node", [ [ 'world', 'anyone', 'r' ] ]);
+	my $session = $a->session(name => 'terminated');
+	$proxy->hold_request_of($session, "SELECT zk_break_lock('/b/ended')", op => 'delete', path => '^/b/ended/');
+	is($session->terminated, '57P01', 'the session ends');
+	$proxy->drop;
+	$a->wait_session;
+	is(join(' ', $zk->children('/b/ended')), $node, 'the node is there');
+	$shell->delete("/b/ended/$node");
+	$a->wait_lock($s{victim}, 'lost', '/b/ended');
+	fails($s{victim}->try('COMMIT'), '40001', 'somebody else did it', detail => 'Its node was deleted by someone else.');
+};
+
 $java->stop;
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/b/$_" } qw(local waits java slots/leases slots/locks holders permits/leases permits/locks victim reply));
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/b/$_" } qw(local waits java slots/leases slots/locks holders permits/leases permits/locks victim reply ended));
 done_testing;

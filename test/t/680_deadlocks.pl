@@ -14,7 +14,7 @@ use Zklock::Deadlock;
 use PostgreSQL::Test::Utils;
 
 my $clock = PostgreSQL::Test::Utils::tempdir;
-system_or_bail('gcc', '-shared', '-fPIC', '-o', "$clock/set_clock.so", 'test/set_clock.c');
+system_or_bail('gcc', '-shared', '-fPIC', '-o', "$clock/set_clock.so", 'test/preload/set_clock.c');
 local $ENV{CLOCK_SET_BACK} = "$clock/back";
 local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, "$clock/set_clock.so");
 

@@ -2,7 +2,7 @@
 #
 # Deletions that wait while another one is under way go out in one request, which does all or
 # nothing. Whatever becomes of it, each lock is released, and none of them twice. The bug batch-done
-# of test/faults.md makes this fail.
+# of test/faults/README.md makes this fail.
 
 use Zklock::Test;
 use Zklock::Cast qw(%s on hold queue unlock);

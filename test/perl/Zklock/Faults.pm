@@ -4,7 +4,7 @@
 
 =head1 NAME
 
-Zklock::Faults - the table of faults by name, test/faults.md
+Zklock::Faults - the table of faults by name, test/faults/README.md
 
 =head1 SYNOPSIS
 
@@ -26,7 +26,7 @@ use v5.36;
 use Carp;
 use File::Basename qw(dirname);
 
-my $table = dirname(__FILE__) . '/../../faults.md';
+my $table = dirname(__FILE__) . '/../../faults/README.md';
 my %faults;
 
 # A row begins with the name in backquotes, the head of a table with the word "fault".

@@ -39,7 +39,7 @@ sub classpath
 	foreach my $jar (@jars)
 	{
 		# Not every release of guava has failureaccess apart; netty is for TLS alone.
-		croak "$jar is missing: test/install-deps installs it" unless -e $jar || $jar =~ /failureaccess|netty/;
+		croak "$jar is missing: tools/install-deps installs it" unless -e $jar || $jar =~ /failureaccess|netty/;
 	}
 	return join(':', grep { -e } @jars);
 }

@@ -40,7 +40,7 @@ C<Zklock::Server-E<gt>copy($name, of =E<gt> $server, %options)> a server of a fi
 another's data directory, as it is at one moment.
 
 ZKLOCK_PRELOAD names libraries to load into the servers first, as sanitizers need it;
-STAGE in it stands for ZKLOCK_STAGE. test/run-tap describes the other variables.
+STAGE in it stands for ZKLOCK_STAGE. test/perl/run-tap describes the other variables.
 
 =head1 METHODS
 

@@ -23,6 +23,7 @@
 #define PG_FUNCTION_INFO_V1(name) Datum name(FunctionCallInfo fcinfo)
 #define PG_FUNCTION_ARGS FunctionCallInfo fcinfo
 #define FLEXIBLE_ARRAY_MEMBER
+#define PGDLLEXPORT
 #define pg_attribute_aligned(bytes)
 #define StaticAssertDecl(condition, message) struct unused
 #define COMPAT_MODULE_MAGIC(name, version) struct unused
