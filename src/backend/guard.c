@@ -16,8 +16,9 @@
  *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
  *			nodes and a quorum commit what it saw, all after the guard began.
  *
- * It asks twice: before all other callbacks, which may commit elsewhere
- * (GUARD_EARLY; without the quorum), and after them.
+ * The command COMMIT asks twice: before other extensions' callbacks, which may commit
+ * elsewhere (GUARD_EARLY; without the quorum), and before the commit here.  A commit
+ * without the command asks once.
  *
  * A transaction that has written also relies on the terms in which it was told
  * that this server leads.  While it commits, the server does not give up

@@ -100,7 +100,7 @@ hold_is_acquired_at(const Hold *hold, LockScope scope)
 /* When the locks are looked at */
 typedef enum GuardMoment
 {
-	GUARD_EARLY, /* before others' callbacks, which may commit elsewhere */
+	GUARD_EARLY, /* at the command COMMIT, before callbacks that may commit elsewhere */
 	GUARD_FINAL	 /* before the commit here */
 } GuardMoment;
 
