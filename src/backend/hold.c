@@ -1,7 +1,6 @@
 /*
  * hold.c
- *		What this session holds, or asks for: locks, turns, permits and elements; and
- *		the terms of leadership on which its transaction relies.
+ *		What this session holds, or asks for: locks, turns, permits and elements.
  *
  * All of it is in one list, from the moment it is asked for.  Locks are found by path
  * and mode, too: a session has at most one contender for each.  transaction.c says what
@@ -24,11 +23,6 @@
  * A lost lock stays until its counts are gone; the session never asks for it again
  * behind the user's back.
  *
- * A transaction relies on a term from the moment that it has been told that this
- * server leads until it ends, whatever becomes of the subtransaction that asked.  The
- * entry is the server's own; what the session has at stake it tells the worker in
- * shared/election.c.
- *
  * Runs in: backends.  All this is private; shared/entry.h says how entries are
  * written.
  *
@@ -38,12 +32,9 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "compat.h"
 #include "shared/common.h"
-#include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"
-#include "storage/ipc.h"
 #include "utils/hsearch.h"
 
 static MemoryContext hold_context = NULL;
@@ -78,12 +69,7 @@ count_hold_time(const Hold *hold, LockMode mode)
 	stats_add(stats_kind(hold->kind, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
 }
 
-static void release_at_exit(int code, Datum arg);
-
-/*
- * Prepares the session, and sees to it that its end gives everything back.  If
- * memory runs out, the next call begins again.
- */
+/* Prepares the session.  If memory runs out, the next call begins again. */
 void
 hold_start_session(void)
 {
@@ -94,7 +80,6 @@ hold_start_session(void)
 			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
 	ctl.hcxt = hold_context;
 	locked_paths = hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | HASH_STRINGS);
-	on_shmem_exit(release_at_exit, 0);
 }
 
 /* Of all holds the one behind another one, or the first behind NULL; NULL at the end */
@@ -136,14 +121,12 @@ hold_of_lock(const char *path, LockMode mode)
 }
 
 /*
- * The entry of a hold, and what it tells; ENTRY_NONE if that is lost, or its time is over,
- * or the term.  The lease is to be looked at before: then it is that of the grant.
+ * The entry of a hold, and its status; ENTRY_NONE if that is lost, or its time is over.
+ * The lease is to be looked at before: then it is that of the grant.
  */
 int
 hold_entry(const Hold *hold, EntryStatus *status)
 {
-	if (hold->kind == CONTENDER_CANDIDACY)
-		return election_term_entry(hold->election, hold->term, status);
 	*status = entry_status(hold->entry);
 	if (status->state == CONTENDER_GRANTED && entry_is_overrun(status->expires_us))
 		return ENTRY_NONE;
@@ -180,12 +163,6 @@ hold_report_lost(const Hold *hold)
 	const char *path = display_path(hold->path);
 	const char *name = strrchr(hold->path, '/') + 1;
 
-	if (hold->kind == CONTENDER_CANDIDACY)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("leadership at ZooKeeper path \"%s\" was lost", path),
-				 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
-				 errhint("Another server may lead by now. Retry the work where the leader is.")));
 	if (hold->kind == CONTENDER_ELEMENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
@@ -366,26 +343,6 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Tells the worker what the transaction has at stake in a term; a look at that is to
- * follow.
- *
- *	which	of the stakes are changed
- */
-void
-hold_set_stake(const Hold *term, uint8 which, uint8 stake)
-{
-	volatile uint8 *mine = election_stake(term->election, compat_my_proc_number());
-	uint8			before = *mine;
-
-	*mine = (before & ~which) | stake;
-	pg_memory_barrier();
-
-	/* The worker does not give up leadership while it is relied on. */
-	if ((before & ~*mine & STAKE_COMMIT) != 0)
-		zklock_wake_worker();
-}
-
 /* Gives up an entry, and the hold, which can be read until the session asks again. */
 static void
 give_up(Hold *hold, EntryNotice notice)
@@ -406,8 +363,6 @@ give_up(Hold *hold, EntryNotice notice)
 		depart(hold, notice);
 		return;
 	}
-	if (hold->kind == CONTENDER_CANDIDACY)
-		hold_set_stake(hold, STAKE_COMMIT | STAKE_ON_LOSS, 0);
 	pfree(hold);
 }
 
@@ -450,7 +405,7 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 	return true;
 }
 
-/* Gives up what nobody has acquired: what a call has asked for, a turn, a term that was over. */
+/* Gives up what nobody has acquired: what a call has asked for, and a turn. */
 void
 hold_abandon(EntryNotice notice)
 {
@@ -466,8 +421,8 @@ hold_abandon(EntryNotice notice)
 }
 
 /* Gives everything back; the session ends. */
-static void
-release_at_exit(int code, Datum arg)
+void
+hold_end_session(void)
 {
 	dlist_mutable_iter iter;
 

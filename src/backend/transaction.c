@@ -45,8 +45,9 @@
 
 #include "access/xact.h"
 #include "backend/hold.h"
+#include "backend/leadership.h"
 #include "compat.h"
-#include "shared/election.h"
+#include "storage/ipc.h"
 #include "tcop/utility.h"
 
 #define FIRST_ACQUISITIONS 16 /* for which there is room at first */
@@ -163,10 +164,9 @@ end_transaction(XactEvent event)
 		if (acquisitions[i].hold->kind == CONTENDER_ELEMENT)
 			entry_consume(acquisitions[i].hold->entry);
 	}
-	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-		hold->term = 0;
 	undo(0);
 	hold_abandon(ENTRY_NO_NOTICE);
+	leadership_forget();
 	guard_forget();
 	interrupt_resume();
 }
@@ -177,7 +177,7 @@ on_transaction(XactEvent event, void *arg)
 	if (event == XACT_EVENT_PRE_COMMIT)
 	{
 		/* The next holder must not run before our effect is durable. */
-		if (nacquisitions > 0 || hold_number(CONTENDER_CANDIDACY) > 0)
+		if (nacquisitions > 0 || leadership_next(NULL) != NULL)
 			ForceSyncCommit();
 		guard_check(GUARD_FINAL);
 	}
@@ -211,8 +211,16 @@ on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId p
 	hold_abandon(ENTRY_NO_NOTICE);
 }
 
+/* Gives everything back; the session ends. */
+static void
+end_session(int code, Datum arg)
+{
+	hold_end_session();
+	leadership_forget();
+}
+
 /*
- * Prepares the session at its first lock or permit.  If memory runs out on the
+ * Prepares the session when it asks for something first.  If memory runs out on the
  * way, nothing is held without callbacks, and the next call begins again; that a
  * callback may then be registered twice does no harm.
  */
@@ -227,51 +235,20 @@ start_session(void)
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	hold_start_session();
+	on_shmem_exit(end_session, 0);
 	started = true;
 }
 
-/* ------------------------------------------------------------------------
- * Leadership
- * ------------------------------------------------------------------------
- */
-
 /*
  * Does this server lead, provably?  If so, the transaction relies on that from now on.
- * Of an election the first term counts: after another one was seen, the commit is
- * refused in any case.  Reads shared memory only.
  *
  *	term	is set to that in which it leads, for fencing
  */
 bool
 transaction_leads(int election, int64 *term)
 {
-	Hold *relied = hold_next(NULL);
-
-	if (election_leadership(election, term) != LEADERSHIP_PROVED)
-		return false;
 	start_session();
-	while (relied && (relied->kind != CONTENDER_CANDIDACY || relied->election != election))
-		relied = hold_next(relied);
-	if (relied == NULL)
-	{
-		int64 now;
-
-		relied = hold_add(CONTENDER_CANDIDACY, election_at(election)->path, LOCK_MODE_EXCLUSIVE);
-		relied->election = election;
-		relied->term = *term;
-		hold_set_stake(relied, STAKE_ON_LOSS, zklock_on_lock_loss);
-
-		/* Was it over before the worker could know of that? */
-		if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != *term)
-		{
-			relied->term = 0;
-			hold_abandon(ENTRY_NO_NOTICE);
-			return false;
-		}
-	}
-	if (relied->term == *term)
-		relied->taken_under = Max(relied->taken_under, (CommitGuard) zklock_commit_guard);
-	return true;
+	return leadership_rely(election, term);
 }
 
 /* ------------------------------------------------------------------------
