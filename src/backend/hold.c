@@ -18,7 +18,7 @@
  * session remembers such holds, its departures, until the worker is done with
  * them.  They count among its share: else it could use up all entries by asking
  * and giving up faster than ZooKeeper answers.  And a call that unlocks waits for
- * its own, so that what follows finds the lock free.
+ * those that it has given up, so that what follows finds the lock free.
  *
  * A lost lock stays until its counts are gone; the session never asks for it again
  * behind the user's back.
@@ -52,7 +52,6 @@ static HTAB *locked_paths = NULL;
 
 /* Holds that were given up, or downgraded, and that the worker has still to finish, in that order */
 static dlist_head departures = DLIST_STATIC_INIT(departures);
-static uint64	  last_call = 0; /* counts calls that may wait for them */
 
 /* Entries of this session: those of holds and of departures */
 static int nentries = 0;
@@ -192,25 +191,31 @@ hold_check(const Hold *hold)
  * ------------------------------------------------------------------------
  */
 
-/*
- * The worker has something to finish.  Those for which a call waits come last in the list:
- * nothing departs unawaited before it has looked.  Cannot fail.
- */
+/* The worker has something to finish.  Cannot fail. */
 static void
-depart(Hold *hold, EntryNotice notice)
+depart(Hold *hold)
 {
 	if (hold->departed)
 		dlist_delete(&hold->departure);
 	dlist_push_tail(&departures, &hold->departure);
 	hold->departed = true;
-	hold->awaited_by = notice == ENTRY_NOTICE ? last_call : 0;
+}
+
+/*
+ * Is the worker done with what was given up or downgraded?  To be asked before the session
+ * asks for anything else.
+ */
+bool
+hold_is_settled(const Hold *hold)
+{
+	return !hold->departed || entry_is_settled(hold->entry, hold->generation);
 }
 
 /* Forgets a departure if it is done. */
 static bool
 forget_departed(Hold *hold)
 {
-	if (!entry_is_settled(hold->entry, hold->generation))
+	if (!hold_is_settled(hold))
 		return false;
 	dlist_delete(&hold->departure);
 	hold->departed = false;
@@ -220,31 +225,6 @@ forget_departed(Hold *hold)
 	{
 		nentries--;
 		pfree(hold);
-	}
-	return true;
-}
-
-/* A call begins.  It waits for what it gives back itself, and not for what an earlier one did. */
-void
-hold_begin_call(void)
-{
-	last_call++;
-}
-
-/* Is the worker done with what the call has given back? */
-bool
-hold_departures_are_done(void)
-{
-	dlist_iter iter;
-
-	dlist_reverse_foreach(iter, &departures)
-	{
-		const Hold *hold = dlist_container(Hold, departure, iter.cur);
-
-		if (hold->awaited_by != last_call)
-			break;
-		if (!entry_is_settled(hold->entry, hold->generation))
-			return false;
 	}
 	return true;
 }
@@ -360,7 +340,7 @@ give_up(Hold *hold, EntryNotice notice)
 	if (hold->entry != ENTRY_NONE)
 	{
 		entry_give_up(hold->entry, notice);
-		depart(hold, notice);
+		depart(hold);
 		return;
 	}
 	pfree(hold);
@@ -368,12 +348,12 @@ give_up(Hold *hold, EntryNotice notice)
 
 /* Keeps of an exclusive lock the shared one, without a moment in which it is not held. */
 static void
-downgrade(Hold *hold, EntryNotice notice)
+downgrade(Hold *hold)
 {
 	LockedPath *locked = hash_search(locked_paths, hold->path, HASH_FIND, NULL);
 
 	entry_keep_shared(hold->entry);
-	depart(hold, notice);
+	depart(hold);
 	locked->by_mode[LOCK_MODE_EXCLUSIVE] = NULL;
 	locked->by_mode[LOCK_MODE_SHARED] = hold;
 	hold->mode = LOCK_MODE_SHARED;
@@ -383,7 +363,7 @@ downgrade(Hold *hold, EntryNotice notice)
  * Takes acquisitions back, one at least, and gives up what is not acquired any more.
  * The hold can be read until the session asks again.
  *
- *	notice	is the session to be told when the worker is done?
+ *	notice	whether the latch is set when the entry is free
  *
  * Returns whether anything was given up.
  */
@@ -401,7 +381,7 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 	publish(hold);
 	if (hold_is_acquired_in(hold, hold->mode))
 		return false;
-	downgrade(hold, notice);
+	downgrade(hold);
 	return true;
 }
 

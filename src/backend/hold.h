@@ -33,9 +33,8 @@ typedef struct Hold
 	uint32		check;			/* of its node by a quorum: number of the one asked for last */
 
 	/* When it was given up or downgraded */
-	dlist_node departure;  /* in the list of those that the worker has to finish */
-	bool	   departed;   /* it is there */
-	uint64	   awaited_by; /* the number of the call that waits for that, or 0 */
+	dlist_node departure; /* in the list of those that the worker has to finish */
+	bool	   departed;  /* it is there */
 
 	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's or element's, UTF-8 */
 } Hold;
@@ -59,8 +58,7 @@ extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
 /* A call that gives something up */
 extern bool hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice);
 extern void hold_abandon(EntryNotice notice);
-extern void hold_begin_call(void);
-extern bool hold_departures_are_done(void);
+extern bool hold_is_settled(const Hold *hold);
 
 static inline bool
 hold_is_acquired_in(const Hold *hold, LockMode mode)

@@ -29,8 +29,8 @@
  * that, but when it is granted: only its holder is trusted to have nodes created
  * below it (parents.c).  So a tree is locked step by step.
  *
- * Before a lock is waited for, the worker must be done with those that were
- * given back, as they count among the session's share until then; and the
+ * Before a lock is waited for, the worker must be done with those of the set that
+ * were given back, as they count among the session's share until then; and the
  * session's own node of the same path is out of its way.  That depends on
  * ZooKeeper, not on other holders.
  *
@@ -103,11 +103,18 @@ begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
 		wait->look_at = 0;
 }
 
-/* Is the worker done with what was given back? */
+/* Is the worker done with those of a set that were given back? */
 static WaitAnswer
-look_at_departures(const Wait *wait, void *arg)
+look_at_given_back(const Wait *wait, void *arg)
 {
-	return hold_departures_are_done() ? WAIT_OVER : WAIT_UNTOLD;
+	const LockSet *set = arg;
+
+	for (int i = 0; i < set->n; i++)
+	{
+		if (!hold_is_settled(set->targets[i].hold))
+			return WAIT_UNTOLD;
+	}
+	return WAIT_OVER;
 }
 
 /* Counts a lock that was asked for, once it is granted.  Returns false if it is not. */
@@ -124,14 +131,19 @@ take(LockTarget *target, LockScope scope, Wait *wait)
 	return true;
 }
 
-/* Acquires one lock, when the worker is done with what was given back. */
+/*
+ * Acquires one lock, when the worker is done with those that were given back.
+ *
+ *	given_back	how many, from this one on
+ */
 static bool
-acquire_alone(LockTarget *target, LockScope scope, int64 timeout_ms)
+acquire_alone(LockTarget *target, int given_back, LockScope scope, int64 timeout_ms)
 {
-	Wait wait;
+	LockSet set = {.targets = target, .n = given_back};
+	Wait	wait;
 
 	begin_wait(&wait, target, timeout_ms);
-	if (!hold_departures_are_done() && !wait_until(&wait, look_at_departures, NULL))
+	if (given_back > 0 && !wait_until(&wait, look_at_given_back, &set))
 		return false;
 	ask(target, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
 	return take(target, scope, &wait);
@@ -242,7 +254,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 			break;
 		if (n > 1)
 			most = Max(free, 2);
-		if (!acquire_alone(next + free, scope, time_left(timeout_ms, start_us)))
+		if (!acquire_alone(next + free, n > 1 ? n - free : 0, scope, time_left(timeout_ms, start_us)))
 			break;
 		acquired++;
 	}

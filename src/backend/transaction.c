@@ -93,7 +93,6 @@ int
 transaction_begin_call(void)
 {
 	start_session();
-	hold_begin_call();
 	return nacquisitions;
 }
 
