@@ -2,9 +2,9 @@
  * hold.c
  *		What this session holds, or asks for: locks, turns, permits and elements.
  *
- * All of it is in one list, from the moment it is asked for.  Locks are found by path
- * and mode, too: a session has at most one contender for each.  transaction.c says what
- * ends when.
+ * All of it is in one list, from the moment when its entry is in shared memory.  Locks are
+ * found by path and mode, too: a session has at most one contender for each.
+ * transaction.c says what ends when.
  *
  * An exclusive lock includes the shared one: a session that holds the former and
  * acquires the latter is granted it at once, by the same entry.  A session that
@@ -32,23 +32,19 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
+#include "common/hashfn.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"
-#include "utils/hsearch.h"
+#include "utils/memutils.h"
 
 static MemoryContext hold_context = NULL;
 
 static dlist_head holds = DLIST_STATIC_INIT(holds);
 
-/* The locks among them on one path */
-typedef struct LockedPath
-{
-	char  path[ZKLOCK_MAX_PATH + 1]; /* hash key */
-	Hold *by_mode[2];				 /* NULL if there is none */
-} LockedPath;
-
-static HTAB *locked_paths = NULL;
+/* The locks among them, by a hash of their paths */
+#define LOCK_BUCKETS 1024
+static dlist_head locks[LOCK_BUCKETS];
 
 /* Holds that were given up, or downgraded, and that the worker has still to finish, in that order */
 static dlist_head departures = DLIST_STATIC_INIT(departures);
@@ -66,19 +62,6 @@ static void
 count_hold_time(const Hold *hold, LockMode mode)
 {
 	stats_add(stats_kind(hold->kind, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
-}
-
-/* Prepares the session.  If memory runs out, the next call begins again. */
-void
-hold_start_session(void)
-{
-	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(LockedPath)};
-
-	if (hold_context == NULL)
-		hold_context =
-			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
-	ctl.hcxt = hold_context;
-	locked_paths = hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | HASH_STRINGS);
 }
 
 /* Of all holds the one behind another one, or the first behind NULL; NULL at the end */
@@ -103,6 +86,13 @@ hold_number(EntryKind kind)
 	return n;
 }
 
+/* Where the session's locks on a path are, and others */
+static dlist_head *
+bucket(const char *path)
+{
+	return &locks[hash_bytes((const unsigned char *) path, (int) strlen(path)) % LOCK_BUCKETS];
+}
+
 /*
  * The session's lock on a path in a mode, or else the exclusive one that includes
  * it; NULL if there is none.  Needs no preload.
@@ -110,13 +100,21 @@ hold_number(EntryKind kind)
 Hold *
 hold_of_lock(const char *path, LockMode mode)
 {
-	const LockedPath *locked = locked_paths ? hash_search(locked_paths, path, HASH_FIND, NULL) : NULL;
+	Hold	  *found = NULL;
+	dlist_iter iter;
 
-	if (locked == NULL)
-		return NULL;
-	if (mode == LOCK_MODE_SHARED && locked->by_mode[mode] == NULL)
-		return locked->by_mode[LOCK_MODE_EXCLUSIVE];
-	return locked->by_mode[mode];
+	dlist_foreach (iter, bucket(path))
+	{
+		Hold *hold = dlist_container(Hold, bucket, iter.cur);
+
+		if (strcmp(hold->path, path) != 0)
+			continue;
+		if (hold->mode == mode)
+			return hold;
+		if (hold->mode == LOCK_MODE_EXCLUSIVE)
+			found = hold;
+	}
+	return found;
 }
 
 /*
@@ -234,37 +232,13 @@ forget_departed(Hold *hold)
  * ------------------------------------------------------------------------
  */
 
-/* Adds a hold to the list, which has no entry yet.  May fail. */
-Hold *
-hold_add(EntryKind kind, const char *path, LockMode mode)
-{
-	Size		len = strlen(path) + 1;
-	Hold	   *hold = MemoryContextAllocZero(hold_context, offsetof(Hold, path) + len);
-	LockedPath *locked;
-	bool		found;
-
-	hold->kind = kind;
-	hold->mode = mode;
-	hold->entry = ENTRY_NONE;
-	memcpy(hold->path, path, len);
-	if (kind == CONTENDER_LOCK)
-	{
-		locked = hash_search(locked_paths, hold->path, HASH_ENTER, &found);
-		if (!found)
-			locked->by_mode[LOCK_MODE_EXCLUSIVE] = locked->by_mode[LOCK_MODE_SHARED] = NULL;
-		locked->by_mode[mode] = hold;
-	}
-	dlist_push_tail(&holds, &hold->link);
-	return hold;
-}
-
 /*
  * Raises an error if the session has its share of entries.  The worker tells nobody
  * that one has become free, so the session looks: at the oldest, which are mostly done
  * first, and at all of them when it seems to have its share.
  */
-void
-hold_refuse_excess(int share)
+static void
+refuse_excess(int share)
 {
 	dlist_mutable_iter iter;
 
@@ -280,13 +254,37 @@ hold_refuse_excess(int share)
 				 errhint("Release locks, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
 }
 
+/*
+ * Makes a hold, which counts from hold_add() on.  Raises an error if the session has its
+ * share of entries.
+ */
+Hold *
+hold_make(EntryKind kind, const char *path, LockMode mode, int share)
+{
+	Size  len = strlen(path) + 1;
+	Hold *hold;
+
+	refuse_excess(share);
+	if (hold_context == NULL)
+		hold_context =
+			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
+	hold = MemoryContextAllocZero(hold_context, offsetof(Hold, path) + len);
+	hold->kind = kind;
+	hold->mode = mode;
+	memcpy(hold->path, path, len);
+	return hold;
+}
+
 /* The worker has been asked for it by an entry.  Cannot fail. */
 void
-hold_set_entry(Hold *hold, int entry)
+hold_add(Hold *hold, int entry)
 {
 	hold->entry = entry;
 	hold->generation = entry_generation(entry);
 	nentries++;
+	dlist_push_tail(&holds, &hold->link);
+	if (hold->kind == CONTENDER_LOCK)
+		dlist_push_tail(bucket(hold->path), &hold->bucket);
 }
 
 /* ------------------------------------------------------------------------
@@ -327,35 +325,19 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
 static void
 give_up(Hold *hold, EntryNotice notice)
 {
-	LockedPath *locked;
-
 	dlist_delete(&hold->link);
 	if (hold->kind == CONTENDER_LOCK)
-	{
-		locked = hash_search(locked_paths, hold->path, HASH_FIND, NULL);
-		locked->by_mode[hold->mode] = NULL;
-		if (locked->by_mode[LOCK_MODE_EXCLUSIVE] == NULL && locked->by_mode[LOCK_MODE_SHARED] == NULL)
-			hash_search(locked_paths, hold->path, HASH_REMOVE, NULL);
-	}
-	if (hold->entry != ENTRY_NONE)
-	{
-		entry_give_up(hold->entry, notice);
-		depart(hold);
-		return;
-	}
-	pfree(hold);
+		dlist_delete(&hold->bucket);
+	entry_give_up(hold->entry, notice);
+	depart(hold);
 }
 
 /* Keeps of an exclusive lock the shared one, without a moment in which it is not held. */
 static void
 downgrade(Hold *hold)
 {
-	LockedPath *locked = hash_search(locked_paths, hold->path, HASH_FIND, NULL);
-
 	entry_keep_shared(hold->entry);
 	depart(hold);
-	locked->by_mode[LOCK_MODE_EXCLUSIVE] = NULL;
-	locked->by_mode[LOCK_MODE_SHARED] = hold;
 	hold->mode = LOCK_MODE_SHARED;
 }
 

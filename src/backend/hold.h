@@ -14,14 +14,24 @@
 #include "shared/settings.h"
 
 /*
- * A lock, turn, permit or element that the session has or asks for by one entry.
+ * A lock, turn, permit or element that the session has or asks for.
+ *
+ * There are three records of each, 1:1:1, which have the number of the entry in common:
+ *
+ *	Hold			here, in the session: what it has, and how often
+ *	ContenderEntry	shared/entry.h, in shared memory: what it asks for, and the answer
+ *	Contender		queue/engine.h, in the worker: its place in the queue of a path
+ *
+ * The entry is the first of them and the last.  The hold is added when the entry stands in
+ * shared memory, and goes when that is given up.
  *
  * An exclusive lock includes the shared one, so it is counted in both modes.  It
  * becomes a shared one when the exclusive acquisitions go first.
  */
 typedef struct Hold
 {
-	dlist_node	link; /* in the list of all, the oldest first */
+	dlist_node	link;	/* in the list of all, the oldest first */
+	dlist_node	bucket; /* of a lock: among those whose paths have the same hash */
 	EntryKind	kind;
 	LockMode	mode;
 	int			entry;
@@ -39,7 +49,6 @@ typedef struct Hold
 	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's or element's, UTF-8 */
 } Hold;
 
-extern void	 hold_start_session(void);
 extern void	 hold_end_session(void);
 extern Hold *hold_next(const Hold *hold);
 extern int	 hold_number(EntryKind kind);
@@ -50,9 +59,8 @@ extern void	 hold_report_lost(const Hold *hold);
 extern void	 hold_check(const Hold *hold);
 
 /* A call that acquires something: see request.c and transaction.c, too */
-extern void	 hold_refuse_excess(int share);
-extern Hold *hold_add(EntryKind kind, const char *path, LockMode mode);
-extern void	 hold_set_entry(Hold *hold, int entry);
+extern Hold *hold_make(EntryKind kind, const char *path, LockMode mode, int share);
+extern void	 hold_add(Hold *hold, int entry);
 extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
 
 /* A call that gives something up */

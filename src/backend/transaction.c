@@ -233,7 +233,6 @@ start_session(void)
 			MemoryContextAlloc(TopMemoryContext, FIRST_ACQUISITIONS * sizeof(Acquisition));
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
-	hold_start_session();
 	on_shmem_exit(end_session, 0);
 	started = true;
 }
