@@ -240,6 +240,15 @@ subtest 'the path needs no conversion, which could fail' => sub {
 		context => 'while waiting for ExclusiveLock on ZooKeeper path "/w/b\xc3\xa4r"');
 };
 
+subtest 'lock_timeout and log_lock_waits are not for elements of queues' => sub {
+	my $mark = $a->log_mark;
+	my $s    = $a->session;
+	$s->query("SET lock_timeout = '1ms'");
+	is($s->query("SELECT $_('/w/queue', '500ms') IS NULL"), 't', "$_ waits for as long as its own timeout says")
+	  foreach qw(zk_queue_take zk_xact_queue_take);
+	unlike($a->log_since($mark), qr/still waiting for/, 'that nobody offers anything is not logged');
+};
+
 # Until the lease has passed; it is lost eight seconds later.
 sub go_away
 {
