@@ -14,16 +14,15 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "miscadmin.h"
+#include "backend/wait.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
-#include "storage/latch.h"
 
 /* Something that a call has given up, or acquired less often */
 typedef struct Released
 {
-	const Hold *hold; /* can be read until the session asks for anything */
-	bool		lost; /* before that */
+	Hold *hold; /* can be read until the session asks for anything */
+	bool  lost; /* before that */
 } Released;
 
 /* Undoes session-level acquisitions in a mode.  Cannot fail, does not wait. */
@@ -74,27 +73,28 @@ warn_not_held(const LockTarget *target)
 				 : 0));
 }
 
-/*
- * Waits until the worker is done with those that the call has given up, but not for
- * ZooKeeper to come back.  A cancellation ends the wait only.
- */
+/* Is the worker done with it?  The session does not wait for ZooKeeper to come back. */
+static WaitAnswer
+look_whether_settled(const Wait *wait, void *hold)
+{
+	if (hold_is_settled(hold))
+		return WAIT_OVER;
+	return zklock_connected() ? WAIT_UNTOLD : WAIT_REFUSED;
+}
+
+/* Waits until others can have what the call has given up.  A cancellation ends the wait only. */
 static void
 wait_until_settled(const Released *released, int n)
 {
-	int settled = 0;
+	bool settled = true;
 
-	while (settled < n)
+	for (int i = 0; i < n && settled; i++)
 	{
-		ResetLatch(MyLatch);
-		while (settled < n && hold_is_settled(released[settled].hold))
-			settled++;
-		if (settled == n || !zklock_connected())
-			return;
-		CHECK_FOR_INTERRUPTS();
+		Wait wait;
 
-		/* No latch is set when a lease ends while the worker is stopped. */
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000,
-						 zklock_wait_event(ZKLOCK_WAIT_UNLOCK));
+		wait_begin(&wait, released[i].hold->path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
+		wait.event = ZKLOCK_WAIT_UNLOCK;
+		settled = wait_until(&wait, look_whether_settled, released[i].hold);
 	}
 }
 

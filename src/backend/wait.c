@@ -231,7 +231,7 @@ wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 					 zklock_wait_event(event));
 }
 
-/* Lets interrupts end the wait.  A call that uses a queue has an error context of its own. */
+/* Lets interrupts end the wait.  Only a wait for a lock has an error context. */
 static void
 check_interrupts(Wait *wait)
 {

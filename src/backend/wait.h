@@ -51,13 +51,13 @@ typedef struct CountedWait
 /* A call that waits, perhaps for several things one after the other */
 typedef struct Wait
 {
-	const char	   *path;		/* for messages */
-	const char	   *what;		/* is waited for; for messages, too */
-	int64			timeout_ms; /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
-	CountedWait		counted;	/* by zklock_now_us() */
-	ZklockWaitEvent event;		/* ..._ELEMENT: lock_timeout and log_lock_waits do not apply */
-	bool			is_logged;	/* with log_lock_waits: that it lasts */
-	int				entry;		/* that waits, or ENTRY_NONE */
+	const char	   *path;		  /* for messages */
+	const char	   *what;		  /* is waited for; for messages, too */
+	int64			timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
+	CountedWait		counted;	  /* by zklock_now_us() */
+	ZklockWaitEvent event;		  /* ..._LOCK: lock_timeout and log_lock_waits apply */
+	bool			is_logged;	  /* with log_lock_waits: that it lasts */
+	int				entry;		  /* that waits, or ENTRY_NONE */
 	int64			absent_since; /* no worker is seen, ms after the start; -1: there is one */
 	int64			look_at;	  /* for a deadlock, ms after the start */
 	bool			told_outage;  /* the client knows that nothing can be granted */
