@@ -42,8 +42,7 @@ typedef struct TakeQueue
 {
 	const char	   *path;
 	TakeHow			how;
-	int64			timeout_ms;
-	Wait			wait; /* of a call that waits */
+	Wait			wait; /* not of an offer */
 	Call			call;
 	const char	   *pin;	  /* its path; "" if ZooKeeper refuses one; NULL: there is none */
 	const CallStep *written;  /* the write that was sent, unless it was not made; or NULL */
@@ -61,7 +60,6 @@ extern void				  take_make_certainly(TakeQueue *queue, CallStep *step);
 extern void				  take_read_pinned(TakeQueue *queue, CallStep *read);
 extern void				  take_unpin(TakeQueue *queue);
 extern bool				  take_is_out_of_time(const TakeQueue *queue);
-extern void				  take_sleep(TakeQueue *queue);
 extern void				  take_sleep_in_call(void *arg, int64 until);
 
 #endif /* ZKLOCK_ELEMENT_H */

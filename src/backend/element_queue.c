@@ -43,9 +43,7 @@
 #include "backend/wait.h"
 #include "common/hashfn.h"
 #include "fault.h"
-#include "miscadmin.h"
 #include "shared/common.h"
-#include "storage/latch.h"
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
 
@@ -132,16 +130,7 @@ take_is_out_of_time(const TakeQueue *queue)
 	return queue->call.until > 0 && zklock_now_ms() >= queue->call.until;
 }
 
-/* Sleeps until the latch is set, the time is over, or something has to be looked at. */
-void
-take_sleep(TakeQueue *queue)
-{
-	interrupt_check(NULL, NULL);
-	wait_sleep(&queue->wait, WAIT_UNTOLD, queue->call.until > 0 ? queue->call.until : NEVER,
-			   ZKLOCK_WAIT_ELEMENT);
-}
-
-/* The same, as part of a call to ZooKeeper; that sees to interrupts. */
+/* Sleeps as part of a call to ZooKeeper, which sees to interrupts. */
 void
 take_sleep_in_call(void *arg, int64 until)
 {

@@ -26,12 +26,10 @@
 #include "backend/hold.h"
 #include "backend/wait.h"
 #include "fault.h"
-#include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
-#include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -142,33 +140,13 @@ check_number(void)
 						errhint("Take fewer elements in one transaction.")));
 }
 
-/* Waits until the worker has claimed the element, or cannot. */
-static bool
-wait_for_claim(TakeQueue *queue, const Hold *taken)
-{
-	for (;;)
-	{
-		WaitAnswer answer;
-
-		ResetLatch(MyLatch);
-		answer = wait_look(taken, queue->path);
-		if (answer == WAIT_OVER || answer == WAIT_REFUSED)
-			return answer == WAIT_OVER;
-		if (take_is_out_of_time(queue))
-			return false;
-		if (queue->timeout_ms == LOCK_NO_WAIT && lease_state() != LEASE_HOLDS)
-			request_report_unreachable(queue->path);
-		take_sleep(queue);
-	}
-}
-
 /* Reads an element that has been asked for, once it is claimed: the data are those of that one. */
 static bool
-read_claimed(TakeQueue *queue, const Hold *taken, const char *name, Element *got)
+read_claimed(TakeQueue *queue, Hold *taken, const char *name, Element *got)
 {
 	CallStep read;
 
-	if (!wait_for_claim(queue, taken) || !read_element(queue, name, &read))
+	if (!wait_until(&queue->wait, wait_look_at_hold, taken) || !read_element(queue, name, &read))
 		return false;
 	hold_check(taken);
 	set_element(got, name, &read);
@@ -182,7 +160,7 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 	EntryRequest request = {.kind = CONTENDER_ELEMENT,
 							.terms = {.mode = LOCK_MODE_EXCLUSIVE},
 							.scope = LOCK_SCOPE_TRANSACTION,
-							.manner = queue->timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
+							.manner = queue->wait.timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
 							.requested_at = GetCurrentTimestamp(),
 							.requested_us = zklock_now_us()};
 	int			 mark = transaction_begin_call();
@@ -302,20 +280,22 @@ prepare_wait(TakeQueue *queue, bool watch, const Look *look)
 	return look->list->result.watching || look_at > 0 ? look_at : zklock_now_ms() + CLAIM_LOOK_MS;
 }
 
-/* Waits until it is this session's turn to look.  Returns false if the timeout passes first. */
-static bool
-wait_for_turn(TakeQueue *queue, int64 look_at, bool *waited)
+/* A session that waits for its turn to look */
+typedef struct Turn
 {
-	for (;;)
-	{
-		ResetLatch(MyLatch);
-		if (seek_is_turn(look_at > 0 && zklock_now_ms() >= look_at))
-			return true;
-		if (take_is_out_of_time(queue))
-			return false;
-		*waited = true;
-		take_sleep(queue);
-	}
+	int64 look_at; /* it looks then in any case, by zklock_now_ms(); 0: never */
+	bool  waited;  /* it was not its turn at once */
+} Turn;
+
+static WaitAnswer
+look_at_turn(const Wait *wait, void *arg)
+{
+	Turn *turn = arg;
+
+	if (seek_is_turn(turn->look_at > 0 && zklock_now_ms() >= turn->look_at))
+		return WAIT_OVER;
+	turn->waited = true;
+	return WAIT_UNTOLD;
 }
 
 /* Gets the first element there is, and waits if there is none. */
@@ -326,10 +306,9 @@ seek(TakeQueue *queue, Element *got)
 											   ALLOCSET_DEFAULT_SIZES);
 	bool		  over = false;
 	bool		  found = false;
-	bool		  watch = false;
-	int64		  look_at = 0;
+	Turn		  turn = {0};
 
-	while (!over && wait_for_turn(queue, look_at, &watch))
+	while (!over && wait_until(&queue->wait, look_at_turn, &turn))
 	{
 		MemoryContext old;
 		Look		  look;
@@ -337,12 +316,12 @@ seek(TakeQueue *queue, Element *got)
 		/* A session may wait for days: no memory is kept of a look. */
 		MemoryContextReset(each);
 		old = MemoryContextSwitchTo(each);
-		found = look_once(queue, watch, got, &look);
+		found = look_once(queue, turn.waited, got, &look);
 		over = found || take_is_out_of_time(queue);
 		if (!over)
-			look_at = prepare_wait(queue, watch, &look);
+			turn.look_at = prepare_wait(queue, turn.waited, &look);
 		MemoryContextSwitchTo(old);
-		watch = true;
+		turn.waited = true;
 	}
 	return found;
 }
@@ -369,14 +348,13 @@ break_off(int code, Datum arg)
 bool
 take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Element *got)
 {
-	TakeQueue queue = {.path = path, .how = how, .timeout_ms = timeout_ms};
+	TakeQueue queue = {.path = path, .how = how};
 	ErrorContextCallback context = {.callback = take_context, .arg = &queue, .previous = error_context_stack};
 	bool				 found;
 	Look				 look;
 
-	/* Timeouts are seen to here, and that nobody offers anything is not worth a line in the log. */
-	wait_begin(&queue.wait, path, "an element", kind, LOCK_WAIT_FOREVER);
-	queue.wait.is_logged = true;
+	wait_begin(&queue.wait, path, "an element", kind, timeout_ms);
+	queue.wait.event = ZKLOCK_WAIT_ELEMENT;
 	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&queue));
 	{
 		request_refuse_election(path);
@@ -401,9 +379,8 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&queue));
 	error_context_stack = context.previous;
 	if (found)
-		wait_counted_end(&queue.wait.counted, STATS_WAIT_GRANTED);
+		wait_granted(&queue.wait);
 	else
-		wait_counted_end(&queue.wait.counted,
-						 timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+		wait_refused(&queue.wait);
 	return found;
 }

@@ -16,8 +16,9 @@
  *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
  *			nodes and a quorum commit what it saw, all after the guard began.
  *
- * It asks twice: before all other callbacks, which may commit elsewhere
- * (GUARD_EARLY; without the quorum), and after them.
+ * The command COMMIT asks twice: before other extensions' callbacks, which may commit
+ * elsewhere (GUARD_EARLY; without the quorum), and before the commit here.  A commit
+ * without the command asks once.
  *
  * A transaction that has written also relies on the terms in which it was told
  * that this server leads.  While it commits, the server does not give up
@@ -39,6 +40,7 @@
 #include "access/xact.h"
 #include "backend/display.h"
 #include "backend/hold.h"
+#include "backend/leadership.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/common.h"
@@ -58,7 +60,7 @@ static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest of those 
  * ------------------------------------------------------------------------
  */
 
-/* How many holds with a guard the transaction relies on */
+/* How many holds and terms with a guard the transaction relies on */
 typedef struct Reliance
 {
 	int n;
@@ -85,61 +87,103 @@ stricter(CommitGuard taken_under)
 
 /* That of a hold, if the transaction relies on it */
 static CommitGuard
-guard_of(const Hold *hold)
+guard_of_hold(const Hold *hold)
 {
 	if (!has_written() && !hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
 		return COMMIT_GUARD_OFF;
 	return stricter(hold->taken_under);
 }
 
+static CommitGuard
+guard_of_term(const LeadershipTerm *term)
+{
+	return has_written() ? stricter(term->taken_under) : COMMIT_GUARD_OFF;
+}
+
+/*
+ * Adds what is not lost.
+ *
+ *	check	number of the check that was asked for last
+ */
+static void
+rely_on(Reliance *reliance, CommitGuard guard, const EntryStatus *status, uint32 check)
+{
+	reliance->n++;
+	if (guard == COMMIT_GUARD_QUORUM && (int32) (status->check_done - check) < 0)
+		reliance->unchecked++;
+}
+
 /* Raises an error if anything that the transaction relies on is lost. */
 static Reliance
 examine(void)
 {
-	Reliance reliance = {0};
+	Reliance	reliance = {0};
+	EntryStatus status;
 
 	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 	{
-		CommitGuard guard = guard_of(hold);
-		EntryStatus status;
-
-		if (guard == COMMIT_GUARD_OFF)
+		if (guard_of_hold(hold) == COMMIT_GUARD_OFF)
 			continue;
 		if (hold_entry(hold, &status) == ENTRY_NONE)
 			hold_report_lost(hold);
-		reliance.n++;
-		if (guard == COMMIT_GUARD_QUORUM && (int32) (status.check_done - hold->check) < 0)
-			reliance.unchecked++;
+		rely_on(&reliance, guard_of_hold(hold), &status, hold->check);
+	}
+	for (const LeadershipTerm *term = leadership_next(NULL); term != NULL;
+		 term = leadership_next(term))
+	{
+		if (guard_of_term(term) == COMMIT_GUARD_OFF)
+			continue;
+		if (election_term_entry(term->election, term->token, &status) == ENTRY_NONE)
+			leadership_report_lost(term);
+		rely_on(&reliance, guard_of_term(term), &status, term->check);
 	}
 	return reliance;
 }
 
 /*
+ * Asks for a check of an entry's node.
+ *
+ *	asked_before	for the same commit
+ *	check			is set to the number of the check
+ */
+static void
+want_check(int index, bool asked_before, uint32 *check)
+{
+	ContenderEntry *entry = entry_at(index);
+
+	if (!asked_before)
+	{
+		SpinLockAcquire(&entry->mutex);
+		*check = ++entry->status.check_wanted;
+		SpinLockRelease(&entry->mutex);
+	}
+	entry_mark_dirty(index);
+}
+
+/*
  * Asks for checks by a quorum; then again, if they are not answered, after which either
- * answer will do.
+ * answer will do.  What is lost needs none.
  *
  *	asked_before	for the same commit
  */
 static void
 want_checks(bool asked_before)
 {
+	EntryStatus status;
+
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 	{
-		EntryStatus		status;
-		ContenderEntry *entry;
-		int				index = hold_entry(hold, &status);
+		int index = hold_entry(hold, &status);
 
-		/* A lost lock needs none. */
-		if (guard_of(hold) != COMMIT_GUARD_QUORUM || index == ENTRY_NONE)
-			continue;
-		entry = entry_at(index);
-		if (!asked_before)
-		{
-			SpinLockAcquire(&entry->mutex);
-			hold->check = ++entry->status.check_wanted;
-			SpinLockRelease(&entry->mutex);
-		}
-		entry_mark_dirty(index);
+		if (guard_of_hold(hold) == COMMIT_GUARD_QUORUM && index != ENTRY_NONE)
+			want_check(index, asked_before, &hold->check);
+	}
+	for (LeadershipTerm *term = leadership_next(NULL); term != NULL; term = leadership_next(term))
+	{
+		int index = election_term_entry(term->election, term->token, &status);
+
+		if (guard_of_term(term) == COMMIT_GUARD_QUORUM && index != ENTRY_NONE)
+			want_check(index, asked_before, &term->check);
 	}
 }
 
@@ -224,21 +268,6 @@ check_reliance(GuardMoment moment)
 }
 
 /*
- * The transaction is about to commit what it has written on the strength of its
- * terms: until it has ended, the worker gives none of them up.  To be called before
- * they are looked at.
- */
-static void
-keep_leadership(void)
-{
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		if (hold->kind == CONTENDER_CANDIDACY)
-			hold_set_stake(hold, STAKE_COMMIT, STAKE_COMMIT);
-	}
-}
-
-/*
  * Checks the locks before the transaction commits, or is prepared.  Raises an
  * error if it must not.
  *
@@ -254,8 +283,10 @@ guard_check(GuardMoment moment)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
+
+	/* Until the transaction has ended, the worker gives up none of the terms that are looked at. */
 	if (has_written())
-		keep_leadership();
+		leadership_set_stakes(STAKE_COMMIT, STAKE_COMMIT);
 	check_reliance(moment);
 	if (moment == GUARD_FINAL && has_written())
 		interrupt_check(NULL, NULL);

@@ -1,11 +1,10 @@
 /*
  * hold.c
- *		What this session holds, or asks for: locks, turns, permits and elements; and
- *		the terms of leadership on which its transaction relies.
+ *		What this session holds, or asks for: locks, turns, permits and elements.
  *
- * All of it is in one list, from the moment it is asked for.  Locks are found by path
- * and mode, too: a session has at most one contender for each.  transaction.c says what
- * ends when.
+ * All of it is in one list, from the moment when its entry is in shared memory.  Locks are
+ * found by path and mode, too: a session has at most one contender for each.
+ * transaction.c says what ends when.
  *
  * An exclusive lock includes the shared one: a session that holds the former and
  * acquires the latter is granted it at once, by the same entry.  A session that
@@ -19,15 +18,10 @@
  * session remembers such holds, its departures, until the worker is done with
  * them.  They count among its share: else it could use up all entries by asking
  * and giving up faster than ZooKeeper answers.  And a call that unlocks waits for
- * its own, so that what follows finds the lock free.
+ * those that it has given up, so that what follows finds the lock free.
  *
  * A lost lock stays until its counts are gone; the session never asks for it again
  * behind the user's back.
- *
- * A transaction relies on a term from the moment that it has been told that this
- * server leads until it ends, whatever becomes of the subtransaction that asked.  The
- * entry is the server's own; what the session has at stake it tells the worker in
- * shared/election.c.
  *
  * Runs in: backends.  All this is private; shared/entry.h says how entries are
  * written.
@@ -38,30 +32,22 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "compat.h"
+#include "common/hashfn.h"
 #include "shared/common.h"
-#include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"
-#include "storage/ipc.h"
-#include "utils/hsearch.h"
+#include "utils/memutils.h"
 
 static MemoryContext hold_context = NULL;
 
 static dlist_head holds = DLIST_STATIC_INIT(holds);
 
-/* The locks among them on one path */
-typedef struct LockedPath
-{
-	char  path[ZKLOCK_MAX_PATH + 1]; /* hash key */
-	Hold *by_mode[2];				 /* NULL if there is none */
-} LockedPath;
-
-static HTAB *locked_paths = NULL;
+/* The locks among them, by a hash of their paths */
+#define LOCK_BUCKETS 1024
+static dlist_head locks[LOCK_BUCKETS];
 
 /* Holds that were given up, or downgraded, and that the worker has still to finish, in that order */
 static dlist_head departures = DLIST_STATIC_INIT(departures);
-static uint64	  last_call = 0; /* counts calls that may wait for them */
 
 /* Entries of this session: those of holds and of departures */
 static int nentries = 0;
@@ -76,25 +62,6 @@ static void
 count_hold_time(const Hold *hold, LockMode mode)
 {
 	stats_add(stats_kind(hold->kind, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
-}
-
-static void release_at_exit(int code, Datum arg);
-
-/*
- * Prepares the session, and sees to it that its end gives everything back.  If
- * memory runs out, the next call begins again.
- */
-void
-hold_start_session(void)
-{
-	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(LockedPath)};
-
-	if (hold_context == NULL)
-		hold_context =
-			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
-	ctl.hcxt = hold_context;
-	locked_paths = hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | HASH_STRINGS);
-	on_shmem_exit(release_at_exit, 0);
 }
 
 /* Of all holds the one behind another one, or the first behind NULL; NULL at the end */
@@ -119,6 +86,13 @@ hold_number(EntryKind kind)
 	return n;
 }
 
+/* Where the session's locks on a path are, and others */
+static dlist_head *
+bucket(const char *path)
+{
+	return &locks[hash_bytes((const unsigned char *) path, (int) strlen(path)) % LOCK_BUCKETS];
+}
+
 /*
  * The session's lock on a path in a mode, or else the exclusive one that includes
  * it; NULL if there is none.  Needs no preload.
@@ -126,24 +100,30 @@ hold_number(EntryKind kind)
 Hold *
 hold_of_lock(const char *path, LockMode mode)
 {
-	const LockedPath *locked = locked_paths ? hash_search(locked_paths, path, HASH_FIND, NULL) : NULL;
+	Hold	  *found = NULL;
+	dlist_iter iter;
 
-	if (locked == NULL)
-		return NULL;
-	if (mode == LOCK_MODE_SHARED && locked->by_mode[mode] == NULL)
-		return locked->by_mode[LOCK_MODE_EXCLUSIVE];
-	return locked->by_mode[mode];
+	dlist_foreach (iter, bucket(path))
+	{
+		Hold *hold = dlist_container(Hold, bucket, iter.cur);
+
+		if (strcmp(hold->path, path) != 0)
+			continue;
+		if (hold->mode == mode)
+			return hold;
+		if (hold->mode == LOCK_MODE_EXCLUSIVE)
+			found = hold;
+	}
+	return found;
 }
 
 /*
- * The entry of a hold, and what it tells; ENTRY_NONE if that is lost, or its time is over,
- * or the term.  The lease is to be looked at before: then it is that of the grant.
+ * The entry of a hold, and its status; ENTRY_NONE if that is lost, or its time is over.
+ * The lease is to be looked at before: then it is that of the grant.
  */
 int
 hold_entry(const Hold *hold, EntryStatus *status)
 {
-	if (hold->kind == CONTENDER_CANDIDACY)
-		return election_term_entry(hold->election, hold->term, status);
 	*status = entry_status(hold->entry);
 	if (status->state == CONTENDER_GRANTED && entry_is_overrun(status->expires_us))
 		return ENTRY_NONE;
@@ -180,12 +160,6 @@ hold_report_lost(const Hold *hold)
 	const char *path = display_path(hold->path);
 	const char *name = strrchr(hold->path, '/') + 1;
 
-	if (hold->kind == CONTENDER_CANDIDACY)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("leadership at ZooKeeper path \"%s\" was lost", path),
-				 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
-				 errhint("Another server may lead by now. Retry the work where the leader is.")));
 	if (hold->kind == CONTENDER_ELEMENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
@@ -215,25 +189,31 @@ hold_check(const Hold *hold)
  * ------------------------------------------------------------------------
  */
 
-/*
- * The worker has something to finish.  Those for which a call waits come last in the list:
- * nothing departs unawaited before it has looked.  Cannot fail.
- */
+/* The worker has something to finish.  Cannot fail. */
 static void
-depart(Hold *hold, EntryNotice notice)
+depart(Hold *hold)
 {
 	if (hold->departed)
 		dlist_delete(&hold->departure);
 	dlist_push_tail(&departures, &hold->departure);
 	hold->departed = true;
-	hold->awaited_by = notice == ENTRY_NOTICE ? last_call : 0;
+}
+
+/*
+ * Is the worker done with what was given up or downgraded?  To be asked before the session
+ * asks for anything else.
+ */
+bool
+hold_is_settled(const Hold *hold)
+{
+	return !hold->departed || entry_is_settled(hold->entry, hold->generation);
 }
 
 /* Forgets a departure if it is done. */
 static bool
 forget_departed(Hold *hold)
 {
-	if (!entry_is_settled(hold->entry, hold->generation))
+	if (!hold_is_settled(hold))
 		return false;
 	dlist_delete(&hold->departure);
 	hold->departed = false;
@@ -247,67 +227,18 @@ forget_departed(Hold *hold)
 	return true;
 }
 
-/* A call begins.  It waits for what it gives back itself, and not for what an earlier one did. */
-void
-hold_begin_call(void)
-{
-	last_call++;
-}
-
-/* Is the worker done with what the call has given back? */
-bool
-hold_departures_are_done(void)
-{
-	dlist_iter iter;
-
-	dlist_reverse_foreach(iter, &departures)
-	{
-		const Hold *hold = dlist_container(Hold, departure, iter.cur);
-
-		if (hold->awaited_by != last_call)
-			break;
-		if (!entry_is_settled(hold->entry, hold->generation))
-			return false;
-	}
-	return true;
-}
-
 /* ------------------------------------------------------------------------
  * Asking
  * ------------------------------------------------------------------------
  */
-
-/* Adds a hold to the list, which has no entry yet.  May fail. */
-Hold *
-hold_add(EntryKind kind, const char *path, LockMode mode)
-{
-	Size		len = strlen(path) + 1;
-	Hold	   *hold = MemoryContextAllocZero(hold_context, offsetof(Hold, path) + len);
-	LockedPath *locked;
-	bool		found;
-
-	hold->kind = kind;
-	hold->mode = mode;
-	hold->entry = ENTRY_NONE;
-	memcpy(hold->path, path, len);
-	if (kind == CONTENDER_LOCK)
-	{
-		locked = hash_search(locked_paths, hold->path, HASH_ENTER, &found);
-		if (!found)
-			locked->by_mode[LOCK_MODE_EXCLUSIVE] = locked->by_mode[LOCK_MODE_SHARED] = NULL;
-		locked->by_mode[mode] = hold;
-	}
-	dlist_push_tail(&holds, &hold->link);
-	return hold;
-}
 
 /*
  * Raises an error if the session has its share of entries.  The worker tells nobody
  * that one has become free, so the session looks: at the oldest, which are mostly done
  * first, and at all of them when it seems to have its share.
  */
-void
-hold_refuse_excess(int share)
+static void
+refuse_excess(int share)
 {
 	dlist_mutable_iter iter;
 
@@ -323,13 +254,37 @@ hold_refuse_excess(int share)
 				 errhint("Release locks, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
 }
 
+/*
+ * Makes a hold, which counts from hold_add() on.  Raises an error if the session has its
+ * share of entries.
+ */
+Hold *
+hold_make(EntryKind kind, const char *path, LockMode mode, int share)
+{
+	Size  len = strlen(path) + 1;
+	Hold *hold;
+
+	refuse_excess(share);
+	if (hold_context == NULL)
+		hold_context =
+			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
+	hold = MemoryContextAllocZero(hold_context, offsetof(Hold, path) + len);
+	hold->kind = kind;
+	hold->mode = mode;
+	memcpy(hold->path, path, len);
+	return hold;
+}
+
 /* The worker has been asked for it by an entry.  Cannot fail. */
 void
-hold_set_entry(Hold *hold, int entry)
+hold_add(Hold *hold, int entry)
 {
 	hold->entry = entry;
 	hold->generation = entry_generation(entry);
 	nentries++;
+	dlist_push_tail(&holds, &hold->link);
+	if (hold->kind == CONTENDER_LOCK)
+		dlist_push_tail(bucket(hold->path), &hold->bucket);
 }
 
 /* ------------------------------------------------------------------------
@@ -366,61 +321,23 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Tells the worker what the transaction has at stake in a term; a look at that is to
- * follow.
- *
- *	which	of the stakes are changed
- */
-void
-hold_set_stake(const Hold *term, uint8 which, uint8 stake)
-{
-	volatile uint8 *mine = election_stake(term->election, compat_my_proc_number());
-	uint8			before = *mine;
-
-	*mine = (before & ~which) | stake;
-	pg_memory_barrier();
-
-	/* The worker does not give up leadership while it is relied on. */
-	if ((before & ~*mine & STAKE_COMMIT) != 0)
-		zklock_wake_worker();
-}
-
 /* Gives up an entry, and the hold, which can be read until the session asks again. */
 static void
 give_up(Hold *hold, EntryNotice notice)
 {
-	LockedPath *locked;
-
 	dlist_delete(&hold->link);
 	if (hold->kind == CONTENDER_LOCK)
-	{
-		locked = hash_search(locked_paths, hold->path, HASH_FIND, NULL);
-		locked->by_mode[hold->mode] = NULL;
-		if (locked->by_mode[LOCK_MODE_EXCLUSIVE] == NULL && locked->by_mode[LOCK_MODE_SHARED] == NULL)
-			hash_search(locked_paths, hold->path, HASH_REMOVE, NULL);
-	}
-	if (hold->entry != ENTRY_NONE)
-	{
-		entry_give_up(hold->entry, notice);
-		depart(hold, notice);
-		return;
-	}
-	if (hold->kind == CONTENDER_CANDIDACY)
-		hold_set_stake(hold, STAKE_COMMIT | STAKE_ON_LOSS, 0);
-	pfree(hold);
+		dlist_delete(&hold->bucket);
+	entry_give_up(hold->entry, notice);
+	depart(hold);
 }
 
 /* Keeps of an exclusive lock the shared one, without a moment in which it is not held. */
 static void
-downgrade(Hold *hold, EntryNotice notice)
+downgrade(Hold *hold)
 {
-	LockedPath *locked = hash_search(locked_paths, hold->path, HASH_FIND, NULL);
-
 	entry_keep_shared(hold->entry);
-	depart(hold, notice);
-	locked->by_mode[LOCK_MODE_EXCLUSIVE] = NULL;
-	locked->by_mode[LOCK_MODE_SHARED] = hold;
+	depart(hold);
 	hold->mode = LOCK_MODE_SHARED;
 }
 
@@ -428,7 +345,7 @@ downgrade(Hold *hold, EntryNotice notice)
  * Takes acquisitions back, one at least, and gives up what is not acquired any more.
  * The hold can be read until the session asks again.
  *
- *	notice	is the session to be told when the worker is done?
+ *	notice	whether the latch is set when the entry is free
  *
  * Returns whether anything was given up.
  */
@@ -446,11 +363,11 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 	publish(hold);
 	if (hold_is_acquired_in(hold, hold->mode))
 		return false;
-	downgrade(hold, notice);
+	downgrade(hold);
 	return true;
 }
 
-/* Gives up what nobody has acquired: what a call has asked for, a turn, a term that was over. */
+/* Gives up what nobody has acquired: what a call has asked for, and a turn. */
 void
 hold_abandon(EntryNotice notice)
 {
@@ -466,8 +383,8 @@ hold_abandon(EntryNotice notice)
 }
 
 /* Gives everything back; the session ends. */
-static void
-release_at_exit(int code, Datum arg)
+void
+hold_end_session(void)
 {
 	dlist_mutable_iter iter;
 

@@ -1,8 +1,7 @@
 /*
  * hold.h
  *		What this session holds, or asks for: locks, turns, permits and elements; and
- *		the terms of leadership on which its transaction relies; and what happens when
- *		the transaction ends.
+ *		what happens when the transaction ends.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -15,37 +14,42 @@
 #include "shared/settings.h"
 
 /*
- * A lock, turn, permit or element that the session has or asks for by one entry, or a
- * term of leadership.
+ * A lock, turn, permit or element that the session has or asks for.
+ *
+ * There are three records of each, 1:1:1, which have the number of the entry in common:
+ *
+ *	Hold			here, in the session: what it has, and how often
+ *	ContenderEntry	shared/entry.h, in shared memory: what it asks for, and the answer
+ *	Contender		queue/engine.h, in the worker: its place in the queue of a path
+ *
+ * The entry is the first of them and the last.  The hold is added when the entry stands in
+ * shared memory, and goes when that is given up.
  *
  * An exclusive lock includes the shared one, so it is counted in both modes.  It
  * becomes a shared one when the exclusive acquisitions go first.
  */
 typedef struct Hold
 {
-	dlist_node	link; /* in the list of all, the oldest first */
+	dlist_node	link;	/* in the list of all, the oldest first */
+	dlist_node	bucket; /* of a lock: among those whose paths have the same hash */
 	EntryKind	kind;
 	LockMode	mode;
-	int			entry;			/* ENTRY_NONE of a term, whose entry is the election's */
+	int			entry;
 	uint32		generation;		/* of the entry; it changes when that is free */
 	int			acquired[2][2]; /* how often, by LockMode and LockScope; not at all while it
-								 * is asked for, and for a turn or a term */
+								 * is asked for, and for a turn */
 	int64		since[2];		/* us; by LockMode, if it is acquired */
 	CommitGuard taken_under;	/* strictest zklock.commit_guard of its acquisitions */
 	uint32		check;			/* of its node by a quorum: number of the one asked for last */
 
-	int	  election; /* of a term */
-	int64 term;		/* the token; 0 when the transaction has ended, and of all others */
-
 	/* When it was given up or downgraded */
-	dlist_node departure;  /* in the list of those that the worker has to finish */
-	bool	   departed;   /* it is there */
-	uint64	   awaited_by; /* the number of the call that waits for that, or 0 */
+	dlist_node departure; /* in the list of those that the worker has to finish */
+	bool	   departed;  /* it is there */
 
-	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's, element's or election's, UTF-8 */
+	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's or element's, UTF-8 */
 } Hold;
 
-extern void	 hold_start_session(void);
+extern void	 hold_end_session(void);
 extern Hold *hold_next(const Hold *hold);
 extern int	 hold_number(EntryKind kind);
 extern Hold *hold_of_lock(const char *path, LockMode mode);
@@ -55,19 +59,14 @@ extern void	 hold_report_lost(const Hold *hold);
 extern void	 hold_check(const Hold *hold);
 
 /* A call that acquires something: see request.c and transaction.c, too */
-extern void	 hold_refuse_excess(int share);
-extern Hold *hold_add(EntryKind kind, const char *path, LockMode mode);
-extern void	 hold_set_entry(Hold *hold, int entry);
+extern Hold *hold_make(EntryKind kind, const char *path, LockMode mode, int share);
+extern void	 hold_add(Hold *hold, int entry);
 extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
-
-/* The stakes of a term, for the worker */
-extern void hold_set_stake(const Hold *term, uint8 which, uint8 stake);
 
 /* A call that gives something up */
 extern bool hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice);
 extern void hold_abandon(EntryNotice notice);
-extern void hold_begin_call(void);
-extern bool hold_departures_are_done(void);
+extern bool hold_is_settled(const Hold *hold);
 
 static inline bool
 hold_is_acquired_in(const Hold *hold, LockMode mode)
@@ -81,7 +80,7 @@ static inline bool
 hold_is_acquired(const Hold *hold)
 {
 	return hold_is_acquired_in(hold, LOCK_MODE_EXCLUSIVE) ||
-		   hold_is_acquired_in(hold, LOCK_MODE_SHARED) || hold->term != 0;
+		   hold_is_acquired_in(hold, LOCK_MODE_SHARED);
 }
 
 /* Is it acquired at that level, perhaps among others? */
@@ -100,7 +99,7 @@ hold_is_acquired_at(const Hold *hold, LockScope scope)
 /* When the locks are looked at */
 typedef enum GuardMoment
 {
-	GUARD_EARLY, /* before others' callbacks, which may commit elsewhere */
+	GUARD_EARLY, /* at the command COMMIT, before callbacks that may commit elsewhere */
 	GUARD_FINAL	 /* before the commit here */
 } GuardMoment;
 

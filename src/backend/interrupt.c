@@ -25,6 +25,7 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
+#include "backend/leadership.h"
 #include "miscadmin.h"
 #include "shared/election.h"
 
@@ -61,13 +62,9 @@ set_on_loss(LossPolicy policy)
 {
 	bool silent = false;
 
+	leadership_set_stakes(STAKE_ON_LOSS, policy);
 	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		if (hold->kind == CONTENDER_CANDIDACY)
-			hold_set_stake(hold, STAKE_ON_LOSS, policy);
-		else
-			silent |= set_on_loss_of(hold, policy);
-	}
+		silent |= set_on_loss_of(hold, policy);
 	return silent;
 }
 
@@ -131,12 +128,15 @@ name_lost(void *arg)
 		return;
 	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 	{
-		if (!hold_is_lost(hold))
-			continue;
-		if (hold->kind == CONTENDER_CANDIDACY)
-			errcontext("leadership at ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
-		else
+		if (hold_is_lost(hold))
 			errcontext("lock on ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
+	}
+	for (const LeadershipTerm *term = leadership_next(NULL); term != NULL;
+		 term = leadership_next(term))
+	{
+		if (leadership_is_lost(term))
+			errcontext("leadership at ZooKeeper path \"%s\" was lost",
+					   display_utf8(election_at(term->election)->path));
 	}
 }
 

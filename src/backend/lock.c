@@ -29,8 +29,8 @@
  * that, but when it is granted: only its holder is trusted to have nodes created
  * below it (parents.c).  So a tree is locked step by step.
  *
- * Before a lock is waited for, the worker must be done with those that were
- * given back, as they count among the session's share until then; and the
+ * Before a lock is waited for, the worker must be done with those of the set that
+ * were given back, as they count among the session's share until then; and the
  * session's own node of the same path is out of its way.  That depends on
  * ZooKeeper, not on other holders.
  *
@@ -103,38 +103,21 @@ begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
 		wait->look_at = 0;
 }
 
-/* Is the worker done with what was given back? */
-static WaitAnswer
-look_at_departures(const Wait *wait, void *arg)
-{
-	return hold_departures_are_done() ? WAIT_OVER : WAIT_UNTOLD;
-}
-
-/* Counts a lock that was asked for, once it is granted.  Returns false if it is not. */
+/* Waits until a lock that was asked for is granted, and counts it.  Returns false if it is not. */
 static bool
-take(LockTarget *target, LockScope scope, Wait *wait)
+take(LockTarget *target, LockScope scope, int64 timeout_ms)
 {
 	if (!hold_is_acquired(target->hold))
 	{
-		if (!wait_for_hold(wait, target->hold))
+		Wait wait;
+
+		begin_wait(&wait, target, timeout_ms);
+		if (!wait_for_hold(&wait, target->hold))
 			return false;
-		wait_granted(wait);
+		wait_granted(&wait);
 	}
 	transaction_acquired(target->hold, target->mode, scope);
 	return true;
-}
-
-/* Acquires one lock, when the worker is done with what was given back. */
-static bool
-acquire_alone(LockTarget *target, LockScope scope, int64 timeout_ms)
-{
-	Wait wait;
-
-	begin_wait(&wait, target, timeout_ms);
-	if (!hold_departures_are_done() && !wait_until(&wait, look_at_departures, NULL))
-		return false;
-	ask(target, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
-	return take(target, scope, &wait);
 }
 
 /*
@@ -164,16 +147,50 @@ acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms)
 
 	for (int i = 0; i < n; i++)
 		ask(&targets[i], scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_GRAB);
-	for (; acquired < n; acquired++)
-	{
-		Wait wait;
-
-		begin_wait(&wait, &targets[acquired], time_left(timeout_ms, start_us));
-		if (!take(&targets[acquired], scope, &wait))
-			break;
-	}
+	while (acquired < n && take(&targets[acquired], scope, time_left(timeout_ms, start_us)))
+		acquired++;
 	hold_abandon(ENTRY_NOTICE);
 	return acquired;
+}
+
+static WaitAnswer
+look_whether_settled(const Wait *wait, void *hold)
+{
+	return hold_is_settled(hold) ? WAIT_OVER : WAIT_UNTOLD;
+}
+
+/*
+ * Waits until the worker is done with the first n locks of an array, which were given
+ * back.  Returns false if the timeout passes first.
+ */
+static bool
+wait_for_given_back(const LockTarget *targets, int n, int64 timeout_ms)
+{
+	Wait wait;
+	int	 settled = 0;
+
+	begin_wait(&wait, targets, timeout_ms);
+	while (settled < n && wait_until(&wait, look_whether_settled, targets[settled].hold))
+		settled++;
+	if (settled < n)
+		wait_refused(&wait);
+	return settled == n;
+}
+
+/*
+ * Acquires the first lock of an array, when the worker is done with what was given back.
+ *
+ *	given_back	how many that was, from this one on
+ */
+static bool
+acquire_alone(LockTarget *targets, int given_back, LockScope scope, int64 timeout_ms)
+{
+	int64 start_us = zklock_now_us();
+
+	if (given_back > 0 && !wait_for_given_back(targets, given_back, timeout_ms))
+		return false;
+	ask(targets, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
+	return take(targets, scope, time_left(timeout_ms, start_us));
 }
 
 /* Does a path lie below one of n others, which are in the order of their bytes? */
@@ -242,7 +259,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 			break;
 		if (n > 1)
 			most = Max(free, 2);
-		if (!acquire_alone(next + free, scope, time_left(timeout_ms, start_us)))
+		if (!acquire_alone(next + free, n > 1 ? n - free : 0, scope, time_left(timeout_ms, start_us)))
 			break;
 		acquired++;
 	}

@@ -59,33 +59,31 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 							.scope = scope,
 							.requested_at = GetCurrentTimestamp(),
 							.requested_us = zklock_now_us()};
-	bool		 granted = true;
+	bool		 is_try = timeout_ms == LOCK_NO_WAIT;
+	bool		 granted;
+	Hold		*asked;
 	Wait		 wait;
 	int			 mark;
 
 	mark = transaction_begin_call();
+	request.kind = is_try ? CONTENDER_PERMIT : CONTENDER_TURN;
+	request.manner = is_try ? ASK_AND_LOOK : ASK_AND_WAIT;
+	asked = request_hold(&request, path);
 	wait_begin(&wait, path, "SemaphorePermit", STATS_SEMAPHORE, timeout_ms);
-	if (timeout_ms == LOCK_NO_WAIT)
-		request.manner = ASK_AND_LOOK;
-	else
+	granted = wait_for_hold(&wait, asked);
+	if (granted && asked->kind == CONTENDER_TURN)
 	{
-		request.kind = CONTENDER_TURN;
-		granted = wait_for_hold(&wait, request_hold(&request, path));
+		request.kind = CONTENDER_PERMIT;
+		asked = request_hold(&request, path);
+		granted = wait_for_hold(&wait, asked);
 	}
 	if (granted)
 	{
-		Hold *permit;
-
-		request.kind = CONTENDER_PERMIT;
-		permit = request_hold(&request, path);
-		granted = wait_for_hold(&wait, permit);
-		if (granted)
-		{
-			wait_granted(&wait);
-			transaction_acquired(permit, LOCK_MODE_EXCLUSIVE, scope);
-		}
-		report_disagreement(permit, number);
+		wait_granted(&wait);
+		transaction_acquired(asked, LOCK_MODE_EXCLUSIVE, scope);
 	}
+	if (asked->kind == CONTENDER_PERMIT)
+		report_disagreement(asked, number);
 	transaction_end_call(mark, granted);
 	return granted;
 }

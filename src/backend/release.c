@@ -14,20 +14,48 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "miscadmin.h"
+#include "backend/wait.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
-#include "storage/latch.h"
 
-static void
-warn_lost(const Hold *hold)
+/* Something that a call has given up, or acquired less often */
+typedef struct Released
 {
-	const char *shown = display_path(hold->path);
+	Hold *hold; /* can be read until the session asks for anything */
+	bool  lost; /* before that */
+} Released;
 
-	ereport(WARNING,
-			(hold->kind == CONTENDER_LOCK
-				 ? errmsg("lock on ZooKeeper path \"%s\" was lost before it was released", shown)
-				 : errmsg("permit of semaphore \"%s\" was lost before it was released", shown)));
+/* Undoes session-level acquisitions in a mode.  Cannot fail, does not wait. */
+static Released
+release(Hold *hold, LockMode mode, int n)
+{
+	Released released = {.hold = hold, .lost = hold_is_lost(hold)};
+
+	guard_release(hold, mode, n);
+	return released;
+}
+
+/* Warns of those that were lost.  Returns whether there were any. */
+static bool
+warn_lost(const Released *released, int n)
+{
+	bool any = false;
+
+	for (int i = 0; i < n; i++)
+	{
+		const Hold *hold = released[i].hold;
+		const char *shown;
+
+		if (!released[i].lost)
+			continue;
+		any = true;
+		shown = display_path(hold->path);
+		ereport(WARNING,
+				(hold->kind == CONTENDER_LOCK
+					 ? errmsg("lock on ZooKeeper path \"%s\" was lost before it was released", shown)
+					 : errmsg("permit of semaphore \"%s\" was lost before it was released", shown)));
+	}
+	return any;
 }
 
 static void
@@ -45,53 +73,29 @@ warn_not_held(const LockTarget *target)
 				 : 0));
 }
 
-/*
- * Waits until the worker is done with what the call gave up, but not for ZooKeeper to
- * come back.  A cancellation ends the wait only.
- */
-static void
-wait_until_gone(void)
+/* Is the worker done with it?  The session does not wait for ZooKeeper to come back. */
+static WaitAnswer
+look_whether_settled(const Wait *wait, void *hold)
 {
-	for (;;)
-	{
-		ResetLatch(MyLatch);
-		if (hold_departures_are_done() || !zklock_connected())
-			return;
-		CHECK_FOR_INTERRUPTS();
-
-		/* No latch is set when a lease ends while the worker is stopped. */
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000,
-						 zklock_wait_event(ZKLOCK_WAIT_UNLOCK));
-	}
+	if (hold_is_settled(hold))
+		return WAIT_OVER;
+	return zklock_connected() ? WAIT_UNTOLD : WAIT_REFUSED;
 }
 
-/*
- * Undoes one session-level acquisition of each of these that is held, the last first.
- *
- * Returns false, with a warning, if one was lost.
- */
-static bool
-release(LockTarget *targets, int n)
+/* Waits until others can have what the call has given up.  A cancellation ends the wait only. */
+static void
+wait_until_settled(const Released *released, int n)
 {
-	bool *lost = palloc0(n * sizeof(bool));
-	bool  good = true;
+	bool settled = true;
 
-	for (int i = n - 1; i >= 0; i--)
+	for (int i = 0; i < n && settled; i++)
 	{
-		Hold *hold = targets[i].hold;
+		Wait wait;
 
-		if (hold == NULL)
-			continue;
-		lost[i] = hold_is_lost(hold);
-		guard_release(hold, targets[i].mode, 1);
+		wait_begin(&wait, released[i].hold->path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
+		wait.event = ZKLOCK_WAIT_UNLOCK;
+		settled = wait_until(&wait, look_whether_settled, released[i].hold);
 	}
-	for (int i = n - 1; i >= 0; i--)
-	{
-		if (lost[i])
-			warn_lost(targets[i].hold);
-		good &= !lost[i];
-	}
-	return good;
 }
 
 /* A lock that is held at session level; NULL if it is not. */
@@ -113,24 +117,29 @@ find_held(const LockTarget *target)
 bool
 lock_release(const LockSet *set)
 {
-	bool held = true;
-	bool good = true;
+	Released *released = palloc(set->n * sizeof(Released));
+	int		  n = 0;
+	bool	  held = true;
+	bool	  lost;
 
-	hold_begin_call();
 	for (int i = 0; i < set->n; i++)
 	{
 		set->targets[i].hold = find_held(&set->targets[i]);
 		held &= set->targets[i].hold != NULL;
 	}
-	if (held || !set->whole)
-		good = release(set->targets, set->n);
+	for (int i = set->n - 1; i >= 0 && (held || !set->whole); i--)
+	{
+		if (set->targets[i].hold)
+			released[n++] = release(set->targets[i].hold, set->targets[i].mode, 1);
+	}
+	lost = warn_lost(released, n);
 	for (int i = set->n - 1; i >= 0; i--)
 	{
 		if (set->targets[i].hold == NULL)
 			warn_not_held(&set->targets[i]);
 	}
-	wait_until_gone();
-	return good && held;
+	wait_until_settled(released, n);
+	return held && !lost;
 }
 
 /*
@@ -140,22 +149,20 @@ lock_release(const LockSet *set)
 void
 lock_release_all(void)
 {
-	Hold **lost;
-	int	   nlost = 0;
-	int	   n = 0;
-	Hold  *next;
+	Released *released;
+	int		  n = 0;
+	Hold	 *next;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 		n++;
-	lost = palloc(n * sizeof(Hold *));
-	hold_begin_call();
+	released = palloc(n * sizeof(Released));
+	n = 0;
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
 	{
 		next = hold_next(hold);
 		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION))
 			continue;
-		if (hold_is_lost(hold))
-			lost[nlost++] = hold;
+		released[n++] = (Released){.hold = hold, .lost = hold_is_lost(hold)};
 
 		/* The exclusive lock goes last, so it need not be downgraded on the way. */
 		for (int mode = lengthof(hold->acquired) - 1; mode >= 0; mode--)
@@ -164,9 +171,8 @@ lock_release_all(void)
 				guard_release(hold, mode, hold->acquired[mode][LOCK_SCOPE_SESSION]);
 		}
 	}
-	for (int i = 0; i < nlost; i++)
-		warn_lost(lost[i]);
-	wait_until_gone();
+	(void) warn_lost(released, n);
+	wait_until_settled(released, n);
 }
 
 /*
@@ -179,10 +185,10 @@ lock_release_all(void)
 bool
 permit_release(const char *path)
 {
-	LockTarget chosen = {.path = path, .mode = LOCK_MODE_EXCLUSIVE};
-	bool	   lost = false;
-	bool	   in_transaction = false;
-	bool	   good;
+	Hold	*chosen = NULL;
+	bool	 lost = false;
+	bool	 in_transaction = false;
+	Released released;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL && !lost; hold = hold_next(hold))
 	{
@@ -193,10 +199,10 @@ permit_release(const char *path)
 			in_transaction = true;
 			continue;
 		}
-		chosen.hold = hold;
+		chosen = hold;
 		lost = hold_is_lost(hold);
 	}
-	if (chosen.hold == NULL)
+	if (chosen == NULL)
 	{
 		ereport(WARNING,
 				(errmsg("you don't own a session-level permit of semaphore \"%s\"", display_path(path)),
@@ -204,8 +210,8 @@ permit_release(const char *path)
 								: 0));
 		return false;
 	}
-	hold_begin_call();
-	good = release(&chosen, 1);
-	wait_until_gone();
-	return good;
+	released = release(chosen, LOCK_MODE_EXCLUSIVE, 1);
+	(void) warn_lost(&released, 1);
+	wait_until_settled(&released, 1);
+	return !released.lost;
 }

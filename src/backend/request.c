@@ -38,10 +38,10 @@ static const char *const places[] =
 	{[CONTENDER_LOCK] = "", [CONTENDER_TURN] = PERMIT_TURNS, [CONTENDER_PERMIT] = PERMIT_LEASES, [CONTENDER_ELEMENT] = ""};
 
 /*
- * Asks the worker, who tells the answer in the entry, and sets the latch.  Raises an
+ * Asks the worker, which writes the answer into the entry, and sets the latch.  Raises an
  * error if there is no entry left, or none for this session, or an election in the way.
  *
- *	request		tells kind, terms without a dialect, scope, manner, and when the user
+ *	request		says kind, terms without a dialect, scope, manner, and when the user
  *				asked; the rest is filled in
  *	path		the lock's, semaphore's or element's, UTF-8
  */
@@ -71,17 +71,21 @@ request_hold(EntryRequest *request, const char *path)
 
 	data = node_data_compose(request->terms.dialect, request->scope);
 	request_refuse_election(request->path);
-	hold_refuse_excess(request->share);
-	hold = hold_add(request->kind, path, request->terms.mode);
+
+	/* Nothing may fail between entry_ask() and hold_add(). */
+	hold = hold_make(request->kind, path, request->terms.mode, request->share);
 	index = entry_ask(request, data, on_loss, reserved);
 	if (index == ENTRY_NONE)
+	{
+		pfree(hold);
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
 				 reserved == 0 ? errdetail("%d locks are held or waited for.", entries_max())
 							   : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
 										   entries_max() - reserved, reserved),
 				 errhint("You might need to increase \"zklock.max_locks\".")));
-	hold_set_entry(hold, index);
+	}
+	hold_add(hold, index);
 	pfree(data);
 	return hold;
 }

@@ -21,10 +21,11 @@
  * was only asked for: what nobody has acquired.
  *
  * PostgreSQL's callbacks for transactions and subtransactions, in a session
- * that has asked for a lock or permit, and hooks that see its statements, tell when
+ * that has asked for a lock or permit, and a hook that sees its commands, say when
  * that is:
  *
- *	before commit		the guard, in two steps, may raise an error
+ *	before commit		the guard may raise an error; at the command COMMIT it looks a
+ *						first time, before other extensions' callbacks
  *	before prepare		the guard, too; locks at transaction level cannot be prepared
  *	commit, abort		the outcome is visible: locks at transaction level go, and so
  *						do elements of queues, or they come back
@@ -44,9 +45,9 @@
 
 #include "access/xact.h"
 #include "backend/hold.h"
+#include "backend/leadership.h"
 #include "compat.h"
-#include "executor/executor.h"
-#include "shared/election.h"
+#include "storage/ipc.h"
 #include "tcop/utility.h"
 
 #define FIRST_ACQUISITIONS 16 /* for which there is room at first */
@@ -92,7 +93,6 @@ int
 transaction_begin_call(void)
 {
 	start_session();
-	hold_begin_call();
 	return nacquisitions;
 }
 
@@ -163,10 +163,9 @@ end_transaction(XactEvent event)
 		if (acquisitions[i].hold->kind == CONTENDER_ELEMENT)
 			entry_consume(acquisitions[i].hold->entry);
 	}
-	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-		hold->term = 0;
 	undo(0);
 	hold_abandon(ENTRY_NO_NOTICE);
+	leadership_forget();
 	guard_forget();
 	interrupt_resume();
 }
@@ -177,7 +176,7 @@ on_transaction(XactEvent event, void *arg)
 	if (event == XACT_EVENT_PRE_COMMIT)
 	{
 		/* The next holder must not run before our effect is durable. */
-		if (nacquisitions > 0 || hold_number(CONTENDER_CANDIDACY) > 0)
+		if (nacquisitions > 0 || leadership_next(NULL) != NULL)
 			ForceSyncCommit();
 		guard_check(GUARD_FINAL);
 	}
@@ -211,47 +210,16 @@ on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId p
 	hold_abandon(ENTRY_NO_NOTICE);
 }
 
-/*
- * Others' callbacks may commit in other databases, as those of postgres_fdw do,
- * and should not when a lock is known to be lost.
- */
+/* Gives everything back; the session ends. */
 static void
-on_commit_begin(XactEvent event, void *arg)
+end_session(int code, Datum arg)
 {
-	if (event == XACT_EVENT_PRE_COMMIT)
-		guard_check(GUARD_EARLY);
+	hold_end_session();
+	leadership_forget();
 }
 
 /*
- * Makes on_commit_begin() the first of all callbacks, by registering it anew.
- *
- * Callbacks are called in the reverse order of their registration, but nobody
- * tells which was registered last, and there is no hook where a commit begins:
- * neither a procedure's COMMIT nor the one that ends a single statement passes
- * by ProcessUtility_hook.  Yet what registers a callback, such as the first
- * connection of postgres_fdw, does so while a query or a utility command runs.
- * So this is called whenever one of them has ended, deferred triggers' included;
- * a commit ends those of all open cursors before it calls any callback.  A query
- * that failed may escape us, but then it has done nothing that could be
- * committed elsewhere, and the next query or command makes up for it.
- *
- * It takes some 20 ns, while the simplest query in a PL/pgSQL loop takes 800.  It
- * may also happen while callbacks are being called, when one of them runs a
- * query.  Ours has been called by then, so the list can bear that.  Only a
- * callback that was registered by a query that failed may precede ours; if it
- * runs queries, PostgreSQL 16 and later may call it twice.
- */
-static void
-transaction_come_first(void)
-{
-	if (!started)
-		return;
-	UnregisterXactCallback(on_commit_begin, NULL);
-	RegisterXactCallback(on_commit_begin, NULL);
-}
-
-/*
- * Prepares the session at its first lock or permit.  If memory runs out on the
+ * Prepares the session when it asks for something first.  If memory runs out on the
  * way, nothing is held without callbacks, and the next call begins again; that a
  * callback may then be registered twice does no harm.
  */
@@ -265,70 +233,40 @@ start_session(void)
 			MemoryContextAlloc(TopMemoryContext, FIRST_ACQUISITIONS * sizeof(Acquisition));
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
-	hold_start_session();
+	on_shmem_exit(end_session, 0);
 	started = true;
-	transaction_come_first();
 }
-
-/* ------------------------------------------------------------------------
- * Leadership
- * ------------------------------------------------------------------------
- */
 
 /*
  * Does this server lead, provably?  If so, the transaction relies on that from now on.
- * Of an election the first term counts: after another one was seen, the commit is
- * refused in any case.  Reads shared memory only.
  *
  *	term	is set to that in which it leads, for fencing
  */
 bool
 transaction_leads(int election, int64 *term)
 {
-	Hold *relied = hold_next(NULL);
-
-	if (election_leadership(election, term) != LEADERSHIP_PROVED)
-		return false;
 	start_session();
-	while (relied && (relied->kind != CONTENDER_CANDIDACY || relied->election != election))
-		relied = hold_next(relied);
-	if (relied == NULL)
-	{
-		int64 now;
-
-		relied = hold_add(CONTENDER_CANDIDACY, election_at(election)->path, LOCK_MODE_EXCLUSIVE);
-		relied->election = election;
-		relied->term = *term;
-		hold_set_stake(relied, STAKE_ON_LOSS, zklock_on_lock_loss);
-
-		/* Was it over before the worker could know of that? */
-		if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != *term)
-		{
-			relied->term = 0;
-			hold_abandon(ENTRY_NO_NOTICE);
-			return false;
-		}
-	}
-	if (relied->term == *term)
-		relied->taken_under = Max(relied->taken_under, (CommitGuard) zklock_commit_guard);
-	return true;
+	return leadership_rely(election, term);
 }
 
 /* ------------------------------------------------------------------------
- * Statements after which something is to be done
+ * Commands after which something is to be done
  * ------------------------------------------------------------------------
  */
 
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
-static ExecutorEnd_hook_type	prev_ExecutorEnd_hook = NULL;
+
+static bool
+is_transaction_command(const Node *statement, TransactionStmtKind kind)
+{
+	return IsA(statement, TransactionStmt) && ((const TransactionStmt *) statement)->kind == kind;
+}
 
 static bool
 ends_prepared_transaction(const Node *statement)
 {
-	const TransactionStmt *transaction = (const TransactionStmt *) statement;
-
-	return IsA(statement, TransactionStmt) && (transaction->kind == TRANS_STMT_COMMIT_PREPARED ||
-											   transaction->kind == TRANS_STMT_ROLLBACK_PREPARED);
+	return is_transaction_command(statement, TRANS_STMT_COMMIT_PREPARED) ||
+		   is_transaction_command(statement, TRANS_STMT_ROLLBACK_PREPARED);
 }
 
 static bool
@@ -340,6 +278,12 @@ discards_all(const Node *statement)
 /*
  * DISCARD ALL releases what is held at session level, as for advisory locks.
  * PostgreSQL has no callback for it.
+ *
+ * The command COMMIT only marks the transaction, which is committed when the hook has
+ * returned.  So the guard looks after the command and before any callback, of which some
+ * commit in other databases, as those of postgres_fdw do.  An error in between ends the
+ * transaction, as one in a callback does.  A procedure's COMMIT, and the one that ends a
+ * single statement, are no commands.
  */
 static void
 utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
@@ -347,6 +291,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			 DestReceiver *dest, QueryCompletion *qc)
 {
 	bool discard_all = discards_all(pstmt->utilityStmt);
+	bool commit = is_transaction_command(pstmt->utilityStmt, TRANS_STMT_COMMIT);
 
 	/*
 	 * The work of a prepared transaction is committed, or undone, within the command,
@@ -362,17 +307,10 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	if (discard_all)
 		lock_release_all();
-	transaction_come_first();
-}
 
-static void
-executor_end(QueryDesc *query)
-{
-	if (prev_ExecutorEnd_hook)
-		prev_ExecutorEnd_hook(query);
-	else
-		standard_ExecutorEnd(query);
-	transaction_come_first();
+	/* COMMIT rolls a transaction back that has failed: nothing is relied on. */
+	if (started && commit && IsTransactionState())
+		guard_check(GUARD_EARLY);
 }
 
 /* Called in the postmaster while it loads libraries. */
@@ -381,6 +319,4 @@ backend_install_hooks(void)
 {
 	prev_ProcessUtility_hook = ProcessUtility_hook;
 	ProcessUtility_hook = utility_hook;
-	prev_ExecutorEnd_hook = ExecutorEnd_hook;
-	ExecutorEnd_hook = executor_end;
 }

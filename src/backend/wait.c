@@ -4,13 +4,14 @@
  *
  * The session sleeps on its latch until what it waits for is there, which the
  * caller looks for: that the worker has decided about an entry, or is done with
- * those that were given up, or that this server leads.  A wait may be for several
- * of these, one after the other; its timeout and PostgreSQL's lock_timeout are for
+ * those that were given up, that this server leads, or that it is the session's turn at
+ * a queue.  A wait begins when that has been asked for.  It may be for several of
+ * these, one after the other; its timeout and PostgreSQL's lock_timeout are for
  * all of them.
  *
- * However a wait ends, it is counted once: by wait_granted(), or when wait_until()
- * returns that it was in vain, or with the error that ends it.  It is counted before
- * it is logged, since a message may raise an error: errfinish() looks at interrupts.
+ * However a wait ends, it is counted once: by wait_granted() or wait_refused(), or with
+ * the error that ends it.  It is counted before it is logged, since a message may raise
+ * an error: errfinish() looks at interrupts.
  *
  * Runs in: backends.  shared/entry.h says how entries are read.
  *
@@ -68,6 +69,7 @@ wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64
 	*wait = (Wait){.path = path,
 				   .what = what,
 				   .timeout_ms = timeout_ms,
+				   .event = ZKLOCK_WAIT_LOCK,
 				   .entry = ENTRY_NONE,
 				   .absent_since = -1,
 				   .look_at = DeadlockTimeout};
@@ -139,6 +141,13 @@ tell_outage(Wait *wait)
 	return NEVER;
 }
 
+/* Is it to be logged that it lasts?  That nobody offers an element is not. */
+static bool
+is_to_be_logged(const Wait *wait)
+{
+	return log_lock_waits && !wait->is_logged && wait->event == ZKLOCK_WAIT_LOCK;
+}
+
 static bool
 looks_for_deadlocks(const Wait *wait)
 {
@@ -162,7 +171,7 @@ sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
 		left = zklock_ms_until(deadlock_across_next_wakeup(wait->entry));
 		sleep = Min(sleep, left);
 	}
-	if (log_lock_waits && !wait->is_logged)
+	if (is_to_be_logged(wait))
 		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
 
 	/* Nobody tells that the lease has lapsed, or that no worker comes. */
@@ -213,7 +222,7 @@ wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 	old = MemoryContextSwitchTo(context);
 	look_for_deadlock(wait, waited, until);
 	outage_at = tell_outage(wait);
-	if (log_lock_waits && waited >= DeadlockTimeout && !wait->is_logged)
+	if (is_to_be_logged(wait) && waited >= DeadlockTimeout)
 		wait_log_lasting(wait, until);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
@@ -221,6 +230,13 @@ wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 (long) sleep_time(wait, answer, waited, Min(until, outage_at)),
 					 zklock_wait_event(event));
+}
+
+/* Lets interrupts end the wait.  Only a wait for a lock has an error context. */
+static void
+check_interrupts(Wait *wait)
+{
+	interrupt_check(wait->event == ZKLOCK_WAIT_LOCK ? wait_context : NULL, wait);
 }
 
 /*
@@ -234,10 +250,10 @@ sleep_until_told(Wait *wait, WaitAnswer answer)
 {
 	int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
 
-	interrupt_check(wait_context, wait);
+	check_interrupts(wait);
 	if (is_out_of_time(wait, zklock_ms_since(wait->counted.start_us)))
 		return false;
-	wait_sleep(wait, answer, until, ZKLOCK_WAIT_LOCK);
+	wait_sleep(wait, answer, until, wait->event);
 	return true;
 }
 
@@ -260,24 +276,10 @@ break_off(int code, Datum arg)
 	wait_counted_break(code, PointerGetDatum(&wait->counted));
 }
 
-/* The wait was in vain.  A request that did not look is made again, alone, and that one counts. */
-static void
-end_in_vain(const Wait *wait)
-{
-	bool is_try = wait->timeout_ms == LOCK_NO_WAIT;
-
-	if (wait->entry != ENTRY_NONE && entry_at(wait->entry)->request.manner == ASK_AND_GRAB)
-		return;
-	wait_counted_end(&wait->counted, is_try ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
-	if (is_try && wait->entry != ENTRY_NONE)
-		wait_log_refused(wait);
-}
-
 /*
  * Waits, as part of a wait, until a look shows that it is over.
  *
- * Returns false, which ends the wait, if what is waited for will not come, or if the
- * timeout has passed.
+ * Returns false if what is waited for will not come, or if the timeout has passed.
  */
 bool
 wait_until(Wait *wait, WaitLook look, void *arg)
@@ -287,8 +289,8 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
 	{
 		/* To set the timeout is to forget that it ended the part of the wait before. */
-		interrupt_check(wait_context, wait);
-		if (LockTimeout > 0)
+		check_interrupts(wait);
+		if (LockTimeout > 0 && wait->event == ZKLOCK_WAIT_LOCK)
 		{
 			int64 left = LockTimeout - zklock_ms_since(wait->counted.start_us);
 
@@ -302,8 +304,6 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
 	stop(wait);
-	if (answer != WAIT_OVER)
-		end_in_vain(wait);
 	return answer == WAIT_OVER;
 }
 
@@ -333,12 +333,11 @@ is_mere_refusal(const Hold *hold, Failure failure)
  * granted for a time that is over is lost.  They are read in this order: a lease that
  * was seen before is the lock's own.  A turn that was lost is as good as one that is
  * held: it brings order only.
- *
- *	path	for messages
  */
 WaitAnswer
-wait_look(const Hold *hold, const char *path)
+wait_look_at_hold(const Wait *wait, void *arg)
 {
+	const Hold *hold = arg;
 	bool		lease_holds = lease_state() == LEASE_HOLDS;
 	EntryStatus status;
 	bool		lost = hold_entry(hold, &status) == ENTRY_NONE;
@@ -358,27 +357,28 @@ wait_look(const Hold *hold, const char *path)
 	if (status.state != CONTENDER_FAILED)
 		return WAIT_TOLD;
 	if (!is_mere_refusal(hold, status.failure))
-		request_report_failure(hold->entry, path, status.failure, status.error_code);
+		request_report_failure(hold->entry, wait->path, status.failure, status.error_code);
 	return WAIT_REFUSED;
-}
-
-static WaitAnswer
-look_at_hold(const Wait *wait, void *hold)
-{
-	return wait_look(hold, wait->path);
 }
 
 /*
  * Waits, as part of a wait, until the worker has decided about what was asked for.
  *
- * Returns true if it is granted, false if the timeout has passed or if a call
- * that does not wait found it taken.  Anything else is an error.
+ * Returns true if it is granted.  Returns false, and has ended the wait, if the timeout
+ * has passed or if a call that does not wait found it taken.  Anything else is an error.
  */
 bool
 wait_for_hold(Wait *wait, Hold *hold)
 {
+	bool granted;
+
 	wait->entry = hold->entry;
-	return wait_until(wait, look_at_hold, hold);
+	granted = wait_until(wait, wait_look_at_hold, hold);
+
+	/* A request that did not look is made again, alone, and that one counts. */
+	if (!granted && entry_at(hold->entry)->request.manner != ASK_AND_GRAB)
+		wait_refused(wait);
+	return granted;
 }
 
 /* ------------------------------------------------------------------------
@@ -397,6 +397,17 @@ wait_granted(Wait *wait)
 	wait_log_granted(wait);
 }
 
+/* Ends a wait: something has not come. */
+void
+wait_refused(Wait *wait)
+{
+	bool is_try = wait->timeout_ms == LOCK_NO_WAIT;
+
+	wait_counted_end(&wait->counted, is_try ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+	if (is_try && wait->entry != ENTRY_NONE)
+		wait_log_refused(wait);
+}
+
 /* ------------------------------------------------------------------------
  * Statistics
  *
@@ -412,12 +423,13 @@ wait_counted_begin(CountedWait *wait, StatsKind kind)
 	*wait = (CountedWait){.kind = kind, .start_us = zklock_now_us()};
 }
 
-/* It has ended without an error.  Cannot fail. */
+/* It has ended.  Cannot fail. */
 void
-wait_counted_end(const CountedWait *wait, StatsWaitEnd end)
+wait_counted_end(CountedWait *wait, StatsWaitEnd end)
 {
 	if (wait->kind != WAIT_UNCOUNTED)
 		stats_waited(wait->kind, end, zklock_now_us() - wait->start_us);
+	wait->kind = WAIT_UNCOUNTED;
 }
 
 /* How a wait ends, by the SQLSTATE of the error that ends it. */
@@ -441,6 +453,6 @@ how_failed(int sqlerrcode)
 void
 wait_counted_break(int code, Datum arg)
 {
-	wait_counted_end((const CountedWait *) DatumGetPointer(arg),
+	wait_counted_end((CountedWait *) DatumGetPointer(arg),
 					 proc_exit_inprogress ? STATS_WAIT_CANCELLED : how_failed(geterrcode()));
 }

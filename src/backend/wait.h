@@ -39,10 +39,10 @@ extern char *node_data_compose(NodeDialect dialect, LockScope scope);
  * ------------------------------------------------------------------------
  */
 
-/* A wait, for the statistics */
+/* A wait, for the statistics, which count its end once */
 typedef struct CountedWait
 {
-	StatsKind kind; /* or WAIT_UNCOUNTED */
+	StatsKind kind; /* or WAIT_UNCOUNTED, as when it has been counted */
 	int64	  start_us;
 } CountedWait;
 
@@ -51,15 +51,16 @@ typedef struct CountedWait
 /* A call that waits, perhaps for several things one after the other */
 typedef struct Wait
 {
-	const char *path;		  /* for messages */
-	const char *what;		  /* is waited for; for messages, too */
-	int64		timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
-	CountedWait counted;	  /* by zklock_now_us() */
-	bool		is_logged;	  /* with log_lock_waits: that it lasts */
-	int			entry;		  /* that waits, or ENTRY_NONE */
-	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
-	int64		look_at;	  /* for a deadlock, ms after the start */
-	bool		told_outage;  /* the client knows that nothing can be granted */
+	const char	   *path;		  /* for messages */
+	const char	   *what;		  /* is waited for; for messages, too */
+	int64			timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
+	CountedWait		counted;	  /* by zklock_now_us() */
+	ZklockWaitEvent event;		  /* ..._LOCK: lock_timeout and log_lock_waits apply */
+	bool			is_logged;	  /* with log_lock_waits: that it lasts */
+	int				entry;		  /* that waits, or ENTRY_NONE */
+	int64			absent_since; /* no worker is seen, ms after the start; -1: there is one */
+	int64			look_at;	  /* for a deadlock, ms after the start */
+	bool			told_outage;  /* the client knows that nothing can be granted */
 } Wait;
 
 /* The result of a look, which tells whether the wait is over */
@@ -76,12 +77,13 @@ typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);
 extern void wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms);
 extern bool		  wait_until(Wait *wait, WaitLook look, void *arg);
 extern bool		  wait_for_hold(Wait *wait, Hold *hold);
-extern WaitAnswer wait_look(const Hold *hold, const char *path);
+extern WaitAnswer wait_look_at_hold(const Wait *wait, void *hold);
 extern void		  wait_granted(Wait *wait);
+extern void		  wait_refused(Wait *wait);
 extern void wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event);
 
 extern void wait_counted_begin(CountedWait *wait, StatsKind kind);
-extern void wait_counted_end(const CountedWait *wait, StatsWaitEnd end);
+extern void wait_counted_end(CountedWait *wait, StatsWaitEnd end);
 extern void wait_counted_break(int code, Datum arg);
 
 /* wait_log.c */

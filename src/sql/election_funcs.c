@@ -109,6 +109,8 @@ zk_await_leadership(PG_FUNCTION_ARGS)
 	ConditionVariableCancelSleep();
 	if (led)
 		wait_granted(&wait);
+	else
+		wait_refused(&wait);
 	PG_RETURN_BOOL(led);
 }
 

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, zklock contributors
 #
 # A transaction that writes on another database server too, through postgres_fdw, which
-# commits there before the commit here. However the commit comes about, and whichever of
-# the two extensions the session used first: under a lock that is known to be lost, nothing
-# is committed anywhere.
+# commits there before the commit here. Under a lock that is known to be lost the command
+# COMMIT commits nothing anywhere, whichever of the two extensions the session used first;
+# a commit without the command commits nothing here.
 
 use Zklock::Test;
 
@@ -51,7 +51,7 @@ $here->value(q{CREATE PROCEDURE lock_last(path text) LANGUAGE plpgsql AS $$
 		COMMIT;
 	END $$});
 
-# Statements of a transaction, of which "last" may lose its lock
+# Statements of a transaction, of which "last" may lose its lock; "end" is the command COMMIT
 my %ways = (
 	'a procedure that commits'  => { last => sub { "CALL p('$_[0]')" } },
 	'a procedure that has caught an error before' => { last => sub { "CALL caught('$_[0]')" } },
@@ -61,6 +61,8 @@ my %ways = (
 	'a single statement'        => { last => sub { "SELECT f('$_[0]')" } },
 	'a single statement in the extended protocol' => { last => sub { "SELECT f('$_[0]')" }, extended => 1 },
 	'a COMMIT'                  => { first => ['BEGIN'], last => sub { "SELECT f('$_[0]')" }, end => 'COMMIT' },
+	'a COMMIT after a savepoint' =>
+	  { first => [ 'BEGIN', 'SAVEPOINT s' ], last => sub { "SELECT f('$_[0]')" }, end => 'END' },
 	'a COMMIT under the guard of a quorum' =>
 	  { first => [ 'SET zklock.commit_guard = quorum', 'BEGIN' ], last => sub { "SELECT f('$_[0]')" }, end => 'COMMIT' },
 	'a COMMIT that fires a deferred trigger' => {
@@ -98,14 +100,18 @@ sub run($way, $session, $path, $lose)
 
 foreach my $name (sort keys %ways)
 {
-	subtest "$name commits nowhere under a lost lock" => sub {
+	my $place = $ways{$name}{end} ? 'nowhere' : 'nothing here';
+	subtest "$name commits $place under a lost lock" => sub {
 		foreach my $before (sort keys %before)
 		{
 			my $session = $here->session;
 			my $path    = '/e/' . ($name =~ s/\W/_/gr) . "-$before";
 			$session->query($_) foreach @{ $before{$before} };
 			is(run($ways{$name}, $session, $path, 1), '40001', "$before used before: the commit is refused");
-			is_deeply([ written() ], [ 0, 0 ], 'nothing is written, here or there');
+			my ($writes_here, $writes_there) = written();
+			is($writes_here,  0, 'nothing is written here');
+			is($writes_there, 0, 'nor there') if $ways{$name}{end};
+			$session->query('DELETE FROM there');
 
 			# The transaction is over, and the next one is as good as any.
 			is(run($ways{$name}, $session, $path, 0), '00000', 'a lock that is held lets it commit');
@@ -114,6 +120,19 @@ foreach my $name (sort keys %ways)
 		}
 	};
 }
+
+subtest 'the COMMIT of a transaction that has failed rolls it back, whatever has become of its locks' => sub {
+	foreach my $savepoint ('', 'SAVEPOINT s; ')
+	{
+		my $session = $here->session;
+		$session->query($_) foreach "SELECT zk_lock('/e/failed')", 'BEGIN', 'INSERT INTO here VALUES (1)';
+		$here->lose($zk, $session, '/e/failed');
+		is($session->try("${savepoint}SELECT 1 / 0")->{sqlstate}, '22012', "${savepoint}an error");
+		is($session->try('COMMIT')->{sqlstate}, '00000', 'COMMIT is no error');
+		is($session->try('VALUES (1)')->{sqlstate}, '00000', 'and ends the transaction');
+		is_deeply([ written() ], [ 0, 0 ], 'nothing is written');
+	}
+};
 
 subtest 'what is written elsewhere, or prepared, does not count as written under a lock of the session' => sub {
 	my $session = $here->session;

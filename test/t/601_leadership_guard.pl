@@ -9,7 +9,8 @@ use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 my $path = '/e/leader';
-my ($zk, $a) = cast('a', conf => ['max_prepared_transactions = 1'], faults => '');
+my ($zk, $a) = cast('a', faults => '', allows_streaming => 1,
+	conf => [ 'max_prepared_transactions = 1', "synchronous_standby_names = '*'", 'synchronous_commit = local' ]);
 my $election = Zklock::Election->new($zk, $path);
 my ($s, $other) = ($a->session, $a->session);
 $election->stand($a);
@@ -166,6 +167,24 @@ subtest 'a server that is stopped, or cut off, does not lead' => sub {
 	ok($s->busy, 'the commit waits for proof');
 	thaw($worker);
 	is($s->result->{sqlstate}, '00000', 'and commits when the term is proved to go on');
+	$election->wait_state($a, 'elected');
+};
+
+subtest 'while such a transaction commits, no other server can lead' => sub {
+	my @nodes = $zk->children($path);
+	$election->work($s);
+	# There is no standby, so this one waits until it need not any more.
+	$s->query('SET LOCAL synchronous_commit = on');
+	$s->query_start('COMMIT');
+	$a->wait_event($s, 'SyncRep');
+	$other->query_start("SELECT zk_resign('$path')");
+	wait_until { $election->leads($a) eq 'f' } 'the server to lead no more';
+	is_deeply([ $zk->children($path) ], \@nodes, 'its candidate is the first still');
+	ok($other->busy, 'to resign takes as long as the commit');
+	$a->set_conf(synchronous_standby_names => '');
+	is($s->result->{sqlstate}, '00000', 'the transaction commits');
+	is($other->finish, 't', 'then the server resigns');
+	isnt(($zk->children($path))[0], $nodes[0], 'and its candidate goes to the end');
 	$election->wait_state($a, 'elected');
 };
 

@@ -240,6 +240,15 @@ subtest 'the path needs no conversion, which could fail' => sub {
 		context => 'while waiting for ExclusiveLock on ZooKeeper path "/w/b\xc3\xa4r"');
 };
 
+subtest 'lock_timeout and log_lock_waits are not for elements of queues' => sub {
+	my $mark = $a->log_mark;
+	my $s    = $a->session;
+	$s->query("SET lock_timeout = '1ms'");
+	is($s->query("SELECT $_('/w/queue', '500ms') IS NULL"), 't', "$_ waits for as long as its own timeout says")
+	  foreach qw(zk_queue_take zk_xact_queue_take);
+	unlike($a->log_since($mark), qr/still waiting for/, 'that nobody offers anything is not logged');
+};
+
 # Until the lease has passed; it is lost eight seconds later.
 sub go_away
 {
@@ -251,19 +260,26 @@ sub go_away
 
 subtest 'while ZooKeeper is away' => sub {
 	my $mark   = $a->log_mark;
-	my ($writer, $other) = map {
-		in_transaction($a, $_, "/w/$_", "INSERT INTO t VALUES ('$_'); SET LOCAL statement_timeout = '50ms'");
+	my ($writer, $other, $hasty) = map {
+		in_transaction($a, $_, "/w/$_", "INSERT INTO t VALUES ('$_')");
 		$s{$_};
-	} qw(writer other);
+	} qw(writer other hasty);
+	$hasty->query("SET LOCAL statement_timeout = '50ms'");
+	my $single = on($a, 'single');
+	$single->query($_) foreach "SELECT zk_lock('/w/single')", "SET statement_timeout = '1s'";
 	my $waiter = on($a, 'waiter');
 	go_away();
-	$_->query_start('COMMIT') foreach $writer, $other;
+	$_->query_start('COMMIT') foreach $writer, $other, $hasty;
+	$single->query_start("INSERT INTO t VALUES ('single')");
 	$waiter->query_start("SELECT zk_lock('/w/free')");
 	logged($mark, 'writer', qr/proof of its ZooKeeper locks before commit after \d+/, $away);
 	logged($mark, 'waiter', qr/ExclusiveLock on ZooKeeper path "\/w\/free" after \d+\.\d{3}/, $away);
 	$a->wait_event($writer, 'guard');
 	pass('pg_stat_activity tells it from a wait for a lock');
-	ok($writer->busy, 'statement_timeout does not end a COMMIT');
+	fails($hasty->result, '57014', 'statement_timeout ends a COMMIT',
+		message => 'canceling statement due to statement timeout',
+		context => qr/^while waiting for proof of ZooKeeper locks before commit: $away$/);
+	is($hasty->query('SHOW transaction_isolation'), 'read committed', 'and with it the transaction');
 
 	$other->cancel;
 	fails($other->result, '57014', 'a cancellation does', context => qr/^while waiting for proof of ZooKeeper locks before commit: $away$/);
@@ -278,7 +294,8 @@ subtest 'while ZooKeeper is away' => sub {
 	my $pid = $writer->pid;
 	$a->assert_log($mark, qr/LOG:  process $pid acquired proof of its ZooKeeper locks before commit after \d+ ms\n/,
 		'as the log tells');
-	is($a->value('SELECT string_agg(who, $$ $$) FROM t'), 'writer', 'and alone has written');
+	ok($single->result->{ok}, 'statement_timeout does not end the commit of a single statement');
+	is($a->value('SELECT string_agg(who, $$ $$ ORDER BY who) FROM t'), 'single writer', 'and no others have written');
 	is($waiter->finish, 't', 'a lock is had again');
 	is(scalar(() = $a->log_since($mark) =~ /process $pid (?:still waiting for|acquired) proof/g), 2, 'each was logged once');
 	all_disconnect();
@@ -293,7 +310,7 @@ subtest 'statement_timeout ends the COMMIT of a procedure' => sub {
 		context => qr{^while waiting for proof of ZooKeeper locks before commit: $away\nPL/pgSQL function .* at COMMIT});
 	$zk->resume;
 	$a->wait_session;
-	is($a->value('SELECT count(*) FROM t'), 1, 'and nothing is written');
+	is($a->value('SELECT count(*) FROM t'), 2, 'and nothing is written');
 };
 
 done_clean($zk, $a, $b);
