@@ -135,8 +135,7 @@ extern void zk_client_look_again(void);
 extern uintptr_t zk_client_look_up(const char *servers);
 
 /* zk_tls.c */
-extern char	   *zk_tls_load(const TlsFiles *files);
-extern uint64_t zk_tls_fingerprint(const TlsFiles *files);
+extern char *zk_tls_load(const TlsFiles *files);
 
 /* The main loop */
 extern int64_t zk_client_next_wakeup(void);
