@@ -9,8 +9,7 @@
  * independent of each other and go out together.
  *
  * Each process has a slot of its own, so nobody ever waits for one, and a session
- * has one question under way at a time.  The worker chooses whose turn it is
- * (worker/calls.c).
+ * has one question under way at a time.
  *
  *		FREE -> ASKED						backend
  *		FREE -> ROOM_WANTED					backend: the question is longer than the slot

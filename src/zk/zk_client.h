@@ -244,6 +244,7 @@ typedef struct ZkCall
 	bool		unwritten;	 /* DELETE: only if its data have version 0, and by itself */
 	bool		patient;	 /* DELETE: nobody is known to wait for that, so it may go out
 							  * together with others, when earlier ones have been answered */
+	bool		bulky;		 /* READ, LIST: the answer may be long */
 	bool		urgent;		 /* goes out at once, ahead of all that waits */
 } ZkCall;
 
