@@ -20,7 +20,7 @@
  *
  *	Hold			here, in the session: what it has, and how often
  *	ContenderEntry	shared/entry.h, in shared memory: what it asks for, and the answer
- *	Contender		queue/engine.h, in the worker: its place in the queue of a path
+ *	Contender		engine/engine_internal.h, in the worker: its place in the queue of a path
  *
  * The entry is the first of them and the last.  The hold is added when the entry stands in
  * shared memory, and goes when that is given up.

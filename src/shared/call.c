@@ -9,8 +9,7 @@
  * independent of each other and go out together.
  *
  * Each process has a slot of its own, so nobody ever waits for one, and a session
- * has one question under way at a time.  The worker chooses whose turn it is
- * (worker/calls.c).
+ * has one question under way at a time.
  *
  * Each step of a slot is made under its mutex, which orders what the two sides write
  * before it with what they read after it.

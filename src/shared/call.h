@@ -109,6 +109,7 @@ typedef struct CallRoom
 {
 	dsa_pointer at;
 	Size		size;
+	Oid			role; /* for which it counts */
 } CallRoom;
 
 typedef struct CallSlot

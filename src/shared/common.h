@@ -42,7 +42,6 @@ typedef enum TlsFile
 typedef struct TlsFiles
 {
 	char names[TLS_FILES][ZKLOCK_FILE_SIZE]; /* as they are set; TLS is on if the first is not empty */
-	uint64_t fingerprint;					 /* of these files; 0 without TLS */
 } TlsFiles;
 
 /* What pg_stat_activity shows of a process that waits */

@@ -60,11 +60,10 @@ typedef enum LeaseState
 
 /*
  * The settings that the session runs with, which may be others than those that are
- * set: what could cost the session waits until no lock is held.
+ * set: a change waits until no lock is held.
  */
 typedef struct SessionSettings
 {
-	bool	 known; /* else no worker has run yet */
 	char	 servers[ZKLOCK_SERVERS_SIZE];
 	char	 auth_file[ZKLOCK_FILE_SIZE];
 	TlsFiles tls;

@@ -1,7 +1,6 @@
 /*
  * calls.c
- *		How the worker makes sessions' calls to ZooKeeper: whose turn it is, and what
- *		becomes of a slot.
+ *		How the worker makes sessions' calls to ZooKeeper: what becomes of a slot.
  *
  * shared/call.h draws the states of a slot; question.c makes the calls, and scratch.c
  * sees to scratch nodes.  Each slot has a "work", in which this worker keeps what it
@@ -10,12 +9,13 @@
  * room, or its scratch node is gone or to be deleted again; and, for all slots, when a
  * connection stands.
  *
- * Turns.  Of all that sessions ask, MAX_SENT questions are under way at once, so
- * nobody's locks wait for them.  The roles take turns, and each may have a
- * quarter; of one role's the first that was seen comes first.  An eighth is for
- * superusers.  What was given up counts as long as it is under way.  Room in shared
- * memory has limits of the same kind.  A question has its room until it is answered,
- * so questions leave enough for an answer.
+ * A question is sent as soon as a connection stands.  Its calls take turns with all
+ * others, by role and session (zk/zk_turn.c).
+ *
+ * Room in shared memory.  A role may have a quarter of it, superusers all.  A question has
+ * its room until it is answered, so questions leave enough for an answer.  What was given
+ * up counts until it is answered.  The worker's own memory has an answer until that is
+ * complete and has room: CALL_MAX_ANSWER for each session at most, as the session's own.
  *
  * Lost answers.  Reads are made again when a connection stands.  What became of a
  * write cannot be known here: the answer is CALL_UNKNOWN, and the session looks.
@@ -35,194 +35,110 @@
 #include "postgres.h"
 
 #include "engine/engine.h"
-#include "lib/ilist.h"
 #include "utils/memutils.h"
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
-#define MAX_SENT 64
-#define MAX_SENT_BY_ROLE (MAX_SENT / 4)
-#define SENT_RESERVE (MAX_SENT / 8) /* for superusers */
-
-/* The same of the room, bytes, and of that for questions */
+/* Of the room, bytes */
 #define MAX_ROOM_OF_ROLE (CALL_AREA_SIZE / 4)
 #define MAX_QUESTIONS (CALL_AREA_SIZE / 2)
 #define MAX_QUESTIONS_OF_ROLE (MAX_ROOM_OF_ROLE - CALL_MAX_ANSWER)
 
-/* Sessions of one role, some of which ask for something */
-typedef struct Role
-{
-	dlist_node link; /* in roles */
-	Oid		   oid;
-	dlist_head waiting; /* of Work: ASKED, in the order in which they were seen */
-	int		   nworks;
-	int		   nsent;
-	Size	   room;		  /* that its questions and answers have */
-	Size	   question_room; /* that its questions have */
-} Role;
-
 /* The work for a slot */
 typedef struct Work
 {
-	CallSlot  *slot;
-	Role	  *role;   /* NULL if there is nothing to do */
-	dlist_node link;   /* in role->waiting */
-	bool	   listed; /* it is there */
+	CallSlot *slot;
 
 	/* Of a question that was sent */
 	Question question;
 	uint64	 connection; /* on which it was sent */
 } Work;
 
-static dlist_head roles = DLIST_STATIC_INIT(roles); /* whose turn it is comes first */
-static Work		 *works;							/* by slot */
-static int		  nsent;							/* questions under way */
-static uint64	  connection;	 /* counts connections on which a server has answered */
-static uint64	  synchronized;	 /* the last of them on which a check was committed */
-static Size		  question_room; /* that all questions have */
+static Work	 *works;		/* by slot */
+static uint64 connection;	/* counts connections on which a server has answered */
+static uint64 synchronized; /* the last of them on which a check was committed */
 
 /* ------------------------------------------------------------------------
- * Works and roles
+ * Room
  * ------------------------------------------------------------------------
  */
 
-static Role *
-role_get(Oid oid)
-{
-	dlist_iter iter;
-	Role	  *role;
-
-	dlist_foreach (iter, &roles)
-	{
-		role = dlist_container(Role, link, iter.cur);
-		if (role->oid == oid)
-			return role;
-	}
-	role = palloc0(sizeof(Role));
-	role->oid = oid;
-	dlist_init(&role->waiting);
-	dlist_push_tail(&roles, &role->link);
-	return role;
-}
-
-/* A slot has so much more room, for its question or for an answer, whichever "room" is; or less. */
-static void
-charge(Work *work, const CallRoom *room, ssize_t size)
-{
-	work->role->room += size;
-	if (room == &work->slot->question_room)
-	{
-		work->role->question_room += size;
-		question_room += size;
-	}
-}
-
-/* There is something to do for a slot. */
-static void
-work_begin(Work *work)
-{
-	if (work->role)
-		return;
-	work->role = role_get(work->slot->role);
-	work->role->nworks++;
-	charge(work, &work->slot->question_room, work->slot->question_room.size);
-	charge(work, &work->slot->answer_room, work->slot->answer_room.size);
-}
-
-static void
-work_list(Work *work)
-{
-	if (!work->listed)
-		dlist_push_tail(&work->role->waiting, &work->link);
-	work->listed = true;
-}
-
-static void
-work_unlist(Work *work)
-{
-	if (work->listed)
-		dlist_delete(&work->link);
-	work->listed = false;
-}
-
-/* Its question is under way no more. */
-static void
-work_settle(Work *work)
-{
-	work->question.lost = false;
-	if (work->question.context == NULL)
-		return;
-	MemoryContextDelete(work->question.context);
-	work->question.context = NULL;
-	work->role->nsent--;
-	nsent--;
-}
-
-static void
-room_free(Work *work, CallRoom *room)
-{
-	if (room->size == 0)
-		return;
-	call_room_free(room->at);
-	charge(work, room, -(ssize_t) room->size);
-	*room = (CallRoom){0};
-	zklock_wake_worker(); /* slots that wait for room have been marked: there is another round */
-}
-
-/* There is nothing more to do for a slot, whose room is taken back. */
-static void
-work_end(Work *work)
-{
-	Role *role = work->role;
-
-	if (role == NULL)
-		return;
-	work_unlist(work);
-	work_settle(work);
-	room_free(work, &work->slot->question_room);
-	room_free(work, &work->slot->answer_room);
-	work->role = NULL;
-	if (--role->nworks == 0)
-	{
-		dlist_delete(&role->link);
-		pfree(role);
-	}
-}
-
-/* May a slot have so much room?  A question may only if that leaves enough for answers. */
+/* May a slot have so much room, for its question or for an answer, whichever "room" is? */
 static bool
-room_is_free(const Work *work, const CallRoom *room, Size size)
+room_is_free(const CallSlot *slot, const CallRoom *room, Size size)
 {
-	const Role *role = work->role;
+	Size of_role = 0;
+	Size questions_of_role = 0;
+	Size questions = 0;
 
-	if (work->slot->reserve == RESERVE_OPEN)
+	if (slot->reserve == RESERVE_OPEN)
 		return true;
-	if (room == &work->slot->question_room &&
-		(role->question_room + size > MAX_QUESTIONS_OF_ROLE || question_room + size > MAX_QUESTIONS))
+	for (int i = 0; i < zklock_max_processes(); i++)
+	{
+		const CallRoom *question = &call_pool->slots[i].question_room;
+		const CallRoom *answer = &call_pool->slots[i].answer_room;
+
+		questions += question->size;
+		questions_of_role += question->role == slot->role ? question->size : 0;
+		of_role += answer->role == slot->role ? answer->size : 0;
+	}
+	of_role += questions_of_role;
+	if (room == &slot->question_room &&
+		(questions_of_role + size > MAX_QUESTIONS_OF_ROLE || questions + size > MAX_QUESTIONS))
 		return false;
-	return role->room + size <= MAX_ROOM_OF_ROLE;
+	return of_role + size <= MAX_ROOM_OF_ROLE;
 }
 
 /* Allocates room if it is there.  If not, the slot is attended again in the next round. */
 static bool
-room_allocate(Work *work, CallRoom *room, Size size)
+room_allocate(CallSlot *slot, CallRoom *room, Size size)
 {
-	if (room_is_free(work, room, size))
+	if (room_is_free(slot, room, size))
 		room->at = call_room_allocate(size);
 	if (!DsaPointerIsValid(room->at))
 	{
-		call_slot_mark(work->slot);
+		call_slot_mark(slot);
 		return false;
 	}
 	room->size = size;
-	charge(work, room, size);
+	room->role = slot->role;
 	return true;
 }
 
+static void
+room_free(CallRoom *room)
+{
+	if (room->size == 0)
+		return;
+	call_room_free(room->at);
+	*room = (CallRoom){0};
+	zklock_wake_worker(); /* slots that wait for room have been marked: there is another round */
+}
+
 /* ------------------------------------------------------------------------
- * Answers
+ * Questions and answers
  * ------------------------------------------------------------------------
  */
+
+/* Its question is under way no more. */
+static void
+question_end(Work *work)
+{
+	work->question.lost = false;
+	if (work->question.context)
+		MemoryContextDelete(work->question.context);
+	work->question.context = NULL;
+}
+
+/* Sends all of a question, if a connection stands, unless the session has given it up. */
+static void
+question_send(Work *work)
+{
+	if (!zk_client_connected() || !call_slot_step(work->slot, CALL_ASKED, CALL_SENT))
+		return;
+	work->connection = connection;
+	worker_question_send(&work->question, work->slot);
+}
 
 /*
  * The answer is in the slot, or the outcome is all there is.  If the session has given
@@ -233,14 +149,11 @@ answer(Work *work, CallState from, CallOutcome outcome)
 {
 	CallSlot *slot = work->slot;
 
-	work_unlist(work);
-	work_settle(work);
-	room_free(work, &slot->question_room);
+	question_end(work);
+	room_free(&slot->question_room);
 	slot->outcome = outcome;
 	slot->code = outcome == CALL_REFUSED ? worker_scratch_forbidden(slot) : 0;
 	slot->session = zklock_session->info.id;
-	if (slot->answer_room.size == 0)
-		work_end(work);
 	if (call_slot_step(slot, from, CALL_ANSWERED))
 		call_slot_tell(slot);
 }
@@ -257,7 +170,7 @@ deliver(Work *work)
 		answer(work, CALL_SENT, CALL_TOO_LONG);
 		return;
 	}
-	if (text->len > CALL_BUFFER_SIZE && !room_allocate(work, &slot->answer_room, text->len))
+	if (text->len > CALL_BUFFER_SIZE && !room_allocate(slot, &slot->answer_room, text->len))
 		return;
 	memcpy(call_slot_text(slot, &slot->answer_room), text->data, text->len);
 	answer(work, CALL_SENT, CALL_OK);
@@ -269,13 +182,9 @@ settle(Work *work)
 {
 	if (work->question.lost && !work->slot->writes)
 	{
-		/* It is asked again, before what was asked later. */
-		work_settle(work);
+		question_end(work);
 		if (call_slot_step(work->slot, CALL_SENT, CALL_ASKED))
-		{
-			work_list(work);
-			dlist_move_head(&work->role->waiting, &work->link);
-		}
+			question_send(work);
 	}
 	else if (work->question.lost && work->connection >= synchronized)
 		return; /* it may still be done */
@@ -283,49 +192,6 @@ settle(Work *work)
 		deliver(work);
 	else
 		answer(work, CALL_SENT, CALL_UNKNOWN);
-}
-
-/* ------------------------------------------------------------------------
- * Turns
- * ------------------------------------------------------------------------
- */
-
-/* Sends all of a question, unless the session has given it up. */
-static void
-send_work(Work *work)
-{
-	CallSlot *slot = work->slot;
-
-	if (!call_slot_step(slot, CALL_ASKED, CALL_SENT))
-		return;
-	work->connection = connection;
-	work->role->nsent++;
-	nsent++;
-	worker_question_send(&work->question, slot);
-}
-
-/* The first question of the role whose turn it is; NULL if none may be sent now. */
-static Work *
-next_work(void)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &roles)
-	{
-		Role *role = dlist_container(Role, link, iter.cur);
-		Work *work;
-
-		if (dlist_is_empty(&role->waiting) || role->nsent >= MAX_SENT_BY_ROLE)
-			continue;
-		work = dlist_head_element(Work, link, &role->waiting);
-		if (nsent >= MAX_SENT - (work->slot->reserve == RESERVE_OPEN ? 0 : SENT_RESERVE))
-			continue;
-		work_unlist(work);
-		dlist_delete(&role->link);
-		dlist_push_tail(&roles, &role->link);
-		return work;
-	}
-	return NULL;
 }
 
 /* There is no connection, and the lease has lapsed. */
@@ -354,18 +220,14 @@ attend(Work *work)
 	CallState state = call_slot_state(slot);
 
 	/* The session has copied its last answer, and may have asked again. */
-	if (state != CALL_SENT && state != CALL_ANSWERED && slot->answer_room.size > 0)
-		work_end(work);
+	if (state != CALL_SENT && state != CALL_ANSWERED)
+		room_free(&slot->answer_room);
 	switch (state)
 	{
 		case CALL_ROOM_WANTED:
-			work_begin(work);
-			if (room_allocate(work, &slot->question_room, slot->question_length) &&
+			if (room_allocate(slot, &slot->question_room, slot->question_length) &&
 				call_slot_step(slot, CALL_ROOM_WANTED, CALL_ROOM_GIVEN))
 				call_slot_tell(slot);
-			break;
-		case CALL_ASKED:
-			work_begin(work);
 			break;
 		case CALL_SENT:
 			if (work->question.pending == 0)
@@ -374,12 +236,14 @@ attend(Work *work)
 		case CALL_GIVEN_UP:
 			if (work->question.pending > 0)
 				break;
-			work_end(work);
+			question_end(work);
+			room_free(&slot->question_room);
 			if (call_slot_step(slot, CALL_GIVEN_UP, CALL_FREE))
 				call_slot_tell(slot);
 			break;
 		case CALL_FREE:
 		case CALL_ROOM_GIVEN:
+		case CALL_ASKED:
 		case CALL_ANSWERED:
 			break;
 	}
@@ -391,7 +255,7 @@ attend(Work *work)
 	if (state != CALL_ASKED)
 		return;
 	if (worker_scratch_may_stay(slot))
-		work_list(work);
+		question_send(work);
 	else if (worker_scratch_forbidden(slot) != 0)
 	{
 		worker_scratch_unwanted(slot);
@@ -412,12 +276,10 @@ attend_all(void)
 		attend(&works[i]);
 }
 
-/* Takes up what sessions ask, and sends what has its turn. */
+/* Takes up what sessions ask. */
 void
 worker_calls_attend(void)
 {
-	Work *work;
-
 	if (synchronized != connection && engine_session_synchronized())
 	{
 		synchronized = connection;
@@ -427,8 +289,6 @@ worker_calls_attend(void)
 	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend_marked);
 	if (!zk_client_connected() && lease_state() != LEASE_HOLDS)
 		turn_away();
-	while (zk_client_connected() && (work = next_work()) != NULL)
-		send_work(work);
 }
 
 /* A connection stands, on which a server has answered. */
@@ -465,8 +325,6 @@ worker_calls_start(void)
 
 		work->slot = &call_pool->slots[i];
 		work->question.lost = call_slot_state(work->slot) == CALL_SENT;
-		if (work->question.lost || work->slot->question_room.size + work->slot->answer_room.size > 0)
-			work_begin(work);
 		attend(work);
 	}
 }

@@ -181,8 +181,8 @@ on_acl(void *arg, const ZkReply *reply)
 /* How each kind of operation is asked of ZooKeeper, as a rule */
 static const ZkCall calls[] = {
 	[OP_LOOK] = {.kind = ZK_LOOK},
-	[OP_READ] = {.kind = ZK_READ},
-	[OP_LIST] = {.kind = ZK_LIST},
+	[OP_READ] = {.kind = ZK_READ, .bulky = true},
+	[OP_LIST] = {.kind = ZK_LIST, .bulky = true},
 	[OP_CREATE] = {.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT},
 	[OP_CREATE_CONTAINER] = {.kind = ZK_CREATE, .node_kind = ZK_CONTAINER},
 	[OP_RECORD] = {.kind = ZK_RECORD},
@@ -213,6 +213,7 @@ begin_operation(Operation *operation)
 	if (wanted->kind == OP_READ && wanted->most != CALL_ANY_LENGTH)
 	{
 		call.kind = ZK_LOOK;
+		call.bulky = false;
 		handler = on_looked;
 	}
 	else if (wanted->kind == OP_REPLACE)
@@ -265,7 +266,7 @@ worker_question_send(Question *question, CallSlot *slot)
 	MemoryContextSwitchTo(old);
 	worker_scratch_sent(slot);
 	if (slot->after_sync)
-		zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, NULL, NULL);
+		zk_call((ZkCall){.kind = ZK_SYNC, .owner = {slot->pid, slot->role}, .path = "/"}, NULL, NULL);
 	for (int i = 0; i < n; i++)
 	{
 		question->operations[i].question = question;

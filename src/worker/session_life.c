@@ -171,15 +171,13 @@ forget_session(const char *reason)
 	session_info_publish(&now);
 }
 
-/* Ends the session, with all locks in it, and the worker: the next one takes up what is set. */
+/* Ends the session, if there is one, and with it all locks.  The worker has to restart. */
 void
-session_life_move(const char *reason)
+session_life_end(const char *reason)
 {
-	session_settings_take_up();
 	(void) zk_client_close();
 	if (zklock_session->info.id != 0)
 		forget_session(reason);
-	zklock_worker_restart(psprintf("the end of its session: %s", reason));
 }
 
 /* No way on with the client library's handle; the next worker makes another one. */
@@ -264,6 +262,14 @@ on_connected(void)
 	worker_seeks_connected();
 }
 
+/* There is no connection for our session. */
+static void
+read_files(void)
+{
+	if (!session_former_exists())
+		session_settings_read_files();
+}
+
 static void
 on_disconnected(void)
 {
@@ -271,6 +277,7 @@ on_disconnected(void)
 	if (!lease_is_possible())
 		/* The client library's handle will ask for no more than it was granted. */
 		zklock_worker_restart("a session timeout that is too short");
+	read_files();
 	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	session_info_set_state(SESSION_CONNECTING);
 	engine_session_unreachable();
@@ -376,6 +383,7 @@ look_for_a_way(void)
 	explicit_bzero(session.password, sizeof(session.password));
 	if (session.negotiated_timeout > zklock_session->settings.session_timeout)
 		zklock_worker_restart("a ZooKeeper server that does not answer");
+	read_files();
 	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	zk_client_look_again();
 	if (question == 0)

@@ -3,30 +3,23 @@
  *		The settings that the ZooKeeper session runs with, and how changed ones are
  *		taken up.
  *
- * A typo in a setting must not cost the session, and so locks.  So while a lock is
- * held, only what cannot is taken up at once:
+ * A changed setting waits until no lock is held, whatever it is, and until it is known what
+ * sessions' calls have written: a typo costs no lock.  zk_session.last_error and the log
+ * say that it waits.  Then the worker restarts.  The next one goes on with what is set,
+ * and with the session if ZooKeeper continues it; with another chroot, below which there
+ * are other nodes, it begins another session.  An administrator who does not want to wait
+ * terminates the worker, which has the same effect at once.
  *
- *		servers				a list that still has the one that we are connected to, with
- *							the same chroot; the worker restarts and resumes the session
- *		session timeout		one with which a lease is possible; the worker restarts
- *		credentials			those of scheme "digest", which ZooKeeper never refuses, in a file
- *							that can be used, if our nodes are accessible without any, as
- *							zklock.acl is "open"; the worker restarts
- *		files for TLS		files that can be used, from the next connection on
- *		tick time			one with which a lease is possible
- *		ACL					nodes that exist stay as they are
+ * A session that was once granted too short a timeout for any lease ends under the same
+ * conditions when ZooKeeper grants more.
  *
- * Anything else waits until no lock is held, and what sessions' calls have written is
- * known; then the session ends, and with it the worker; the next one begins a session
- * with all that is set.  zk_session.last_error and the log say that it waits for locks,
- * and why.  An administrator who wants to wait no longer terminates the worker, which
- * takes the settings up and loses the locks.
+ * Files that settings name are read for each connection.  The client library connects by
+ * itself as long as it has a handle: so they are read anew when a connection is lost, and
+ * as long as there is none.  If they cannot be used then, it goes on with those that were
+ * read before.
  *
- * In the same way a session ends that was once granted too short a timeout for any
- * lease, when ZooKeeper grants more.
- *
- * The settings in use may so differ from those that are set.  They are in shared
- * memory, for the next worker, which may start at any time.
+ * The settings in use may differ from those that are set.  They are in shared memory, for
+ * the next worker, which may start at any time.
  *
  * Runs in: the worker.  SharedSession.settings is read and written by the worker
  * alone and needs no lock.
@@ -38,6 +31,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include "common/hashfn.h"
 #include "common/string.h"
 #include "shared/common.h"
 #include "shared/entry.h"
@@ -49,11 +43,10 @@
 
 #define LOOK_FOR_LOCKS_MS 200 /* is any still held? */
 
-static SessionSettings *used;	/* in shared memory */
-static SessionSettings	wanted; /* what is set */
-static uintptr_t question;		/* which servers are named?  0: that is not being looked up */
-static bool		 waiting;		/* "wanted" is taken up when no lock is held */
-static int64	 look_at;		/* whether one still is, ms */
+static SessionSettings *used;	 /* in shared memory */
+static bool				waiting; /* changed ones are taken up when no lock is held */
+static int64			look_at; /* whether one still is, ms */
+static uint64			shown;	 /* a hash of the credentials that the handle has */
 
 /* ------------------------------------------------------------------------
  * Using
@@ -61,9 +54,9 @@ static int64	 look_at;		/* whether one still is, ms */
  */
 
 static bool
-has_tls(const SessionSettings *settings)
+has_tls(void)
 {
-	return settings->tls.names[TLS_CA][0] != '\0';
+	return used->tls.names[TLS_CA][0] != '\0';
 }
 
 /*
@@ -129,33 +122,43 @@ read_credentials(const char *name, ZkClientConfig *config)
 }
 
 /*
- * Takes the credentials of settings into the configuration.  Returns NULL, or a
+ * Reads the credentials, if any are set, into the configuration.  Returns NULL, or a
  * sentence without its period that says what is wrong: all roles may see it, the log
  * alone names the file.
  */
 static char *
-load_credentials(const SessionSettings *settings, ZkClientConfig *config)
+load_credentials(ZkClientConfig *config)
 {
 	const char *fault = NULL;
 
-	if (settings->auth_file[0] != '\0')
-		fault = read_credentials(settings->auth_file, config);
+	if (used->auth_file[0] != '\0')
+		fault = read_credentials(used->auth_file, config);
 	if (fault == NULL)
 		return NULL;
 	ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
 				  errmsg("could not use \"zklock.auth_file\": %s", fault),
-				  errdetail("The file is \"%s\".", settings->auth_file)));
+				  errdetail("The file is \"%s\".", used->auth_file)));
 	return psprintf("could not use \"zklock.auth_file\": %s", fault);
 }
 
-/* Takes the files for TLS for the next connection; as load_credentials(). */
+/* Reads the files for TLS, for the next connection; as load_credentials(). */
 static char *
-load_tls(const SessionSettings *settings)
+load_tls(void)
 {
-	if (!has_tls(settings))
+	if (!has_tls())
 		return NULL;
 	leave_no_core();
-	return zk_tls_load(&settings->tls);
+	return zk_tls_load(&used->tls);
+}
+
+static uint64
+hash_credentials(const ZkClientConfig *config)
+{
+	const unsigned char *scheme = (const unsigned char *) config->auth_scheme;
+	const unsigned char *credentials = (const unsigned char *) config->auth_credentials;
+
+	return hash_bytes_extended(credentials, strlen(config->auth_credentials),
+							   hash_bytes_extended(scheme, strlen(config->auth_scheme), 0));
 }
 
 /*
@@ -165,12 +168,13 @@ load_tls(const SessionSettings *settings)
 bool
 session_settings_configure(ZkClientConfig *config, Credentials credentials)
 {
-	char *fault = load_tls(used);
+	char *fault = load_tls();
 
 	config->session_timeout = used->session_timeout;
-	config->tls = has_tls(used);
+	config->tls = has_tls();
 	if (fault == NULL && credentials == CREDENTIALS_SHOWN)
-		fault = load_credentials(used, config);
+		fault = load_credentials(config);
+	shown = hash_credentials(config);
 	if (fault == NULL)
 		return true;
 	session_info_set_error(fault);
@@ -178,208 +182,146 @@ session_settings_configure(ZkClientConfig *config, Credentials credentials)
 	return false;
 }
 
+/*
+ * There is no connection: reads the files for the next one.  A handle cannot be made to
+ * forget credentials, so other ones need another worker.
+ */
+void
+session_settings_read_files(void)
+{
+	ZkClientConfig config = {0};
+	char		  *fault = load_tls();
+	bool		   changed;
+
+	if (fault == NULL)
+		fault = load_credentials(&config);
+	changed = fault == NULL && hash_credentials(&config) != shown;
+	explicit_bzero(&config, sizeof(config));
+	if (changed)
+		zklock_worker_restart("changed credentials");
+	if (fault == NULL)
+		return;
+	session_info_set_error(fault);
+	pfree(fault);
+}
+
 /* ------------------------------------------------------------------------
  * Taking up
  * ------------------------------------------------------------------------
  */
 
-/* Copies the settings as they are set now. */
+/* The settings are used as they are set now. */
 static void
-read_settings(SessionSettings *settings)
+use_what_is_set(void)
 {
-	memset(settings, 0, sizeof(*settings));
-	settings->known = true;
-	strlcpy(settings->servers, zklock_servers, sizeof(settings->servers));
-	strlcpy(settings->auth_file, zklock_auth_file, sizeof(settings->auth_file));
-	strlcpy(settings->tls.names[TLS_CA], zklock_tls_ca_file, ZKLOCK_FILE_SIZE);
-	strlcpy(settings->tls.names[TLS_CERT], zklock_tls_cert_file, ZKLOCK_FILE_SIZE);
-	strlcpy(settings->tls.names[TLS_KEY], zklock_tls_key_file, ZKLOCK_FILE_SIZE);
-	if (has_tls(settings))
-		settings->tls.fingerprint = zk_tls_fingerprint(&settings->tls);
-	settings->session_timeout = zklock_session_timeout;
-	settings->tick_time = zklock_tick_time;
-	settings->acl = zklock_acl;
+	strlcpy(used->servers, zklock_servers, sizeof(used->servers));
+	strlcpy(used->auth_file, zklock_auth_file, sizeof(used->auth_file));
+	strlcpy(used->tls.names[TLS_CA], zklock_tls_ca_file, ZKLOCK_FILE_SIZE);
+	strlcpy(used->tls.names[TLS_CERT], zklock_tls_cert_file, ZKLOCK_FILE_SIZE);
+	strlcpy(used->tls.names[TLS_KEY], zklock_tls_key_file, ZKLOCK_FILE_SIZE);
+	used->session_timeout = zklock_session_timeout;
+	used->tick_time = zklock_tick_time;
+	used->acl = zklock_acl;
 }
 
-/* This worker goes by the settings in use. */
-static void
-apply(void)
+/* Lists the settings that differ from those in use: a palloc'd string, or NULL if none does. */
+char *
+session_settings_list_changes(void)
 {
-	lease_check_timeout();
-	zk_client_set_acl(used->acl);
+	const struct
+	{
+		const char *name;
+		bool		changed;
+	} settings[] = {
+		{"zklock.servers", strcmp(zklock_servers, used->servers) != 0},
+		{"zklock.session_timeout", zklock_session_timeout != used->session_timeout},
+		{"zklock.tick_time", zklock_tick_time != used->tick_time},
+		{"zklock.auth_file", strcmp(zklock_auth_file, used->auth_file) != 0},
+		{"zklock.acl", zklock_acl != used->acl},
+		{"zklock.tls_ca_file", strcmp(zklock_tls_ca_file, used->tls.names[TLS_CA]) != 0},
+		{"zklock.tls_cert_file", strcmp(zklock_tls_cert_file, used->tls.names[TLS_CERT]) != 0},
+		{"zklock.tls_key_file", strcmp(zklock_tls_key_file, used->tls.names[TLS_KEY]) != 0},
+	};
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < (int) lengthof(settings); i++)
+	{
+		if (settings[i].changed)
+			appendStringInfo(&list, "%s\"%s\"", list.len > 0 ? ", " : "", settings[i].name);
+	}
+	return list.len > 0 ? list.data : NULL;
 }
 
-/* Takes up what is set, for this worker and the next. */
+/* Do the settings that are set have another chroot? */
+bool
+session_settings_change_chroot(void)
+{
+	return strcmp(connect_string_chroot(zklock_servers), connect_string_chroot(used->servers)) != 0;
+}
+
+/* Has the next worker go on with what is set. */
 void
 session_settings_take_up(void)
 {
-	memcpy(used, &wanted, sizeof(wanted)); /* with its padding: it is compared by memcmp() */
-	apply();
-	waiting = false;
+	use_what_is_set();
 	zklock_session->failures = 0; /* of other settings */
 }
 
-static bool
-any_lock_is_held(void)
+static int
+count_locks_held(void)
 {
+	int n = 0;
+
 	for (int i = 0; i < entries_max(); i++)
 	{
-		ContenderState state = entry_status(i).state;
-
 		/* Leadership can go on elsewhere. */
-		if (state == CONTENDER_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
-			return true;
+		if (entry_status(i).state == CONTENDER_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
+			n++;
 	}
-	return false;
+	return n;
 }
 
-/* Is the server that we are connected to, or were last, among these addresses? */
-static bool
-has_server_in_use(const char *addresses)
-{
-	char *list = psprintf(",%.*s,", (int) strcspn(addresses, "/"), addresses);
-	char  server[sizeof(zklock_session->info.server) + 2] = ",";
-	char *end = server + 1;
-
-	/* The list has no brackets around addresses of IPv6. */
-	for (const char *p = zklock_session->info.server; *p != '\0'; p++)
-	{
-		if (*p != '[' && *p != ']')
-			*end++ = *p;
-	}
-	strlcpy(end, ",", server + sizeof(server) - end);
-	return strstr(list, server) != NULL;
-}
-
-/*
- * Could it cost the session to take the settings up?  Returns part of a sentence, or
- * NULL if it cannot.
- *
- *	addresses	of the servers that are set, if they have changed; NULL if none could
- *				be looked up
- */
-static char *
-find_danger(const char *addresses)
-{
-	int	 timeout = Min(zklock_session->info.shortest_timeout, wanted.session_timeout);
-	bool same_servers = strcmp(wanted.servers, used->servers) == 0;
-	bool same_auth = strcmp(wanted.auth_file, used->auth_file) == 0;
-	ZkClientConfig config = {0};
-	char		  *fault;
-
-	if (strcmp(connect_string_chroot(used->servers), connect_string_chroot(wanted.servers)) != 0)
-		return pstrdup("\"zklock.servers\" names another chroot");
-	if (has_tls(&wanted) != has_tls(used))
-		return pstrdup("\"zklock.tls_ca_file\" switches TLS on or off");
-	if (!same_servers && addresses == NULL)
-		return pstrdup("no server name in \"zklock.servers\" could be resolved");
-	if (!same_servers && !has_server_in_use(addresses))
-		return psprintf("\"zklock.servers\" does not have the server in use, %s",
-						zklock_session->info.server);
-	if ((wanted.tick_time > used->tick_time || wanted.session_timeout < used->session_timeout) &&
-		!lease_is_possible_with(timeout, wanted.tick_time))
-		return psprintf("with a \"zklock.tick_time\" of %d ms, a session timeout of %d ms is too short",
-						wanted.tick_time, timeout);
-	if (!same_auth && used->acl == ZKLOCK_ACL_CREATOR)
-		return pstrdup("other credentials may not allow access to the nodes of these locks");
-	fault = same_auth ? NULL : load_credentials(&wanted, &config);
-	if (fault == NULL && config.auth_scheme[0] != '\0' && strcmp(config.auth_scheme, "digest") != 0)
-		fault = pstrdup("ZooKeeper may refuse credentials of another scheme than \"digest\"");
-	explicit_bzero(&config, sizeof(config));
-	if (fault == NULL && memcmp(&wanted.tls, &used->tls, sizeof(wanted.tls)) != 0)
-		fault = load_tls(&wanted);
-	return fault;
-}
-
-/* The settings are taken up when no lock is held. */
+/* Changed settings wait for the end of so many locks. */
 static void
-put_off(const char *why)
+report_waiting(const char *changes, int held)
 {
-	char *message = psprintf("changed settings wait until no lock is held: %s", why);
+	char message[ZKLOCK_ERROR_SIZE];
 
-	waiting = true;
-	look_at = zklock_now_ms();
-	if (any_lock_is_held())
-	{
-		ereport(WARNING,
-				(errmsg("changed settings of zklock wait until no lock is held: %s", why),
-				 errdetail("The ZooKeeper session goes on with the settings it has, until this server holds no lock."),
-				 errhint("Correct the settings and reload the configuration; or terminate the zklock worker to lose the locks.")));
-		session_info_set_error(message);
-	}
-	pfree(message);
+	snprintf(message, sizeof(message), "changed settings wait until no lock is held: %s", changes);
+	session_info_set_error(message);
+	ereport(WARNING,
+			(errmsg("changed settings of zklock wait until no lock is held: %s", changes),
+			 errdetail_plural("Sessions of this server hold %d lock.",
+							  "Sessions of this server hold %d locks.", held, held),
+			 errhint("To have them taken up now, terminate the zklock worker; the locks are lost if ZooKeeper does not continue the session.")));
 }
 
-/* The servers that are set have these addresses, if it matters; see find_danger(). */
-static void
-decide(const char *addresses)
-{
-	bool same_handle = strcmp(wanted.servers, used->servers) == 0 &&
-					   strcmp(wanted.auth_file, used->auth_file) == 0 &&
-					   wanted.session_timeout == used->session_timeout;
-	char *danger = find_danger(addresses);
-
-	if (danger)
-	{
-		put_off(danger);
-		pfree(danger);
-		return;
-	}
-	session_settings_take_up();
-	if (!same_handle)
-		zklock_worker_restart("changed settings");
-	ereport(LOG, (errmsg("zklock has taken up changed settings")));
-}
-
-/* The servers of a question have these addresses. */
+/* Compares the settings that are set with those in use, and reports those that wait. */
 void
-session_settings_looked_up(uintptr_t question_, const char *addresses)
+session_settings_reload(void)
 {
-	if (question_ != question)
+	char *changes = session_settings_list_changes();
+	int	  held = count_locks_held();
+
+	waiting = changes != NULL;
+	look_at = zklock_now_ms();
+	if (!waiting)
 		return;
-	question = 0;
-	decide(addresses);
+	if (held > 0)
+		report_waiting(changes, held);
+	pfree(changes);
 }
 
-/*
- * A worker starts: it goes on with the settings of the one before it.  The first
- * worker takes up what is set.
- */
+/* A worker starts: if there is a session, it goes on with the settings of that. */
 void
 session_settings_start(void)
 {
 	used = &zklock_session->settings;
-	if (!used->known)
-		read_settings(used);
-	apply();
+	if (zklock_session->info.id == 0)
+		use_what_is_set();
+	zk_client_set_acl(used->acl);
 	session_settings_reload();
-}
-
-/* Compares the settings that are set with those in use, and begins to take them up. */
-void
-session_settings_reload(void)
-{
-	question = 0;
-	waiting = false;
-	read_settings(&wanted);
-	if (memcmp(&wanted, used, sizeof(wanted)) == 0)
-		return;
-	if (zklock_session->info.id == 0) /* nothing can be lost */
-	{
-		session_settings_take_up();
-		zklock_worker_restart("changed settings");
-	}
-	if (strcmp(wanted.servers, used->servers) == 0)
-		decide(NULL);
-	else
-		question = zk_client_look_up(wanted.servers);
-}
-
-/* Do changed settings wait? */
-bool
-session_settings_wait(void)
-{
-	return waiting;
 }
 
 /*
@@ -395,20 +337,25 @@ session_is_spoilt(void)
 		   lease_is_possible_with(session->negotiated_timeout, used->tick_time);
 }
 
+/* Does anything depend on the session, which may not go on? */
+static bool
+session_is_needed(void)
+{
+	return zklock_session->info.id != 0 &&
+		   (count_locks_held() > 0 || !entries_all_consumed() || worker_calls_in_doubt());
+}
+
 /*
- * Why another session is to begin, as part of a sentence, if this one is not needed any
- * more; or else NULL.
+ * Is another worker to take over, with changed settings, or with another session because
+ * this one is spoilt, and does nothing depend on that session?
  */
-const char *
+bool
 session_settings_due(void)
 {
 	if (zklock_now_ms() < session_settings_next_wakeup())
-		return NULL;
+		return false;
 	look_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-	if (any_lock_is_held() || !entries_all_consumed() || worker_calls_in_doubt())
-		return NULL;
-	return waiting ? "it moves to where changed settings lead"
-				   : "ZooKeeper had granted it too short a timeout for any lock";
+	return !session_is_needed();
 }
 
 /* When session_settings_due() wants to be called, ms. */

@@ -106,7 +106,7 @@ on_exit_worker(int code, Datum arg)
 
 /*
  * A worker that is terminated alone leaves at once: the next one resumes the
- * session, unless changed settings wait for its end.  Only when the server shuts down
+ * session, with changed settings that have waited.  Only when the server shuts down
  * does the worker end the session, and only after all locks have been released: while a
  * holder's transaction is still finishing, no other session may get its lock.  If they
  * are not released in time, the session is left to expire: better late than while a lock
@@ -162,16 +162,40 @@ all_released(void)
 	return true;
 }
 
+/*
+ * If settings have changed, leaves them to the next worker and does not return.  With
+ * another chroot the session ends first: the next worker must not look for its nodes
+ * elsewhere.
+ */
+static void
+take_settings_up(void)
+{
+	char *changes = session_settings_list_changes();
+
+	if (changes == NULL)
+		return;
+	if (session_settings_change_chroot())
+		session_life_end("\"zklock.servers\" names another chroot");
+	session_settings_take_up();
+	zklock_worker_restart(psprintf("changed settings: %s", changes));
+}
+
+/* Nothing depends on the session: the next worker has other settings, or another session. */
+pg_noreturn static void
+make_way(void)
+{
+	take_settings_up();
+	session_life_end("ZooKeeper had granted it too short a timeout for any lock");
+	zklock_worker_restart("the end of its session");
+}
+
 /* The worker alone is to end. */
 pg_noreturn static void
 leave_alone(void)
 {
 	ereport(LOG, (errmsg("terminating zklock worker due to administrator command")));
-	if (session_settings_wait())
-	{
-		ereport(LOG, (errmsg("zklock takes up changed settings, and loses all locks, as the worker is terminated")));
-		session_life_move("the worker was terminated while changed settings waited");
-	}
+	ProcessConfigFile(PGC_SIGHUP); /* perhaps before the signal that asks for it */
+	take_settings_up();
 	proc_exit(1);
 }
 
@@ -268,13 +292,6 @@ reload_settings(void)
 	session_settings_reload();
 }
 
-static void
-on_looked_up(uintptr_t question, const char *addresses)
-{
-	session_life_looked_up(question, addresses);
-	session_settings_looked_up(question, addresses);
-}
-
 /* A watch has fired, of a path with contenders or of a queue with elements. */
 static void
 on_watch(ZkWatchEvent event, const char *path)
@@ -322,8 +339,6 @@ main_loop(WaitEventSet *events)
 {
 	for (;;)
 	{
-		const char *move_reason;
-
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
@@ -344,9 +359,8 @@ main_loop(WaitEventSet *events)
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
 		candidacy_attend();
-		move_reason = session_settings_due();
-		if (move_reason)
-			session_life_move(move_reason);
+		if (session_settings_due())
+			make_way();
 		lease_attend_obstacle();
 		zk_flow_send();
 
@@ -366,7 +380,7 @@ zklock_worker_main(Datum arg)
 	static ErrorContextCallback	   log_context = {.callback = add_context};
 	static const ZkClientCallbacks callbacks = {.session = session_life_event,
 												.watch = on_watch,
-												.looked_up = on_looked_up,
+												.looked_up = session_life_looked_up,
 												.malformed = on_malformed,
 												.stuck = session_life_stuck,
 												.answered = on_answered,

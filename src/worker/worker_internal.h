@@ -27,15 +27,16 @@ typedef enum Credentials
 } Credentials;
 
 extern bool session_settings_configure(ZkClientConfig *config, Credentials credentials);
+extern void session_settings_read_files(void);
 
 /* Taking up changed ones */
-extern void		   session_settings_start(void);
-extern void		   session_settings_reload(void);
-extern void		   session_settings_looked_up(uintptr_t question, const char *addresses);
-extern bool		   session_settings_wait(void);
-extern const char *session_settings_due(void);
-extern void		   session_settings_take_up(void);
-extern int64	   session_settings_next_wakeup(void);
+extern void	 session_settings_start(void);
+extern void	 session_settings_reload(void);
+extern char *session_settings_list_changes(void);
+extern bool	 session_settings_change_chroot(void);
+extern void	 session_settings_take_up(void);
+extern bool	 session_settings_due(void);
+extern int64 session_settings_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * session_former.c: the one that a server left behind
@@ -62,7 +63,7 @@ extern void				session_life_start(void);
 extern void				session_life_event(ZkSessionEvent event);
 extern void				session_life_looked_up(uintptr_t question, const char *addresses);
 pg_noreturn extern void session_life_stuck(const char *why);
-pg_noreturn extern void session_life_move(const char *reason);
+extern void				session_life_end(const char *reason);
 extern void				session_life_attend(void);
 extern int64			session_life_next_wakeup(void);
 

@@ -135,8 +135,7 @@ extern void zk_client_look_again(void);
 extern uintptr_t zk_client_look_up(const char *servers);
 
 /* zk_tls.c */
-extern char	   *zk_tls_load(const TlsFiles *files);
-extern uint64_t zk_tls_fingerprint(const TlsFiles *files);
+extern char *zk_tls_load(const TlsFiles *files);
 
 /* The main loop */
 extern int64_t zk_client_next_wakeup(void);
@@ -245,6 +244,7 @@ typedef struct ZkCall
 	bool		unwritten;	 /* DELETE: only if its data have version 0, and by itself */
 	bool		patient;	 /* DELETE: nobody is known to wait for that, so it may go out
 							  * together with others, when earlier ones have been answered */
+	bool		bulky;		 /* READ, LIST: the answer may be long */
 	bool		urgent;		 /* goes out at once, ahead of all that waits */
 } ZkCall;
 

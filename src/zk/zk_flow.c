@@ -12,9 +12,9 @@
  * live, nothing is sent; the library still answers calls that were, and its watches may
  * exist.  Without a session no call is under way, and no watch exists.
  *
- * How many at once: zk_turn.c says.  Heartbeats and syncs need no room in that
- * window, but there are only a few (lease.c bounds the former), and MAX_UNDER_WAY
- * bounds all (trap 7).
+ * How many at once: zk_turn.c says.  What is urgent needs no room in that window:
+ * heartbeats, of which lease.c bounds the number, and the two calls with which a connection
+ * begins.  MAX_UNDER_WAY bounds all (trap 7).
  *
  * In which order, and what goes out together: zk_turn.c chooses.  A request may be
  * that of several calls; it is registered as the first of them.  The following can
@@ -30,7 +30,8 @@
  *	  which is its listing, go out together, if the former says so.
  *	- The removal of a watch never comes between a read that sets it and that
  *	  read's answer, and a read asked for after a removal comes behind it.
- *	- A sync goes before what waits, and so before reads asked for after it.
+ *	- A sync goes before reads that its owner asks for after it; an urgent one, before
+ *	  all of them.
  *
  * Nothing more is needed.  Calls that create, find, replace or delete one node
  * are made one at a time, each when the one before has been answered, or, if it

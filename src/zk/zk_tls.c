@@ -39,7 +39,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/hashfn.h"
 #include "zk/zk_internal.h"
 
 #define MAX_FILE_SIZE (1024 * 1024)
@@ -336,24 +335,4 @@ zk_tls_load(const TlsFiles *files)
 			close(fds[i]);
 	}
 	return sentence;
-}
-
-/* A number that is another one when any of the files has changed. */
-uint64
-zk_tls_fingerprint(const TlsFiles *files)
-{
-	uint64 seen[TLS_FILES][4] = {0};
-
-	for (int i = 0; i < TLS_FILES; i++)
-	{
-		struct stat st;
-
-		if (stat(files->names[i], &st) != 0)
-			continue;
-		seen[i][0] = st.st_ino;
-		seen[i][1] = st.st_size;
-		seen[i][2] = st.st_mtim.tv_sec;
-		seen[i][3] = st.st_mtim.tv_nsec;
-	}
-	return hash_bytes_extended((const unsigned char *) seen, sizeof(seen), 0);
 }

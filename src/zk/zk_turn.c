@@ -6,7 +6,7 @@
  * These rules say which of the calls that wait is sent next:
  *
  *	- What is urgent goes first, and needs no room in the window of calls under
- *	  way: heartbeats, on which everybody's locks depend, and syncs.
+ *	  way: heartbeats, on which everybody's locks depend, and the sync of a connection.
  *	- Removals of watches go before everything else.  They are few, and a read
  *	  that sets the same watch again must come behind (see zk_flow.c).
  *	- Of the rest, releases (deletions) and work (creations, reads, the checks of
@@ -18,6 +18,8 @@
  *	  more, however often it gives up and asks anew: on a slow link, others wait for
  *	  what is under way.  Releases, and the checks of its COMMIT, are no more than it
  *	  holds locks, and go out.
+ *	- Of the calls whose answers may be long, a role has MAX_BULKY_OF_ROLE under way:
+ *	  ZooKeeper sends answers whole, and those of heartbeats come behind.
  *
  * So a session that releases thousands of locks delays the others by no more
  * than one that works hard, and sessions that create nodes by the thousand delay
@@ -50,6 +52,7 @@ typedef enum TurnKind
 
 #define MAX_UNDER_WAY 1000
 #define MAX_OF_SESSION 48
+#define MAX_BULKY_OF_ROLE 16
 
 #define ALL_OF_ROLE (-1) /* no pid */
 
@@ -70,12 +73,12 @@ typedef struct Line
 						   * its calls, oldest first */
 } Line;
 
-/* How many calls of a session are under way; there is one at least. */
-typedef struct SessionCalls
+/* How many calls of an owner are under way; there is one at least. */
+typedef struct OwnerCalls
 {
-	int pid; /* hash key */
-	int ncalls;
-} SessionCalls;
+	ZkOwner owner; /* hash key: a session; with ALL_OF_ROLE, a role, of which bulky ones count */
+	int		ncalls;
+} OwnerCalls;
 
 /* Calls that were taken and are not over */
 static struct
@@ -83,7 +86,7 @@ static struct
 	int	  all;
 	int	  urgent;  /* of these, those that need no room in the window */
 	int	  patient; /* ... and patient deletions */
-	HTAB *of_sessions;
+	HTAB *of_owners;
 } under_way;
 
 static HTAB		 *all_lines;
@@ -108,11 +111,11 @@ void
 zk_turn_start(void)
 {
 	HASHCTL line_ctl = {.keysize = sizeof(LineKey), .entrysize = sizeof(Line)};
-	HASHCTL session_ctl = {.keysize = sizeof(int), .entrysize = sizeof(SessionCalls)};
+	HASHCTL owner_ctl = {.keysize = sizeof(ZkOwner), .entrysize = sizeof(OwnerCalls)};
 
 	all_lines = hash_create("zklock calls", 128, &line_ctl, HASH_ELEM | HASH_BLOBS);
-	under_way.of_sessions =
-		hash_create("zklock calls under way", 128, &session_ctl, HASH_ELEM | HASH_BLOBS);
+	under_way.of_owners =
+		hash_create("zklock calls under way", 128, &owner_ctl, HASH_ELEM | HASH_BLOBS);
 }
 
 /* A line, or a new one, which is empty and in no list yet. */
@@ -166,15 +169,32 @@ zk_turn_is_empty(void)
 	return nwaiting == 0;
 }
 
-/* Is a call to wait until others of its session have been answered? */
+static ZkOwner
+role_of(ZkOwner owner)
+{
+	return (ZkOwner){.pid = ALL_OF_ROLE, .role = owner.role};
+}
+
+/* How many calls of an owner are under way? */
+static int
+count_of(ZkOwner owner)
+{
+	const OwnerCalls *its = hash_search(under_way.of_owners, &owner, HASH_FIND, NULL);
+
+	return its ? its->ncalls : 0;
+}
+
+/* Is a call to wait until others of its session, or of its role, have been answered? */
 static bool
 is_beyond_share(const Call *call)
 {
-	const SessionCalls *its =
-		hash_search(under_way.of_sessions, &call->asked.owner.pid, HASH_FIND, NULL);
+	ZkOwner owner = call->asked.owner;
 
-	return its && its->ncalls >= MAX_OF_SESSION && call->asked.owner.pid != ZK_WORKER &&
-		   turn_kind(call) == TURN_KIND_WORK && call->asked.kind != ZK_CHECK;
+	if (owner.pid == ZK_WORKER || turn_kind(call) != TURN_KIND_WORK)
+		return false;
+	if (call->asked.bulky && count_of(role_of(owner)) >= MAX_BULKY_OF_ROLE)
+		return true;
+	return call->asked.kind != ZK_CHECK && count_of(owner) >= MAX_OF_SESSION;
 }
 
 /* May a session's oldest call be taken? */
@@ -226,20 +246,27 @@ next_session(ZkTurnLimit limit)
 	return session;
 }
 
+static void
+count_for(ZkOwner owner, int change)
+{
+	bool		found;
+	OwnerCalls *its = hash_search(under_way.of_owners, &owner, HASH_ENTER, &found);
+
+	its->ncalls = found ? its->ncalls + change : change;
+	if (its->ncalls == 0)
+		(void) hash_search(under_way.of_owners, &owner, HASH_REMOVE, NULL);
+}
+
 /* A call is under way from now on, or is no more: "change" is 1 or -1. */
 static void
 count(const Call *call, int change)
 {
-	bool		  found;
-	SessionCalls *its =
-		hash_search(under_way.of_sessions, &call->asked.owner.pid, HASH_ENTER, &found);
-
 	under_way.all += change;
 	under_way.urgent += call->asked.urgent ? change : 0;
 	under_way.patient += call->asked.patient ? change : 0;
-	its->ncalls = found ? its->ncalls + change : change;
-	if (its->ncalls == 0)
-		(void) hash_search(under_way.of_sessions, &its->pid, HASH_REMOVE, NULL);
+	count_for(call->asked.owner, change);
+	if (call->asked.bulky)
+		count_for(role_of(call->asked.owner), change);
 }
 
 /*

@@ -58,7 +58,11 @@ my %way = (
 	'SIGTERM' => sub { $_[0]->value('SELECT pg_terminate_backend(' . $_[0]->worker_pid . ')'); },
 	'an ERROR' => sub { $_[0]->set_faults('fail-requests'); },
 	'FATAL' => sub { $_[0]->set_faults('fail-fatally'); },
-	'a reload' => sub { $_[0]->set_conf('zklock.session_timeout' => ++$timeout . 's'); },
+	'SIGTERM, with changed settings' => sub {
+		my $worker = $_[0]->worker_pid;
+		$_[0]->set_conf('zklock.session_timeout' => ++$timeout . 's');
+		$_[0]->value("SELECT pg_terminate_backend($worker)");
+	},
 	'a malformed answer' => sub {
 		$proxy{ $_[0]->name }->forge(op => 'create2', path => '^/e/', body => pack('l>', 0));
 	});

@@ -2,11 +2,11 @@
 #
 # Settings that change while locks are held and waited for: other servers, another session timeout, and credentials.
 #
-# While locks are held, a list of servers is taken up at once if it has the one in use and resolves, and a session
-# timeout if a lease is possible with it. Both keep the session, and with it all locks. What waits until no lock is
-# held, such as another chroot, is in 470_changed_settings.pl.
+# Here the worker is terminated to have them taken up, which keeps the session, and with it all locks, if ZooKeeper
+# continues that. That they wait otherwise is in 470_changed_settings.pl.
 #
-# Credentials are shown to ZooKeeper alone: not to the log, whatever its level, nor to any view.
+# The file with credentials is read for each connection. They are shown to ZooKeeper alone: not to the log, whatever its
+# level, nor to any view.
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
@@ -106,6 +106,15 @@ my ($id, $client);
 # A test: who has shown no credentials lacks the right to call this.
 sub denied($name, $call, $path) { return ok(!eval { $zk->shell->$call($path); 1 } && $@ =~ /NoAuth/, $name); }
 
+# Whoever has shown these credentials
+sub client_of($credentials)
+{
+	my $client = Zklock::Shell->new;
+	$client->connect($zk->connect_string);
+	$client->add_auth('digest', $credentials);
+	return $client;
+}
+
 subtest 'credentials are taken up in the session, and protect the nodes' => sub {
 	hold($a, 'kept', '/c/kept');
 	$id = $a->session_id;
@@ -117,9 +126,7 @@ subtest 'credentials are taken up in the session, and protect the nodes' => sub 
 	hold($a, 'holder', '/c/creator/lock');
 	denied('who is without credentials cannot even see the nodes', ls => '/c/creator/lock');
 
-	$client = Zklock::Shell->new;
-	$client->connect($zk->connect_string);
-	$client->add_auth('digest', "zklock:$secret");
+	$client = client_of("zklock:$secret");
 	my ($node) = @{ $client->ls('/c/creator/lock') };
 	is($node, ($a->locks("path = '/c/creator/lock'"))[0]{node}, 'one with the credentials sees it');
 	denied('one without cannot delete it', delete => "/c/creator/lock/$node");
@@ -152,6 +159,45 @@ subtest 'credentials are shown again on every connection' => sub {
 	is($s{holder}->query("SELECT zk_unlock('/c/creator/lock')"), 't', 'and another one made');
 };
 
+# The connection is lost, and there is another one.
+sub reconnected($change)
+{
+	my $before = $a->zk_session;
+	my ($server) = grep { $_->connect_string eq $before->{server} } $zk->servers;
+	$change->();
+	$server->restart;
+	wait_until { my $now = $a->zk_session; $now->{state} eq 'connected' && $now->{connected_since} gt $before->{connected_since} } 'another connection';
+	$a->wait_session;
+	is($a->session_id, $id, 'the session goes on');
+	return;
+}
+
+subtest 'the file is read for each connection' => sub {
+	my $other = client_of("zklock:Another$secret");
+	my $mark  = $a->log_mark;
+	reconnected(sub { secret($a->data_dir . '/auth', "digest:zklock:Another$secret\n"); });
+	like($a->log_since($mark), qr/LOG:  zklock worker restarts because of changed credentials/, 'by another worker');
+	$zk->shell->create('/c/other');
+	hold($a, 'holder', '/c/other');
+	my ($node) = $zk->children('/c/other');
+	ok(eval { $other->get("/c/other/$node"); 1 }, 'other credentials are shown on the next connection');
+	ok(!eval { $client->get("/c/other/$node"); 1 }, 'and no longer those that were there before');
+	is($s{holder}->query("SELECT zk_unlock('/c/other')"), 't', 'unlocked');
+
+	my $worker = $a->worker_pid;
+	$mark = $a->log_mark;
+	reconnected(sub { secret($a->data_dir . '/auth', "digest:zklock:$secret\n", 0640); });
+	$a->assert_log($mark, qr/LOG:  could not use "zklock.auth_file": others than its owner may access it/, 'one that cannot be used is logged');
+	is($a->worker_pid, $worker, 'the worker stays');
+	hold($a, 'holder', '/c/other');
+	($node) = $zk->children('/c/other');
+	ok(eval { $other->get("/c/other/$node"); 1 }, 'and the credentials that were read before are shown');
+	is($s{holder}->query("SELECT zk_unlock('/c/other')"), 't', 'unlocked');
+	reconnected(sub { chmod 0600, $a->data_dir . '/auth'; });
+	$zk->shell->delete('/c/other');
+	$other->stop;
+};
+
 subtest 'two servers with the same credentials share a lock' => sub {
 	my $file_b = secret($b->data_dir . '/auth', "digest:zklock:$secret");    # without a newline at the end
 	hold($b, 'kept_b', '/c/kept_b');
@@ -168,7 +214,7 @@ subtest 'two servers with the same credentials share a lock' => sub {
 
 subtest 'a file that cannot be used at the start is read when it has been set right' => sub {
 	my $file = $a->data_dir . '/missing';
-	my $c    = Zklock::Server->new('c', zookeeper => $zk, connect => 0, conf => ["zklock.auth_file = '$file'"]);
+	my $c    = Zklock::Server->new('c', zookeeper => $zk, connect => 0, conf => [ "zklock.auth_file = '$file'", "zklock.session_timeout = '6s'" ]);
 	$c->wait_session('down');
 	$c->wait_log(qr/LOG:  could not use "zklock.auth_file": No such file.*\n.*DETAIL:  The file is "\Q$file\E"/, 0);
 	like($c->zk_session->{last_error}, qr/"zklock\.auth_file": No such file/, 'zk_session says what is wrong');
@@ -183,6 +229,23 @@ subtest 'a file that cannot be used at the start is read when it has been set ri
 	} 'four attempts';
 	# Half a second, one, two.
 	cmp_ok(($at[3] - $at[0]) % 86400, '>=', 3, 'it is tried again later and later');
+	foreach my $case (
+		[ qr/more than one line/, "digest:a:b\ndigest:c:d\n" ],
+		[ qr/more than one line/, "digest:a:b\n\n" ],
+		[ qr/line is too long/,   'digest:' . 'x' x 600 ],
+		[ qr/others than its owner/, "digest:a:b\n", 0640 ],
+		[ qr/empty/,              '' ],
+		[ qr/zero byte/,          "digest:a\0b\n" ],
+		[ qr/scheme:credentials/, "sesame\n" ])
+	{
+		my ($why, @content) = @$case;
+		secret($file, @content);
+		wait_until { $c->zk_session->{last_error} =~ /could not use "zklock.auth_file": .*$why/ } "zk_session to say why: $why";
+	}
+	unlink $file;
+	system('mkfifo', '-m', '600', $file);
+	wait_until { $c->zk_session->{last_error} =~ /not a regular file/ } 'zk_session to say that it is a pipe';
+	unlink $file;
 	secret($file, "digest:zklock:$secret\n");
 	$c->wait_session;
 	(delete $s{asker})->disconnect;

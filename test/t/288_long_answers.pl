@@ -4,7 +4,8 @@
 # gives up or dies, and hold nobody up. The function that asks for them here is zk_contenders().
 
 use Zklock::Test;
-use Zklock::Cast qw(fails);
+use Zklock::Cast qw(fails freeze_asleep);
+use Zklock::Util qw(thaw);
 
 use constant CONTENDERS => 5000;
 use constant READ       => 200;       # are shown in full
@@ -43,20 +44,25 @@ sub readings
 
 sub assert_forgotten($name) { return is(readings(), 0, "$name: nor memory in the worker"); }
 
-# What is asked by all these is known to the worker when the first node is looked at. Returns when as many questions are
-# on their way as may be.
-sub all_listed($at, $wait_until_asked)
+# All these ask, and what is at each path has been listed when the first node is looked at. Returns when as many
+# questions are on their way as may be.
+sub all_listed($at, @asks)
 {
 	$proxy->reset_counts;
+	my @askers = map { $_->[0] } @asks;
 	my $held = $proxy->hold_reply(op => 'getChildren', path => "^$at", any => 1);
-	$wait_until_asked->();
+	$_->[0]->query_start("SELECT count(*) FROM zk_contenders('$_->[1]')") foreach @asks;
+	$a->wait_event($_, 'call') foreach @askers;
 	$proxy->fired($held);
-	my $held_behind = $proxy->hold_reply(op => 'exists', path => "^$at", any => 1);
+	freeze_asleep($_) foreach @askers;
 	$proxy->heal;
+	wait_until { asked('getChildren') == @askers } 'all to be listed';
+	my $held_behind = $proxy->hold_reply(op => 'exists', path => "^$at", any => 1);
+	thaw($_->pid) foreach @askers;
 	$proxy->fired($held_behind);
 	# Then a round of the worker sends none.
-	my $sent = 0;
-	wait_until { my $before = $sent; $sent = asked('exists'); readings(); $sent == $before } 'all that may be sent';
+	my $sent = '';
+	wait_until { my $before = $sent; $sent = readings() . ' questions, ' . asked('exists'); $sent eq $before } 'all that may be sent';
 	return;
 }
 
@@ -88,10 +94,7 @@ subtest "others' locks do not wait until all is read" => sub {
 	my @askers = map { ($a->session, $a->session(user => 'second')) } 1 .. 8;
 	my $t = $a->session(name => 't');
 	is($t->query("SELECT zk_lock('/long/other') AND zk_unlock('/long/other')"), 't', 'the path of the other lock is there');
-	all_listed($path, sub {
-		$_->query_start($ask) foreach @askers;
-		wait_until { asked('getChildren') == @askers } 'all to ask';
-	});
+	all_listed($path, map { [ $_, $path ] } @askers);
 	wait_until { readings() == @askers } 'the worker to know all listings';
 	$t->query_start("SELECT zk_lock('/long/other')");
 	$a->wait_lock($t, 'waiting');
@@ -149,25 +152,22 @@ subtest 'the room of an answer is taken back' => sub {
 };
 
 subtest "a role's long questions leave room for their answers" => sub {
-	# Of the questions about the nodes of "few" some 85 fill the room of a role, and some about those
-	# of "fewer" the rest of it.
-	my %listed = ('/long/few' => 300, '/long/fewer' => 30);
+	# What is listed fits into a slot. Of the questions about the nodes at the long path some 85 fill the room of a role, and
+	# some about the others the rest of it; all their answers need room.
+	my $few    = '/long/few/' . 'x' x 980;
+	my %listed = ($few => 19, '/long/fewer' => 18);
 	my $prefix = '_c_' . 'x' x 186 . '-lock-';
 	$a->value('CREATE ROLE asker LOGIN');
 	$a->value('GRANT EXECUTE ON FUNCTION zk_contenders(text) TO asker');
 	foreach my $at (keys %listed)
 	{
 		$shell->create($at, makepath => 1);
-		$shell->create_many("$at/$prefix", $listed{$at}, client => 'crowd');
+		$shell->create_many("$at/$prefix", $listed{$at}, data => 'd' x 1000, client => 'crowd');
 	}
-	my @askers = map { [ $a->session(user => 'asker'), '/long/few' ] } 1 .. 90;
+	my @askers = map { [ $a->session(user => 'asker'), $few ] } 1 .. 90;
 	push @askers, map { [ $a->session(user => 'asker'), '/long/fewer' ] } 1 .. 10;
 
-	all_listed('/long/few', sub {
-		$_->[0]->query_start("SELECT count(*) FROM zk_contenders('$_->[1]')") foreach @askers;
-		$a->wait_event($_->[0], 'call') foreach @askers;
-	});
-	is(asked('getChildren'), @askers, 'all have asked for a listing before a node is looked at');
+	all_listed('/long/few', @askers);
 	$proxy->heal;
 	is(scalar(grep { ($_->[0]->result->{text} // '') eq $listed{ $_->[1] } } @askers), scalar @askers, 'all are answered');
 	$_->[0]->disconnect foreach @askers;

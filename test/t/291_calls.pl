@@ -1,20 +1,20 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Calls that the worker makes for sessions: whose turn it is, what was given up counts until it is
+# Calls that the worker makes for sessions: they take turns, what was given up counts until it is
 # answered, and the next worker goes on. Here zk_claim() makes them; the first is to look at the
 # path's node, and a reply that is held holds up all that follow.
 
 use Zklock::Test;
 
-# What one role, and all but superusers, have under way at most
-use constant { OF_ROLE => 16, OF_ALL => 56 };
+# Listings that one role has under way at most
+use constant OF_ROLE => 16;
 
 my ($zk, $proxy, $a) = cast('a',
 	proxied => 'a', timeout => '30s', conf => [ 'max_connections = 150', 'superuser_reserved_connections = 3' ]);
 my @roles = map { "role$_" } 1 .. 4;
 
 sub claim($path) { return "SELECT zk_claim('/k/$path', '2026-11-22')"; }
-sub asked($path) { return scalar grep { $_->[0] eq 'exists' && $_->[1] =~ m,^/k/$path, } @{ $proxy->requests }; }
+sub asked($path, $op = 'exists') { return scalar grep { $_->[0] eq $op && $_->[1] =~ m,^/k/$path, } @{ $proxy->requests }; }
 
 # The sessions claim, and the first reply is held.
 sub claim_held($path, @sessions)
@@ -25,37 +25,70 @@ sub claim_held($path, @sessions)
 	return $proxy->fired($held);
 }
 
-sub wait_asked($path, $n)
+sub wait_asked($path, $n, @op)
 {
-	wait_until { asked($path) == $n } sub { "$n questions about $path, there are " . asked($path) };
+	wait_until { asked($path, @op) == $n } sub { "$n questions about $path, there are " . asked($path, @op) };
 	return;
 }
 
-$a->value("CREATE ROLE $_ LOGIN; GRANT EXECUTE ON FUNCTION zk_claim TO $_") foreach @roles;
+$a->value("CREATE ROLE $_ LOGIN; GRANT EXECUTE ON FUNCTION zk_claim, zk_contenders TO $_") foreach @roles;
 $a->value("ALTER ROLE $_ SET zklock.allowed_paths = '/k/*'") foreach @roles;
-$zk->shell->create('/k');
+$zk->shell->create($_) foreach '/k', '/k/list';
 
-subtest 'roles have shares, and superusers a reserve' => sub {
-	my @many = map { $a->session(user => 'role1') } 1 .. OF_ROLE + 9;
-	claim_held('one', @many);
-	$a->wait_event($_, 'call') foreach @many;
-	wait_asked('one', OF_ROLE);
+subtest 'sessions of one role are served in the order in which they came, and keep no other role waiting' => sub {
+	# As much is under way as may be, and nothing is answered.
+	my $greedy = $a->session;
+	$greedy->query("SELECT count(zk_lock('/g/' || i)) FROM generate_series(1, 1500) i");
+	$proxy->blackhole('replies');
+	$greedy->query_start('SELECT zk_unlock_all()');
+	$a->wait_value(q(SELECT count(*) FROM zk_locks WHERE state = 'held'), 0);
+	$proxy->wait_all_sent;
+	my @many = map { $a->session(user => 'role1') } 1 .. 8;
 	my $other = $a->session(user => 'role2');
-	$other->query_start(claim('other'));
-	wait_asked('other', 1);
-	is(asked('one'), OF_ROLE, 'another role has its turn at once, however many of one wait');
-	my @others = map { my $role = $_; map { $a->session(user => $role) } 1 .. OF_ROLE } 'role3', 'role4';
-	push @others, map { $a->session(user => 'role2') } 1 .. OF_ROLE - 1;
-	$_->query_start(claim('others')) foreach @others;
-	$a->wait_event($_, 'call') foreach @others;
-	wait_asked('others', OF_ALL - OF_ROLE - 1);
 	my $admin = $a->session;
-	$admin->query_start(claim('admin'));
-	wait_asked('admin', 1);
-	is(asked('others'), OF_ALL - OF_ROLE - 1, 'a superuser as well, when all roles together have theirs');
+	foreach my $each ((map { [ $many[ $_ - 1 ], "one$_" ] } 1 .. @many), [ $other, 'other' ], [ $admin, 'admin' ])
+	{
+		$each->[0]->query_start(claim($each->[1]));
+		$a->wait_event($each->[0], 'call');
+	}
+	$proxy->wait_all_sent;
+	is(asked(''), 0, 'their questions wait for their turn');
+	$proxy->reset_counts;
 	$proxy->heal;
-	$_->finish foreach @many, $other, @others;
-	is($admin->finish, 't', 'each has its answer');
+	is($_->finish, 't', 'answered') foreach @many, $other, $admin;
+	ok($greedy->result->{ok}, 'and all is released');
+	my @order = map { $_->[0] eq 'exists' && $_->[1] =~ m,^/k/(one\d|other|admin)$, ? $1 : () } @{ $proxy->requests };
+	my %seen;
+	@order = grep { !$seen{$_}++ } @order;
+	is("@{[ grep { /one/ } @order ]}", join(' ', map { "one$_" } 1 .. @many), 'those of one role in their order');
+	foreach my $who (qw(other admin))
+	{
+		my ($place) = grep { $order[$_] eq $who } 0 .. $#order;
+		cmp_ok($place, '<=', 3, "$who is not behind them: @order");
+	}
+	$_->disconnect foreach $greedy, @many, $other, $admin;
+};
+
+subtest 'of answers that may be long a role has few under way, and other roles have theirs' => sub {
+	my $list = "SELECT count(*) FROM zk_contenders('/k/list')";
+	my @many = map { $a->session(user => 'role1') } 1 .. OF_ROLE + 9;
+	$proxy->reset_counts;
+	my $held = $proxy->hold_reply(op => 'getChildren', path => '^/k/', any => 1);
+	$_->query_start($list) foreach @many;
+	$proxy->fired($held);
+	$a->wait_event($_, 'call') foreach @many;
+	wait_asked('list', OF_ROLE, 'getChildren');
+	my @others = ($a->session(user => 'role2'), $a->session);
+	$_->query_start($list) foreach @others;
+	wait_asked('list', OF_ROLE + @others, 'getChildren');
+	my $short = $a->session(user => 'role1');
+	$short->query_start(claim('short'));
+	wait_asked('short', 1);
+	is(asked('list', 'getChildren'), OF_ROLE + @others, 'what is short goes out, and no more listings');
+	$proxy->heal;
+	is($_->finish, '0', 'answered') foreach @many, @others;
+	is($short->finish, 't', 'and claimed');
+	$_->disconnect foreach @many, @others, $short;
 };
 
 subtest 'what a session gives up counts until it is answered' => sub {
@@ -87,11 +120,17 @@ subtest 'a session that ends leaves nothing to the next with its place' => sub {
 };
 
 subtest 'the next worker sends what was not sent, and reads again' => sub {
-	my @many = map { $a->session(user => 'role1') } 1 .. OF_ROLE + 4;
-	claim_held('worker', @many);
-	wait_asked('worker', OF_ROLE);
+	my @sent = map { $a->session(user => 'role1') } 1 .. 4;
+	my @unsent = map { $a->session(user => 'role1') } 1 .. 4;
+	claim_held('worker', @sent);
+	wait_asked('worker', scalar @sent);
+	$a->cut_off($proxy);
+	$_->query_start(claim('worker')) foreach @unsent;
+	$a->wait_event($_, 'call') foreach @unsent;
+	is(asked('worker'), scalar @sent, 'what is asked without a connection is not sent');
 	$a->restart_worker;
-	is((grep { $_->finish eq 't' } @many), 1, 'each has an answer, and one the slot');
+	$a->reconnect($proxy);
+	is((grep { $_->finish eq 't' } @sent, @unsent), 1, 'each has an answer, and one the slot');
 };
 
 subtest 'without ZooKeeper there is an error' => sub {

@@ -105,9 +105,8 @@ subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
 	my $mark = $a->log_mark;
 	$a->set_conf('zklock.commit_guard' => 'quorum', 'log_min_messages' => 'debug1');
 	wait_until { $s{holder}->query('SHOW zklock.commit_guard') eq 'quorum' } 'new settings';
-	my $worker = $a->worker_pid;
 	$a->set_conf('zklock.session_timeout' => '20s');
-	$a->wait_new_worker($worker);
+	$a->restart_worker;
 	is($s{waiter}->cancelled, '57014', 'a wait is cancelled');
 	is($s{goer}->terminated, '57P01', 'a session terminated');
 	$a->restart_worker;

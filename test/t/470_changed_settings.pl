@@ -1,14 +1,13 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Settings that change while locks are held and could cost the session: they wait until no
-# lock is held, and zk_session and the log say so, and why. Then the session ends, and another
-# one begins. Whoever does not want to wait terminates the worker, and loses the locks.
+# A changed setting waits until no lock is held, whatever it is; zk_session and the log say so. Then the worker restarts,
+# and the next one goes on with it, and with the session if ZooKeeper continues that. Whoever does not want to wait
+# terminates the worker.
 #
-# What is taken up at once is in 220_reload.pl, TLS in 710_tls.pl.
+# What the settings do is in 220_reload.pl, TLS in 710_tls.pl; both have files that change while their names stay.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT clean);
-use Zklock::Util qw(secret);
 
 my ($here, $a, $b) = cast('a b', timeout => '10s', zk => { ensemble => 3 });
 my $there = Zklock::ZooKeeper->standalone;
@@ -31,68 +30,94 @@ sub undisturbed($what)
 	return;
 }
 
-# The settings are changed, and wait.
-sub put_off($why, $what, %settings)
+# The settings are changed, and wait; of these names.
+sub put_off($names, %settings)
 {
 	my $mark = $a->log_mark;
-	$a->set_conf(%settings);
-	$a->assert_log($mark, qr/WARNING:  changed settings of zklock wait until no lock is held: .*$why/, "$what: the log tells");
-	wait_until { ($a->zk_session->{last_error} || '') =~ /^changed settings wait until no lock is held: .*$why/ }
-	'the same in zk_session';
-	undisturbed($what);
+	my $list = join(', ', map { qq("zklock.$_") } split ' ', $names);
+	$a->set_conf(map { ("zklock.$_", $settings{$_}) } keys %settings);
+	$a->assert_log($mark, qr/WARNING:  changed settings of zklock wait until no lock is held: $list$/m, "$names: the log says so");
+	$a->assert_log($mark, qr/DETAIL:  Sessions of this server hold \d+ locks?\.$/m, 'and how many are held');
+	wait_until { ($a->zk_session->{last_error} || '') eq "changed settings wait until no lock is held: $list" } 'zk_session to say so';
+	undisturbed($names);
 	is(scalar(() = $a->log_since($mark) =~ /WARNING:  changed settings/g), 1, 'in one warning');
 	return $mark;
 }
 
-sub moved($what)
+# What was set is taken up, in the same session or another one.
+sub taken_up($mark, $what)
 {
-	wait_until { my $s = $a->zk_session; $s->{state} eq 'connected' && $s->{session_id} ne $id } 'another session';
+	$a->wait_log(qr/LOG:  zklock worker restarts because of changed settings: "zklock/, $mark);
+	$a->wait_new_worker($worker);
 	$a->wait_session;
-	pass($what);
-	return;
+	return pass($what);
 }
 
-sub auth_file($name, @content) { return secret($a->data_dir . "/$name", @content); }
+sub continued { return is($a->session_id, $id, 'in the same session'); }
+sub another   { return isnt($a->session_id, $id, 'in another session'); }
 
-subtest 'a file with credentials that cannot be used, or may be refused, waits' => sub {
+# Each setting, with another value and the one that it had
+my %changes = (
+	servers         => [ $here->connect_string . ',127.0.0.1:1', $here->connect_string ],
+	session_timeout => [ '25s',                                  '10s' ],
+	tick_time       => [ '1min',                                 $tick ],
+	auth_file       => [ '/no/such/file',                        '' ],
+	acl             => [ 'creator',                              'open' ],
+	tls_ca_file     => [ '/no/such/file',                        '' ],
+	tls_cert_file   => [ '/no/such/file',                        '' ],
+	tls_key_file    => [ '/no/such/file',                        '' ]);
+
+subtest 'whatever is changed waits while a lock is held' => sub {
 	hold($a, 'holder', '/s/held');
 	queue($a, 'local', '/s/held');
 	remember();
-	put_off(qr/could not use "zklock.auth_file": No such file/, 'no such file', 'zklock.auth_file' => '/no/such');
-	unlike($a->zk_session->{last_error}, qr{/no/such}, 'not everybody learns its name');
-	foreach my $case (
-		[ 'two_lines', "digest:a:b\ndigest:c:d\n", 0600, qr/more than one line/ ],
-		[ 'blank_line', "digest:a:b\n\n",          0600, qr/more than one line/ ],
-		[ 'long',      'digest:' . 'x' x 600,      0600, qr/line is too long/ ],
-		[ 'group',     "digest:a:b\n",             0640, qr/others than its owner/ ],
-		[ 'empty',     '',                         0600, qr/empty/ ],
-		[ 'zero',      "digest:a\0b\n",           0600, qr/zero byte/ ],
-		[ 'no_colon',  "sesame\n",                 0600, qr/scheme:credentials/ ])
+	my %back;
+	foreach my $name (sort keys %changes)
 	{
-		my ($name, $content, $mode, $why) = @$case;
-		my $mark = put_off($why, $name, 'zklock.auth_file' => auth_file($name, $content, $mode));
-		like($a->log_since($mark), qr/DETAIL:  The file is ".*\/$name"/, 'the log names the file');
+		put_off($name, %back, $name => $changes{$name}[0]);
+		%back = ($name => $changes{$name}[1]);
 	}
-	system('mkfifo', '-m', '600', $a->data_dir . '/pipe');
-	put_off(qr/not a regular file/, 'a pipe', 'zklock.auth_file' => $a->data_dir . '/pipe');
-	my $mark = put_off(qr/ZooKeeper may refuse credentials of another scheme/, 'an unknown scheme',
-		'zklock.auth_file' => auth_file('scheme', "nosuchscheme:topsecret\n"));
-	unlike($a->log_since($mark), qr/topsecret/, 'the log does not show them');
+	put_off('servers session_timeout tick_time auth_file acl tls_ca_file tls_cert_file tls_key_file',
+		map { ($_, $changes{$_}[0]) } keys %changes);
+	$a->set_conf(map { ("zklock.$_", $changes{$_}[1]) } keys %changes);
 	is(on($a, 'trier')->query("SELECT zk_try_lock('/s/free') AND zk_unlock('/s/free')"), 't', 'locks are granted as before');
 	ok($s{local}->busy, 'who waits goes on waiting');
+	$s{holder}->hands_over('/s/held', $s{local}, 'after all that the queue goes on');
+	all_disconnect();
 };
 
-subtest 'servers without the one in use wait, and so does a name that does not resolve' => sub {
-	put_off(qr/no server name .* could be resolved/, 'no such name', 'zklock.servers' => 'no-such-host.invalid:2181',
-		'zklock.auth_file' => '');
-	put_off(qr/does not have the server in use, 127\.0\.0\.1:\d+/, 'a wrong port', 'zklock.servers' => '127.0.0.1:1');
+subtest 'what waits is taken up when the last lock is released, in the same session' => sub {
+	$a->set_conf('zklock.elections' => '/m/leader');
+	$a->wait_value('SELECT is_leader FROM zk_elections', 't');
+	my $term = $a->value('SELECT term FROM zk_elections');
+	hold($a, 'holder', '/m/held');
+	hold($b, 'foreigner', '/m/foreign');
+	queue($a, 'waiter', '/m/foreign');
+	my $place = $a->wait_queued($s{waiter}, '/m/foreign')->{node};
+	remember();
+	put_off('servers session_timeout', servers => $here->connect_string . ',127.0.0.1:1', session_timeout => '15s');
+	hold($a, 'other', '/m/other');
+	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'one lock is released');
+	is($a->worker_pid, $worker, 'but another one is still held');
+	my $mark = $a->log_mark;
+	is($s{other}->query("SELECT zk_unlock('/m/other')"), 't', 'it is released as well');
+	taken_up($mark, 'then it is taken up');
+	continued();
+	is($a->zk_session->{negotiated_timeout}, '00:00:15', 'the new timeout is in force');
+	is(($a->locks("path = '/m/foreign'"))[0]{node}, $place, 'who waits has kept its place');
+	is($a->value('SELECT term FROM zk_elections WHERE is_leader'), $term, 'and who leads its term');
+	$s{foreigner}->hands_over('/m/foreign', $s{waiter}, 'the queue goes on');
+	$a->set_conf('zklock.elections' => '');
+	all_disconnect();
 };
 
-subtest 'a tick time with which no lease is possible waits' => sub {
-	put_off(qr/tick_time.* 60000 ms/, 'a minute for a tick', 'zklock.tick_time' => '60s',
-		'zklock.servers' => $here->connect_string);
-	put_off(qr/session timeout of 1000 ms/, 'a session timeout of a second', 'zklock.tick_time' => '600ms', 'zklock.session_timeout' => '1s');
-	$a->set_conf('zklock.tick_time' => $tick, 'zklock.session_timeout' => '10s');
+subtest 'with no lock held at all it is taken up at once' => sub {
+	remember();
+	my $mark = $a->log_mark;
+	$a->set_conf('zklock.servers' => $here->connect_string);
+	taken_up($mark, 'one server less');
+	continued();
+	unlike($a->log_since($mark), qr/WARNING/, 'nothing waits');
 };
 
 subtest 'what waits is not taken up by a worker that fails' => sub {
@@ -107,126 +132,145 @@ subtest 'what waits is not taken up by a worker that fails' => sub {
 	$mark = $c->log_mark;
 	$c->set_conf('zklock.faults' => '');
 	$c->wait_session;
-	$c->assert_log($mark, qr/WARNING:  changed settings of zklock wait/, 'the next one tells the same');
+	$c->assert_log($mark, qr/WARNING:  changed settings of zklock wait/, 'the next one says the same');
 	is($c->session_id, $session, 'the session goes on');
 	is($s{keeper}->query("SELECT zk_unlock('/s/kept')"), 't', 'and the lock in it');
 	(delete $s{keeper})->disconnect;
-	wait_until { ($c->session_id || $session) ne $session } 'the session to move then';
+	wait_until { ($c->session_id || $session) ne $session } 'another session, of the other server';
 	$c->stop;
 };
 
-subtest 'settings that have been set right are taken up at a reload' => sub {
-	my $good = auth_file('good', "digest:zklock:secret\n");
-	$a->reconfigure('zklock.servers' => $here->connect_string . ',127.0.0.1:1', 'zklock.auth_file' => $good);
-	$worker = $a->worker_pid;
-	undisturbed('one server more, and credentials');
-	$s{holder}->hands_over('/s/held', $s{local}, 'after all that the queue goes on');
-	all_disconnect();
-};
-
-subtest 'another ensemble is taken up when no lock is held any more' => sub {
+subtest 'another ensemble does not continue the session' => sub {
 	hold($a, 'holder', '/m/held');
 	hold($b, 'foreigner', '/m/foreign');
 	queue($a, 'waiter', '/m/foreign');
 	remember();
-	put_off(qr/does not have the server in use/, 'another ensemble', 'zklock.servers' => $there->connect_string);
-	is(on($a, 'other')->query("SELECT zk_try_lock('/m/other')"), 't', 'locks are granted as before');
-	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'one is released');
-	is($a->session_id, $id, 'but another one is still held');
+	put_off('servers', servers => $there->connect_string);
 	my $mark = $a->log_mark;
-	is($s{other}->query("SELECT zk_unlock('/m/other')"), 't', 'it is released as well');
-	is($s{waiter}->finish, 't', 'then the session moves, and who waits gets the lock there, where nobody holds it');
-	moved('in another session');
+	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'the lock is released');
+	is($s{waiter}->finish, 't', 'who waits gets the lock there, where nobody holds it');
+	taken_up($mark, 'it is taken up');
+	another();
 	$a->assert_log($mark, qr/Locks lost: 0\. Waiting requests that queue again: 1\./, 'nothing has been lost');
 	is(scalar($there->children('/m/foreign')), 1, 'its node is there');
-	wait_until { $here->children('/m/foreign') == 1 } 'the session left to be closed';
+	wait_until { $here->children('/m/foreign') == 1 } 'the session left to end';
 	is($s{waiter}->query("SELECT zk_unlock('/m/foreign')"), 't', 'unlocked');
 	all_disconnect();
-};
-
-subtest 'with no lock held at all it is taken up at once' => sub {
 	remember();
+	$mark = $a->log_mark;
 	$a->set_conf('zklock.servers' => $here->connect_string);
-	moved('in another session');
-	is(on($a, 'holder')->query("SELECT zk_try_lock('/m/held')"), 't', 'locks are granted there');
+	taken_up($mark, 'and back');
+	another();
 };
 
-subtest 'another chroot is taken up when no lock is held any more' => sub {
+subtest 'another chroot ends the session' => sub {
 	$here->shell->create('/root');
-	remember();
-	put_off(qr/another chroot/, 'another chroot', 'zklock.servers' => $here->connect_string('/root'));
-	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'the lock is released');
-	moved('in another session');
 	hold($a, 'holder', '/m/held');
-	is(($a->locks)[0]{path}, '/m/held', 'and held again, with a path that is shown without the chroot');
+	hold($b, 'foreigner', '/m/foreign');
+	queue($a, 'waiter', '/m/foreign');
+	remember();
+	my $mark = put_off('servers', servers => $here->connect_string('/root'));
+	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'the lock is released');
+	is($s{waiter}->finish, 't', 'who waits gets the lock below the chroot');
+	taken_up($mark, 'it is taken up');
+	another();
+	is(scalar($here->children('/m/foreign')), 1, 'of what was there nothing is left');
+	hold($a, 'holder', '/m/held');
+	is(($a->locks("path = '/m/held'"))[0]{path}, '/m/held', 'a lock is held again, with a path that is shown without the chroot');
 	is(scalar($here->children('/root/m/held')), 1, 'its node is below the chroot');
 	is(on($b, 'outsider')->query("SELECT zk_try_lock('/root/m/held')"), 'f', 'the whole path is the same lock');
 	is($s{outsider}->query("SELECT zk_try_lock('/m/held') AND zk_unlock('/m/held')"), 't', 'the same path is another');
+	$s{waiter}->query("SELECT zk_unlock('/m/foreign')");
 };
 
 subtest 'a change of mind counts' => sub {
 	remember();
-	put_off(qr/server in use/, 'another ensemble', 'zklock.servers' => $there->connect_string('/root'));
+	put_off('servers', servers => $there->connect_string('/root'));
 	$a->set_conf('zklock.servers' => $here->connect_string('/root'));
 	wait_until { $a->value('SHOW zklock.servers') eq $here->connect_string('/root') } 'the old value';
 	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'the lock is released');
 	hold($a, 'holder', '/m/held');
-	is($a->session_id, $id, 'the session has not moved');
+	is($a->worker_pid, $worker, 'nothing is taken up');
 };
 
-subtest 'with zklock.acl = creator other credentials wait until no lock is held' => sub {
-	$a->reconfigure('zklock.auth_file' => auth_file('first', "digest:first:secret\n"), 'zklock.acl' => 'creator');
-	hold($a, 'second', '/m/creator');
-	$s{holder}->query("SELECT zk_unlock('/m/held')");
-	remember();
-	put_off(qr/other credentials may not allow access/, 'others', 'zklock.auth_file' => auth_file('second', "digest:second:secret\n"));
-	is($s{second}->query("SELECT zk_unlock('/m/creator')"), 't', 'the lock is released');
-	moved('then the session moves');
-	$a->set_conf('zklock.acl' => 'open');
-	$here->shell->add_auth('digest', 'first:secret');
-	$here->shell->delete('/root/m/creator', recursive => 1);
-};
-
-subtest 'to terminate the worker is to consent to the loss' => sub {
-	hold($a, 'holder', '/m/held');
+subtest 'to terminate the worker takes settings up now, and keeps the locks if the session is continued' => sub {
 	in_transaction($a, 'committer', '/m/xact', 'CREATE TABLE t ()');
+	queue($b, 'behind', '/root/m/held');
 	remember();
-	$there->shell->create('/root');
-	my $mark = put_off(qr/server in use/, 'another ensemble', 'zklock.servers' => $there->connect_string('/root'));
+	my $mark = put_off('servers session_timeout', servers => $here->connect_string('/root') =~ s/,/,127.0.0.1:1,/r, session_timeout => '12s');
 	$a->value("SELECT pg_terminate_backend($worker)");
-	$a->assert_log($mark, qr/LOG:  zklock takes up changed settings, and loses all locks, as the worker is terminated/, 'the log tells');
-	moved('the next worker begins another session');
-	is(($a->locks("path = '/m/held'"))[0]{state}, 'lost', 'the lock is lost, and its holder told');
-	is($s{committer}->try('COMMIT')->{sqlstate}, '40001', 'a transaction that relied on one fails at commit');
-	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 'f', 'there is nothing to unlock');
-	is(scalar($here->children('/root/m/held')), 0, 'none is left behind');
-	hold($a, 'holder', '/m/held');
-	is(scalar($there->children('/root/m/held')), 1, 'and locks are held there');
+	taken_up($mark, 'it is taken up');
+	continued();
+	is($a->zk_session->{negotiated_timeout}, '00:00:12', 'the new timeout is in force');
+	is_deeply(holdings($a), $before, 'holders hold');
+	ok($s{committer}->try('COMMIT')->{ok}, 'a transaction that relied on one commits');
+	ok($s{behind}->busy, 'others wait');
+	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'until it is released');
+	is($s{behind}->finish, 't', 'and get it');
+	$s{behind}->query('SELECT zk_unlock_all()');
 };
+
+subtest 'what has been set just before it is terminated is taken up as well' => sub {
+	hold($a, 'holder', '/m/held');
+	remember();
+	my $mark = $a->log_mark;
+	# No signal has told the worker of it.
+	$a->value("ALTER SYSTEM SET zklock.session_timeout = '10s'");
+	$a->value("SELECT pg_terminate_backend($worker)");
+	$a->wait_log(qr/LOG:  zklock worker restarts because of changed settings: "zklock.session_timeout"$/m, $mark);
+	$a->reload;
+	$a->wait_new_worker($worker);
+	$a->wait_session;
+	continued();
+	is($a->zk_session->{negotiated_timeout}, '00:00:10', 'the new timeout is in force');
+	is_deeply(holdings($a), $before, 'holders hold');
+};
+
+foreach my $case ([ 'another chroot', sub { $here->connect_string }, $here ], [ 'another ensemble', sub { $there->connect_string }, $there ])
+{
+	my ($what, $servers, $zk) = @$case;
+	subtest "if the session is not continued they are lost, and never silently: $what" => sub {
+		hold($a, 'holder', '/m/held') unless $a->lock_count("path = '/m/held'");
+		in_transaction($a, 'committer', '/m/xact', 'CREATE TABLE u ()');
+		remember();
+		my $mark = put_off('servers', servers => $servers->());
+		$a->value("SELECT pg_terminate_backend($worker)");
+		taken_up($mark, 'it is taken up');
+		another();
+		is(($a->locks("path = '/m/held'"))[0]{state}, 'lost', 'the lock is lost, and its holder told');
+		$a->assert_log($mark, qr/WARNING:  ZooKeeper session ended: .*\n.*Locks lost: 2\./, 'the log says so');
+		is($s{committer}->try('COMMIT')->{sqlstate}, '40001', 'a transaction that relied on one fails at commit');
+		is($s{holder}->query("SELECT zk_unlock('/m/held')"), 'f', 'there is nothing to unlock');
+		hold($a, 'holder', '/m/held');
+		is(scalar($zk->children('/m/held')), 1, 'and locks are held there');
+	};
+}
+wait_until { !$here->children('/root/m/held') && !$here->children('/m/held') } 'nothing to be left of either';
 
 subtest 'while locks come and go all the time, none is lost' => sub {
+	$s{holder}->query('SELECT zk_unlock_all()');
 	$a->value('CREATE PROCEDURE churn(path text) LANGUAGE plpgsql AS $$ BEGIN
 		WHILE NOT EXISTS (SELECT FROM stop) LOOP PERFORM zk_lock(path); PERFORM zk_unlock(path); COMMIT; END LOOP; END $$');
 	$a->value('CREATE TABLE stop ()');
-	on($a, "churn$_")->query_start("CALL churn('/m/churn$_')") foreach 1 .. 8;
-	# The lock that is held meanwhile keeps the session where it is.
+	# There is a moment without a lock soon.
+	on($a, "churn$_")->query_start("CALL churn('/m/churn$_')") foreach 1, 2;
 	remember();
 	foreach my $i (1 .. 3)
 	{
-		my $list = join(',', ($there->connect_string) x $i);
-		my $old  = $a->worker_pid;
-		$a->set_conf('zklock.servers' => "$list,127.0.0.1:1/root");
+		my ($old, $mark) = ($a->worker_pid, $a->log_mark);
+		$a->set_conf('zklock.servers' => join(',', ($there->connect_string) x $i, '127.0.0.1:1'));
 		$a->wait_new_worker($old);
 		$a->wait_session;
-		is($a->session_id, $id, "list $i with the server in use is taken up");
+		is($a->session_id, $id, "list $i is taken up");
 	}
 	$a->value('INSERT INTO stop DEFAULT VALUES');
-	foreach (1 .. 8)
+	foreach (1, 2)
 	{
 		my $result = $s{"churn$_"}->result;
 		ok($result->{ok}, "no lock of session $_ was lost") or diag explain $result;
 	}
 };
 
+all_disconnect();
 clean($there, [$a]);
 done_clean($here, $a, $b);

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # TLS, with a client library that has it and a ZooKeeper server that demands certificates: locks,
-# outages and expired sessions are as they are without. And TLS that does not work: a reload says what is wrong, and
-# costs nothing while locks are held. So does a start. Files that can be used count from the next connection on.
+# outages and expired sessions are as they are without. And TLS that does not work: zk_session and the log say what is
+# wrong. Files are read for each connection, and those that cannot be used then leave the ones that were read before.
 # And TLS through stunnel, which refuses a server with a certificate for another host.
 
 use Zklock::Test;
@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 use Zklock::Process;
 use Zklock::Tls;
-use Zklock::Util qw(on_failure tail);
+use Zklock::Util qw(on_failure secret tail);
 
 plan skip_all => 'there is no client library with TLS (ZKLOCK_TLS_CLIENT)' unless Zklock::Tls->available;
 
@@ -106,24 +106,14 @@ subtest 'no secret is shown' => sub {
 hold($a, 'holder', '/tls/a');
 hold($plain, 'plain', '/tls/b');
 
-# A reload with these settings waits for this reason, and the session goes on.
-sub refused($server, $name, $reason, %settings)
-{
-	my %before = map { $_ => $server->zk_session->{$_} } qw(session_id worker_pid reconnects);
-	my $mark = $server->log_mark;
-	$server->set_conf(%settings);
-	$server->assert_log($mark, qr/changed settings of zklock wait until no lock is held: $reason/, $name);
-	my $session = $server->zk_session;
-	like($session->{last_error}, $reason, 'zk_session says so, too');
-	unlike($session->{last_error}, qr{/tmp|\.pem|\.key}, 'without names of files');
-	is_deeply({ map { $_ => $session->{$_} } keys %before }, \%before, 'and the session goes on');
-	is($server->lock_count(q(state = 'held')), 1, 'with its lock');
-	return;
-}
-
 subtest 'TLS is not switched on while a lock is held' => sub {
-	refused($plain, 'says so', qr/"zklock.tls_ca_file" switches TLS on or off/, %right);
-	$plain->set_conf('zklock.tls_ca_file' => '', 'zklock.servers' => $zk->connect_string);
+	my %before = map { $_ => $plain->zk_session->{$_} } qw(session_id worker_pid reconnects);
+	my $mark = $plain->log_mark;
+	$plain->set_conf(%right);
+	$plain->assert_log($mark, qr/changed settings of zklock wait until no lock is held: "zklock.servers", "zklock.tls_ca_file"/, 'it waits');
+	is_deeply({ map { $_ => $plain->zk_session->{$_} } keys %before }, \%before, 'and the session goes on');
+	is($plain->lock_count(q(state = 'held')), 1, 'with its lock');
+	$plain->set_conf('zklock.tls_ca_file' => '', 'zklock.tls_cert_file' => '', 'zklock.tls_key_file' => '', 'zklock.servers' => $zk->connect_string);
 };
 
 subtest 'a library without TLS' => sub {
@@ -134,43 +124,89 @@ subtest 'a library without TLS' => sub {
 };
 
 subtest 'files that cannot be used' => sub {
-	my $key = $tls->file('client.key');
-	system('cp', $key, "$key.open") == 0 && chmod 0640, "$key.open";
-	system("openssl rsa -aes128 -passout pass:secret -in '$key' -out '$key.locked' 2>/dev/null") == 0 or die;
-	chmod 0600, "$key.locked";
+	my %setting = map { $_ => "zklock.tls_${_}_file" } qw(ca cert key);
+	my %other   = (cert => 'key', key => 'cert');
+	my %good    = (ca => 'ca.pem', cert => 'client.pem', key => 'client.key');
+	my %file    = map { $_ => $tls->file("faulty.$_") } keys %setting;
+	system("openssl rsa -aes128 -passout pass:secret -in '@{[ $tls->file('client.key') ]}' -out '@{[ $tls->file('locked.key') ]}' 2>/dev/null") == 0
+	  or die;
 	append_to_file($tls->file('nothing.pem'), "nothing\n");
 	append_to_file($tls->file('large.pem'), "nothing\n" x 150_000);
-	my %setting = map { $_ => "zklock.tls_${_}_file" } qw(ca cert key);
-	my %other = (cert => 'key', key => 'cert');
-	refused($a, "no $_ file", qr/"$setting{$other{$_}}" is set, but "$setting{$_}" is not/, %right, $setting{$_} => '') foreach sort keys %other;
-	refused($a, "a missing $_ file", qr/could not use "$setting{$_}": No such file/, %right, $setting{$_} => '/nowhere') foreach qw(ca cert key);
-	refused($a, "no $_ in the file", qr/could not use "$setting{$_}": it has no certificate/, %right, $setting{$_} => $tls->file('nothing.pem'))
-	  foreach qw(ca cert);
-	refused($a, 'a file of more than a megabyte', qr/could not use "$setting{ca}": it is too large/, %right, $setting{ca} => $tls->file('large.pem'));
-	refused($a, 'a directory', qr/could not use "$setting{ca}": it is not a regular file/, %right, $setting{ca} => '/tmp');
-	refused($a, 'a key that others may read', qr/could not use "$setting{key}": others than its owner may access it/, %right, $setting{key} => "$key.open");
-	refused($a, 'a key with a password', qr/could not use "$setting{key}": it is not the key of the certificate/, %right, $setting{key} => "$key.locked");
-	refused($a, 'the key of another certificate', qr/could not use "$setting{key}": it is not the key of the certificate/, %right,
-		$setting{key} => $other->file('client.key'));
-	refused($a, 'an expired certificate', qr/could not use "$setting{cert}": the certificate has expired/, %right, $tls->settings('expired'));
+
+	my $copy = sub ($which, $from, $mode = 0600) {
+		rmdir $file{$which};
+		unlink $file{$which};
+		system('cp', $from, $file{$which}) == 0 && chmod $mode, $file{$which} or die;
+	};
+	my $server = Zklock::Server->new('faulty', zookeeper => $address, connect => 0, environment => Zklock::Tls->library,
+		conf => [ q(zklock.session_timeout = '3s'), map { "$setting{$_} = '$file{$_}'" } keys %file ]);
+
+	# For each attempt to connect, files are read anew.
+	my $refused = sub ($name, $reason, $mark = $server->log_mark) {
+		wait_until { ($server->zk_session->{last_error} // '') =~ /^$reason$/ } "$name: zk_session to say so";
+		$server->assert_log($mark, qr/LOG:  $reason$/m, "$name: so does the log");
+		unlike($server->zk_session->{last_error}, qr{/tmp|\.pem|\.key}, 'and only the log names the file');
+		is($server->zk_session->{state}, 'down', 'there is no connection');
+	};
+	my $faulty = sub ($which, $name, $reason, $put) {
+		my $mark = $server->log_mark;
+		$put->();
+		$copy->($_, $tls->file($good{$_})) foreach grep { $_ ne $which } keys %file;
+		$refused->($name, qr/could not use "$setting{$which}": $reason/, $mark);
+	};
+	$faulty->($_, "a missing $_ file", qr/No such file or directory/, sub { unlink $file{$_} }) foreach qw(ca cert key);
+	$faulty->($_, "no $_ in the file", qr/it has no certificate in PEM format/, sub { $copy->($_, $tls->file('nothing.pem')) }) foreach qw(ca cert);
+	$faulty->('ca', 'a file of more than a megabyte', qr/it is too large/, sub { $copy->('ca', $tls->file('large.pem')) });
+	$faulty->('ca', 'a directory', qr/it is not a regular file/, sub { unlink $file{ca}; mkdir $file{ca} or die; });
+	my $no_key = qr/it is not the key of the certificate, in PEM format and without a password/;
+	$faulty->('key', 'a key that others may read', qr/others than its owner may access it/, sub { $copy->('key', $tls->file('client.key'), 0640) });
+	$faulty->('key', 'a key with a password', $no_key, sub { $copy->('key', $tls->file('locked.key')) });
+	$faulty->('key', 'the key of another certificate', $no_key, sub { $copy->('key', $other->file('client.key')) });
+	$faulty->('cert', 'an expired certificate', qr/the certificate has expired/, sub { $copy->('cert', $tls->file('expired.pem')) });
+	foreach (sort keys %other)
+	{
+		my $mark = $server->log_mark;
+		$server->set_conf($setting{$_} => '');
+		$refused->("no $_ file", qr/"$setting{$other{$_}}" is set, but "$setting{$_}" is not/, $mark);
+		$server->set_conf($setting{$_} => $file{$_});
+	}
+	$copy->($_, $tls->file($good{$_})) foreach keys %file;
+	$server->wait_session;
+	pass('with files that can be used it connects');
+	$server->stop;
 };
 
-subtest 'files that can be used count from the next connection on' => sub {
+subtest 'files are read for each connection' => sub {
 	my $before = $a->zk_session;
-	$a->set_conf(%right);
-	$tls->certificate('client');
-	$a->reload;
+	my $is_continued = sub {
+		$a->wait_session;
+		is($a->zk_session->{$_}, $before->{$_}, "the same $_") foreach qw(session_id worker_pid);
+		is($a->lock_count(q(state = 'held')), 1, 'the lock is held');
+	};
+	my %good = map { $_ => slurp_file($tls->file($_)) } qw(ca.pem client.key);
+	my $write = sub ($name, $text) { secret($tls->file($name), $text); };
+
+	# The ZooKeeper server has read its own, of the same name, when it started: the worker's is a copy.
 	my $mark = $a->log_mark;
-	$a->set_conf('zklock.tls_ca_file' => $other->file('ca.pem'));
-	$a->wait_log(qr/LOG:  zklock has taken up changed settings/, $mark);
-	is($a->zk_session->{$_}, $before->{$_}, "an authority that is not the server's: the same $_") foreach qw(session_id worker_pid reconnects);
+	$write->('client.key', "nothing\n");
+	$zk->restart;
+	$a->wait_log(qr/could not use "zklock.tls_key_file": it is not the key/, $mark);
+	$is_continued->();
+	pass('if one cannot be used then, those that were read before serve');
+	$write->('client.key', $good{'client.key'});
+
+	my $own = $tls->file('own-ca.pem');
+	$write->('own-ca.pem', $good{'ca.pem'});
+	$s{holder}->query('SELECT zk_unlock_all()');
+	$a->reconfigure('zklock.tls_ca_file' => $own);
+	hold($a, 'holder', '/tls/a');
+	$before = $a->zk_session;
+	$write->('own-ca.pem', slurp_file($other->file('ca.pem')));
 	$zk->restart;
 	wait_until { ($a->zk_session->{last_error} // '') =~ /TLS with ZooKeeper server \S+ fails/ } 'the next connection to fail';
-	$a->set_conf(%right);
-	$a->wait_session;
-	is($a->session_id, $before->{session_id}, 'with the right one again the session goes on');
-	is($a->worker_pid, $before->{worker_pid}, 'in the same worker');
-	is($a->lock_count(q(state = 'held')), 1, 'the lock is held');
+	pass("an authority that is not the server's counts from the next connection on");
+	$write->('own-ca.pem', $good{'ca.pem'});
+	$is_continued->();
 };
 
 subtest 'who is asked for no certificate needs none' => sub {

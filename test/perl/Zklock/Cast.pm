@@ -38,6 +38,7 @@ On request:
                                 stopped, the code has the answer come, and returns when it is there;
                                 then the statement is cancelled, and the backend goes on: it finds
                                 both at once. The statement's result is still to be taken
+  freeze_asleep($session)       stops its backend, which waits; thaw its pid
   story($name, $code)           a subtest, whose sessions end with it
   token($name, $path)           the fencing token that the session has
   node_of($server, $name)       the node of the session's first contender
@@ -68,7 +69,7 @@ use Zklock::Server;
 use Zklock::Util qw(freeze thaw wait_until);
 
 our @EXPORT = qw(%s on hold queue holdings all_disconnect fails in_transaction hand_on);
-our @EXPORT_OK = qw(cancel_as_answered token node_of unlock lost one_believer clean story scene undisturbed scene_ends);
+our @EXPORT_OK = qw(cancel_as_answered freeze_asleep token node_of unlock lost one_believer clean story scene undisturbed scene_ends);
 our %s;
 my %scene;
 

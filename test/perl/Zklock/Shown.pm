@@ -26,7 +26,8 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
   wait_new_worker($pid)
                        until another one runs than this
   reconfigure(%settings)
-                       sets them, and returns when a new worker has taken them up
+                       sets them, terminates the worker, and returns when the next one has
+                       taken them up and is connected
   worker_away          a test: terminates the worker and keeps it away, since a postmaster that
                        is stopped starts no new one; sessions that exist go on. Returns its pid
   worker_back($pid)    a test: the next worker comes, which is another one
@@ -131,6 +132,7 @@ sub reconfigure($self, %settings)
 {
 	my $old = $self->worker_pid;
 	$self->set_conf(%settings);
+	$self->value("SELECT pg_terminate_backend($old)");
 	$self->wait_new_worker($old);
 	$self->wait_session;
 	return;
