@@ -7,7 +7,11 @@
  *	I2	who holds has its node, of its server's session
  *	I3	tokens grow from one exclusive grant to the next
  *	E	at most one server leads
- *	Q	an element goes when a transaction that took it commits, and nobody has it again
+ *	Q	an element is added once, and delivered once: by a removal, or to a transaction
+ *		that commits.  Where that cannot be said, an error says so
+ *	C	a slot of a claim path is claimed at most once, and each is later than the last
+ *	G	what a transaction that commits has relied on is held
+ *	H	a session holds what its calls have promised, and nothing else (session.c)
  *	L	while a lease holds, the leader has not ended the session
  *
  * A session holds what its entry and the lease tell it at this moment.  What somebody
@@ -22,7 +26,7 @@
 
 #define MAX_HOLDERS 160
 #define REMEMBERED 65536
-#define MAX_MEMORY (256 * 1024) /* of a worker that has nothing to do */
+#define MAX_MEMORY (512 * 1024) /* of a process that has nothing to do */
 
 /* Somebody who holds something now */
 typedef struct Holder
@@ -84,36 +88,28 @@ was_deleted(int64 czxid)
 	return deleted[slot_of(czxid)] == czxid;
 }
 
-/* Elements that were taken in a transaction that committed, by their czxid, and in which session */
-static int64 consumed[REMEMBERED];
-static int64 consumed_in[REMEMBERED];
+/* The ZooKeeper sessions that servers had */
+#define SESSIONS 4096
 
-void
-check_consumed(int64_t session, int path, int64_t czxid)
+static int64 sessions[SESSIONS];
+static int	 nsessions;
+
+static void
+note_session(int64 session)
 {
-	consumed[slot_of(czxid)] = czxid;
-	consumed_in[slot_of(czxid)] = session;
-	sim_tell("element 0x%llx of %s is consumed", (long long) czxid, sim_paths[path].path);
+	if (sessions[(nsessions + SESSIONS - 1) % SESSIONS] != session)
+		sessions[nsessions++ % SESSIONS] = session;
 }
 
-/* Is it the session of one of our servers, or was it? */
 static bool
 is_servers(int64 session)
 {
-	bool is = false;
-
-	for (int s = 0; s < sim_nservers && !is; s++)
-		is = server_enter(s, SIM_WORKER)->session_id() == session;
-	server_leave();
-	return is;
-}
-
-static bool
-is_element(const ModelNode *node)
-{
-	const char *name = strrchr(node->path, '/') + 1;
-
-	return strncmp(name, ELEMENT_PREFIX, strlen(ELEMENT_PREFIX)) == 0;
+	for (int i = 0; i < Min(nsessions, SESSIONS); i++)
+	{
+		if (sessions[i] == session)
+			return true;
+	}
+	return false;
 }
 
 static bool
@@ -126,11 +122,176 @@ session_lives(int64 id)
 	return session && !session->closing;
 }
 
+/* ------------------------------------------------------------------------
+ * Elements and claims
+ * ------------------------------------------------------------------------
+ */
+
+/* What is known of the element of a czxid */
+typedef struct Element
+{
+	int64 czxid;
+	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
+	bool  removed;	/* by a server */
+	bool  delivered;
+	bool  unguarded; /* to a transaction that would not know that it has lost the element */
+} Element;
+
+static Element elements[REMEMBERED];
+static int	   undelivered[SIM_PATHS]; /* elements removed by servers */
+static int	   removals_in_doubt[SIM_PATHS];
+
+/* By the number of an offer */
+typedef struct Offer
+{
+	bool made;
+	bool failed;
+} Offer;
+
+static Offer offers[REMEMBERED];
+static int	 noffers;
+
+static bool claimed[SIM_PATHS][REMEMBERED];
+static int	last_claim[SIM_PATHS];
+
+static Element *
+element_of(int64 czxid)
+{
+	Element *element = &elements[slot_of(czxid)];
+
+	if (element->czxid != czxid)
+		*element = (Element){.czxid = czxid};
+	return element;
+}
+
+/* The path of which that is an element; -1 if it is none */
+static int
+queue_of(const char *path)
+{
+	const char *name = strrchr(path, '/') + 1;
+
+	for (int i = 0; i < sim_npaths && strncmp(name, ELEMENT_PREFIX, strlen(ELEMENT_PREFIX)) == 0; i++)
+	{
+		size_t len = strlen(sim_paths[i].path);
+
+		if (sim_paths[i].use == USE_QUEUE && path + len + 1 == name &&
+			strncmp(sim_paths[i].path, path, len) == 0)
+			return i;
+	}
+	return -1;
+}
+
+/* A session begins to offer an element, which has that number. */
+int
+check_offer(void)
+{
+	noffers = noffers % (REMEMBERED - 1) + 1;
+	offers[noffers] = (Offer){false};
+	return noffers;
+}
+
+void
+check_offered(int element, OfferEnd end)
+{
+	Offer *offer = &offers[element];
+
+	if (end == OFFER_MADE && !offer->made)
+		sim_violation(NULL, "Q: element %d is said to be in the queue, and is not", element);
+	if (end == OFFER_FAILED && offer->made)
+		sim_violation(NULL, "Q: element %d is in the queue, though the offer has failed", element);
+	offer->failed = end == OFFER_FAILED;
+}
+
+static void
+element_created(const ModelNode *node)
+{
+	Offer *offer = &offers[node->data ? atoi(node->data) : 0];
+
+	if (offer->made || offer->failed)
+		sim_violation(node->path, "Q: element %s is added, though the offer %s", node->data,
+					  offer->made ? "was made before" : "has failed");
+	offer->made = true;
+}
+
+static void
+element_removed(int path, int64 czxid)
+{
+	Element *element = element_of(czxid);
+
+	element->removed = true;
+	undelivered[path] += !element->delivered;
+}
+
+void
+check_removal_in_doubt(int path)
+{
+	removals_in_doubt[path]++;
+}
+
+/*
+ * Somebody has got an element, by a removal or by a transaction, which can get it once more
+ * after the end of the ZooKeeper session in which it was taken.
+ */
+void
+check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
+{
+	Element *element = element_of(czxid);
+
+	sim_tell("element 0x%llx of %s is delivered", (long long) czxid, sim_paths[path].path);
+	if (element->delivered && !element->unguarded && !unguarded &&
+		(element->taken_in == 0 || session_lives(element->taken_in)))
+		sim_violation(sim_paths[path].path, "Q: element 0x%llx is delivered twice", (long long) czxid);
+	undelivered[path] -= element->removed && !element->delivered;
+	element->delivered = true;
+	element->unguarded |= unguarded;
+	element->taken_in = taken_in;
+}
+
+static void
+check_undelivered(void)
+{
+	for (int i = 0; i < sim_npaths; i++)
+	{
+		if (undelivered[i] > removals_in_doubt[i])
+			sim_violation(sim_paths[i].path,
+						  "Q: %d elements were removed and not delivered, %d of them with an error that says so",
+						  undelivered[i], removals_in_doubt[i]);
+		undelivered[i] = removals_in_doubt[i] = 0;
+	}
+}
+
+/* The last slot that is known to be claimed */
+int
+check_last_claim(int path)
+{
+	return last_claim[path];
+}
+
+/* A slot was claimed, by a call that began when the last one was that. */
+void
+check_claimed(int path, int slot, int last)
+{
+	if (slot >= REMEMBERED)
+		return;
+	if (claimed[path][slot] || slot <= last)
+		sim_violation(sim_paths[path].path, "C: slot %d is claimed, after slot %d", slot,
+					  claimed[path][slot] ? slot : last);
+	claimed[path][slot] = true;
+	last_claim[path] = Max(last_claim[path], slot);
+}
+
+/* ------------------------------------------------------------------------
+ * What happens in ZooKeeper
+ * ------------------------------------------------------------------------
+ */
+
 static void
 on_created(const ModelNode *node, const ModelSession *by)
 {
 	sim_changed = true;
 	created_last = node->stat.czxid;
+	if (by && is_servers(by->id) && queue_of(node->path) >= 0)
+		element_created(node);
 	strlcpy(created_number, number_of(node->path), sizeof(created_number));
 	if (sim_tells)
 		sim_tell("zookeeper: 0x%llx creates %s (czxid 0x%llx)", by ? (long long) by->id : 0LL,
@@ -140,15 +301,14 @@ on_created(const ModelNode *node, const ModelSession *by)
 static void
 on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 {
+	int queue;
+
 	sim_changed = true;
 	if (sim_tells)
 		sim_tell("zookeeper: 0x%llx deletes %s (czxid 0x%llx)%s", by ? (long long) by->id : 0LL,
 				 node->path, (long long) node->stat.czxid, expired ? ", its session is over" : "");
-	if (by && !expired && is_element(node) && is_servers(by->id) &&
-		consumed[slot_of(node->stat.czxid)] != node->stat.czxid)
-		sim_violation(node->path,
-					  "Q: element %s is removed, and no transaction that took it has committed",
-					  node->path);
+	if (by && !expired && is_servers(by->id) && (queue = queue_of(node->path)) >= 0)
+		element_removed(queue, node->stat.czxid);
 	if (by && by->id != node->owner && node->owner != 0)
 	{
 		int64 czxid = ancestor(node->stat.czxid);
@@ -172,7 +332,7 @@ on_session_ended(const ModelSession *session, bool expired)
 	sim_tell("zookeeper: session 0x%llx %s", (long long) session->id, expired ? "expires" : "is closed");
 	for (int s = 0; s < sim_nservers; s++)
 	{
-		const SimServerApi *api = server_enter(s, SIM_WORKER);
+		const SimServerApi *api = server_enter(s);
 
 		if (expired && api->session_id() == session->id && api->lease_state() == LEASE_HOLDS)
 			sim_violation(NULL, "L: the leader ends session 0x%llx of server %d, whose lease holds for %lld ms",
@@ -229,16 +389,16 @@ check_node(int server, int index, const ContenderEntry *entry, int64 session)
 				  index, entry->request.path, entry->node.name, (long long) entry->node.czxid);
 }
 
-/* Q: what was taken and committed is taken again only if the session has ended first. */
+/* Q: what a transaction took and committed is had again only if the session has ended first. */
 static void
 check_element(const Holder *holder)
 {
 	const ModelNode *node = model_node(holder->place);
-	int64			 czxid = node ? node->stat.czxid : 0;
+	const Element	*element = node ? element_of(node->stat.czxid) : NULL;
 
-	if (czxid != 0 && consumed[slot_of(czxid)] == czxid && session_lives(consumed_in[slot_of(czxid)]))
+	if (element && element->delivered && !element->unguarded && session_lives(element->taken_in))
 		sim_violation(sim_paths[holder->path].path,
-					  "Q: server %d, entry %d has element %s, which was consumed",
+					  "Q: server %d, entry %d has element %s, which was delivered",
 					  holder->server, holder->entry, holder->place);
 }
 
@@ -252,7 +412,7 @@ check_token(const Holder *holder, uint32 generation, int64 czxid)
 		return;
 	*told = holder->token;
 	told_generation[holder->server][holder->entry] = generation;
-	if (was_deleted(czxid) && deleted_by[slot_of(czxid)] <= worker_zxid(holder->server))
+	if (was_deleted(czxid) && deleted_by[slot_of(czxid)] <= server_worker(holder->server)->zxid)
 		sim_violation(sim_paths[holder->path].path,
 					  "I2: server %d, entry %d is granted node \"%s\" (czxid 0x%llx), which had been deleted with zxid 0x%llx",
 					  holder->server, holder->entry, holder->node, (long long) czxid,
@@ -282,11 +442,12 @@ leads(const SimServerApi *api, const ContenderEntry *entry)
 static void
 collect_server(int server)
 {
-	const SimServerApi *api = server_enter(server, SIM_WORKER);
+	const SimServerApi *api = server_enter(server);
 	EntryPool		   *pool = api->pool();
 	int64				session = api->session_id();
 	bool				proved = api->lease_state() == LEASE_HOLDS;
 
+	note_session(session);
 	for (int i = 0; i < SIM_ENTRIES; i++)
 	{
 		const ContenderEntry *entry = &pool->entries[i];
@@ -395,6 +556,56 @@ check_step(void)
 }
 
 /* ------------------------------------------------------------------------
+ * Transactions and processes that end
+ * ------------------------------------------------------------------------
+ */
+
+void
+check_relied(int server, int index, int64_t zxid)
+{
+	const SimServerApi	 *api = server_api(server);
+	const ContenderEntry *entry = &api->pool()->entries[index];
+
+	if (entry->status.state != CONTENDER_GRANTED ||
+		api->entry_is_overrun(entry->status.expires_us) || api->lease_state() != LEASE_HOLDS)
+		sim_violation(entry->request.path,
+					  "G: a transaction of server %d commits that has relied on entry %d, which is not held",
+					  server, index);
+	if (zxid > 0 && was_deleted(entry->node.czxid) && deleted_by[slot_of(entry->node.czxid)] <= zxid)
+		sim_violation(entry->request.path,
+					  "G: a transaction of server %d commits that has relied on node %s, which was deleted with zxid 0x%llx",
+					  server, entry->node.name, (long long) deleted_by[slot_of(entry->node.czxid)]);
+}
+
+void
+check_relied_term(int server, int election, int64_t term)
+{
+	int64 now;
+
+	if (server_api(server)->election_leadership(election, &now) != LEADERSHIP_PROVED || now != term)
+		sim_violation(NULL, "G: a transaction of server %d commits that has relied on a term which is over",
+					  server);
+}
+
+/* A backend is no more: nor is what it had, and what it did is in doubt. */
+void
+check_ended(const SimProcess *process)
+{
+	const EntryPool *pool = server_api(process->server)->pool();
+
+	if (process->removes >= 0)
+		check_removal_in_doubt(process->removes);
+	for (int i = 0; i < SIM_ENTRIES; i++)
+	{
+		const ContenderEntry *entry = &pool->entries[i];
+
+		if (entry->request.pid == process_pid(process) &&
+			entry->status.state != CONTENDER_FREE && entry->status.state != CONTENDER_RELEASING)
+			sim_violation(entry->request.path, "H: %s has ended, and has entry %d", process->name, i);
+	}
+}
+
+/* ------------------------------------------------------------------------
  * In calm, and at the end
  * ------------------------------------------------------------------------
  */
@@ -434,7 +645,7 @@ check_drained(void)
 	check_nodes(model_first_node());
 	for (int s = 0; s < sim_nservers; s++)
 	{
-		const SimServerApi *api = server_enter(s, SIM_WORKER);
+		const SimServerApi *api = server_enter(s);
 
 		if (api->entries_in_use() > nelections)
 			sim_violation(NULL, "left: %d entries of server %d are in use", api->entries_in_use(), s);
@@ -442,10 +653,18 @@ check_drained(void)
 			sim_violation(NULL, "left: server %d knows %zu paths", s, api->engine_paths());
 		if (nelections == 0 && api->engine_bytes() > 0)
 			sim_violation(NULL, "left: server %d accounts for %zu bytes", s, api->engine_bytes());
-		if (worker_memory(s) > MAX_MEMORY)
-			sim_violation(NULL, "left: worker %d has %zu bytes of memory", s, worker_memory(s));
+		if (api->calls_in_use() > 0)
+			sim_violation(NULL, "left: %d slots for calls of server %d are in use",
+						  api->calls_in_use(), s);
 		server_leave();
 	}
+	for (int i = 0; i < sim_nprocesses; i++)
+	{
+		if (process_memory(&sim_processes[i]) > MAX_MEMORY)
+			sim_violation(NULL, "left: %s has %zu bytes of memory", sim_processes[i].name,
+						  process_memory(&sim_processes[i]));
+	}
+	check_undelivered();
 	for (int i = 0; i < n; i++)
 	{
 		if (library_owner(handles[i]) != FOREIGN && library_watches(handles[i]) > 2 * nelections)

@@ -343,7 +343,7 @@ begin(Foreign *client)
 	char path[512];
 
 	client->path = sim_below(sim_npaths);
-	if (sim_paths[client->path].use == USE_SEMAPHORE)
+	if (sim_paths[client->path].use == USE_SEMAPHORE || sim_paths[client->path].use == USE_CLAIM)
 		return;
 	client->busy = true;
 	if (sim_paths[client->path].use == USE_QUEUE && !sim_one_in(sim_rates.delete_node))

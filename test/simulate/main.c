@@ -13,6 +13,7 @@
  */
 #include "process.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <unistd.h>
 
@@ -213,10 +214,18 @@ expire_foreign(void)
 }
 
 static void
+interrupt(const SimProcess *process, int signal)
+{
+	sim_tell("fault: %s is %s", process->name, signal == SIGINT ? "cancelled" : "terminated");
+	process_signal(process, signal);
+}
+
+static void
 happen(void)
 {
 	ModelConnection *connection;
 	int				 server = sim_below(sim_nservers);
+	SimProcess		*process = &sim_processes[sim_below(sim_nprocesses)];
 
 	if (sim_one_in(sim_rates.break_connection) && (connection = some_connection()) != NULL)
 	{
@@ -239,21 +248,22 @@ happen(void)
 		model_new_leader(sim_below(MODEL_SERVERS));
 		no_leader_until = sim_now() + sim_below(tick_ms * MS);
 	}
-	if (sim_one_in(sim_rates.kill_worker))
-		worker_kill(server);
-	if (sim_one_in(sim_rates.freeze_worker))
+	if (sim_one_in(sim_rates.kill_worker) && server_worker(server)->state != PROCESS_DEAD)
+		server_worker(server)->doomed = true;
+	if (sim_one_in(sim_rates.freeze))
 	{
-		int64_t until = some_time();
-
-		sim_tell("fault: worker %d is stopped for %lld ms", server,
-				 (long long) (until - sim_now()) / 1000);
-		worker_freeze(server, until);
+		process->frozen_until = some_time();
+		sim_tell("fault: %s is stopped for %lld ms", process->name,
+				 (long long) (process->frozen_until - sim_now()) / 1000);
 	}
+	if (sim_one_in(sim_rates.cancel) && process->number != SIM_WORKER)
+		interrupt(process, SIGINT);
+	if (sim_one_in(sim_rates.terminate) && process->number != SIM_WORKER)
+		interrupt(process, SIGTERM);
 	if (sim_one_in(sim_rates.crash))
 	{
 		sim_tell("fault: server %d crashes", server);
 		server_crash(server);
-		session_crashed(server);
 	}
 	if (sim_one_in(sim_rates.expire) && foreign_count() > 0)
 		expire_foreign();
@@ -266,12 +276,11 @@ happen(void)
 
 typedef enum ActorKind
 {
-	ACTOR_WORKER,
+	ACTOR_PROCESS,
 	ACTOR_CONNECTION,
 	ACTOR_FORWARD,
 	ACTOR_APPLY,
 	ACTOR_LIBRARY,
-	ACTOR_SESSION,
 	ACTOR_FOREIGN
 } ActorKind;
 
@@ -299,10 +308,10 @@ find_actors(void)
 	int		   n = library_handles(handles, lengthof(handles));
 
 	nactors = 0;
-	for (int i = 0; i < sim_nservers; i++)
+	for (int i = 0; i < sim_nprocesses; i++)
 	{
-		if (worker_can_run(i))
-			add_actor(ACTOR_WORKER, i, NULL);
+		if (process_can_run(&sim_processes[i]))
+			add_actor(ACTOR_PROCESS, i, NULL);
 	}
 	for (ModelConnection *c = model_connections; c; c = c->next)
 	{
@@ -321,11 +330,6 @@ find_actors(void)
 		if (library_can_step(handles[i]))
 			add_actor(ACTOR_LIBRARY, 0, handles[i]);
 	}
-	for (int i = 0; i < session_count(); i++)
-	{
-		if (session_can_run(i))
-			add_actor(ACTOR_SESSION, i, NULL);
-	}
 	for (int i = 0; i < foreign_count(); i++)
 	{
 		if (foreign_can_run(i))
@@ -339,10 +343,8 @@ next_timer(void)
 {
 	int64_t next = Min(model_next_timer(), library_next_timer());
 
-	for (int i = 0; i < sim_nservers; i++)
-		next = Min(next, worker_next_timer(i));
-	for (int i = 0; i < session_count(); i++)
-		next = Min(next, session_next_timer(i));
+	for (int i = 0; i < sim_nprocesses; i++)
+		next = Min(next, process_next_timer(&sim_processes[i]));
 	for (int i = 0; i < foreign_count(); i++)
 		next = Min(next, foreign_next_timer(i));
 	for (int i = 0; i < MODEL_SERVERS; i++)
@@ -358,9 +360,9 @@ act(const Actor *actor)
 {
 	switch (actor->kind)
 	{
-		case ACTOR_WORKER:
-			sim_changed = true;
-			worker_run(actor->number);
+		case ACTOR_PROCESS:
+			sim_changed |= sim_processes[actor->number].number == SIM_WORKER;
+			process_run(&sim_processes[actor->number]);
 			break;
 		case ACTOR_CONNECTION:
 			(void) model_step_connection(actor->what);
@@ -373,9 +375,6 @@ act(const Actor *actor)
 			break;
 		case ACTOR_LIBRARY:
 			library_step(actor->what);
-			break;
-		case ACTOR_SESSION:
-			session_run(actor->number);
 			break;
 		case ACTOR_FOREIGN:
 			foreign_run(actor->number);
@@ -436,7 +435,9 @@ begin_turmoil(void)
 						   .new_leader = some_rate(5000, bad),
 						   .expire = some_rate(4000, bad),
 						   .kill_worker = some_rate(1500, bad),
-						   .freeze_worker = some_rate(2000, bad),
+						   .freeze = some_rate(1000, bad),
+						   .cancel = some_rate(600, bad),
+						   .terminate = some_rate(2000, bad),
 						   .crash = some_rate(20000, bad),
 						   .yield = some_rate(60, bad),
 						   .long_pause = some_rate(2000, bad),
@@ -444,9 +445,8 @@ begin_turmoil(void)
 						   .silent = some_rate(8, bad),
 						   .delete_node = some_rate(20, bad)};
 	if (split)
-		sim_rates = (SimRates){.cut_off = 100,
-							   .yield = some_rate(60, false),
-							   .freeze_worker = some_rate(2000, false)};
+		sim_rates =
+			(SimRates){.cut_off = 100, .yield = some_rate(60, false), .freeze = some_rate(1000, false)};
 	for (int i = 0; i < MODEL_SERVERS; i++)
 		model_lag[i] = sim_one_in(3) ? sim_below(sim_one_in(2) ? 5 * MS : tick_ms * MS / 4) : 0;
 	sim_pace = split ? 100 : sim_one_in(2) ? 1 : sim_one_in(2) ? 10 : 100;
@@ -455,22 +455,19 @@ begin_turmoil(void)
 static void
 describe(void)
 {
-	static const char *const kinds[] = {"worker",  "connection", "forward", "apply",
-										"library", "session",	 "foreign"};
-
-	for (int i = 0; i < sim_nservers; i++)
+	for (int i = 0; i < sim_nprocesses; i++)
 	{
-		printf("  worker %d %s, lease %s\n", i,
-			   !worker_lives(i)		 ? "is dead"
-			   : worker_is_asleep(i) ? "sleeps"
-									 : "runs",
-			   server_enter(i, SIM_WORKER)->lease_state() == LEASE_HOLDS ? "holds" : "does not hold");
-		server_leave();
+		const SimProcess *process = &sim_processes[i];
+
+		printf("  %s %s%s%s%s\n", process->name,
+			   process->state == PROCESS_DEAD	  ? "is dead"
+			   : process->state == PROCESS_ASLEEP ? "sleeps"
+												  : "runs",
+			   process->is_done ? " and has nothing" : "", process->doing ? ", doing " : "",
+			   process->doing ? process->doing : "");
 	}
 	for (int i = 0; i < nactors; i++)
-		printf("  something to do: %s %d\n", kinds[actors[i].kind], actors[i].number);
-	for (int i = 0; i < session_count(); i++)
-		session_describe(i);
+		printf("  something to do: actor %d of kind %d\n", actors[i].number, actors[i].kind);
 	for (int i = 0; i < foreign_count(); i++)
 		foreign_describe(i);
 }
@@ -483,34 +480,40 @@ is_quiet(void)
 		return false;
 	for (int i = 0; i < sim_nservers; i++)
 	{
-		const SimServerApi *api;
-		bool				holds;
+		bool holds;
 
-		if (!worker_lives(i) || !worker_is_asleep(i) || worker_can_run(i))
+		if (server_worker(i)->state != PROCESS_ASLEEP || process_can_run(server_worker(i)))
 			return false;
-		api = server_enter(i, SIM_WORKER);
-		holds = api->lease_state() == LEASE_HOLDS;
+		holds = server_enter(i)->lease_state() == LEASE_HOLDS;
 		server_leave();
 		if (!holds)
 			return false;
 	}
-	for (int i = 0; i < foreign_count(); i++)
+	for (int i = 0; i < foreign_count() && sim_phase == PHASE_DRAIN; i++)
 	{
-		if (!foreign_is_done(i) && sim_phase == PHASE_DRAIN)
+		if (!foreign_is_done(i))
 			return false;
 	}
 	return true;
 }
 
+/* Has everybody given back what he has?  Who waits for what need not come is helped. */
 static bool
 all_done(void)
 {
-	for (int i = 0; i < session_count(); i++)
+	bool done = true;
+
+	for (int i = 0; i < sim_nprocesses; i++)
 	{
-		if (!session_is_done(i))
-			return false;
+		SimProcess *process = &sim_processes[i];
+
+		if (process->number == SIM_WORKER || process->is_done)
+			continue;
+		done = false;
+		if (process->is_stuck && sim_one_in(1000))
+			interrupt(process, SIGINT);
 	}
-	return true;
+	return done;
 }
 
 /* No faults any more: all that has happened comes to be known. */
@@ -523,8 +526,8 @@ calm_down(void)
 	sim_rates = (SimRates){0};
 	no_leader_until = 0;
 	memset(model_lag, 0, sizeof(model_lag));
-	for (int i = 0; i < sim_nservers; i++)
-		worker_freeze(i, 0);
+	for (int i = 0; i < sim_nprocesses; i++)
+		sim_processes[i].frozen_until = 0;
 	for (ModelConnection *c = model_connections; c; c = c->next)
 		c->stalled_until = 0;
 	until = sim_now() + 3 * timeout_ms * MS + 10000 * MS;
@@ -585,6 +588,7 @@ choose_paths(const char *only)
 									{"/s", USE_SEMAPHORE, .permits = 2},
 									{"/e", USE_ELECTION, .family = ELECTION_LATCH},
 									{"/q", USE_QUEUE},
+									{"/c", USE_CLAIM},
 									{"/hive", USE_LOCK, .dialect = DIALECT_HIVE},
 									{"/ez", USE_ELECTION, .family = ELECTION_SUPPORT}};
 	int					 wanted = 1 + sim_below(sim_one_in(3) ? SIM_PATHS : 3);
@@ -614,7 +618,7 @@ begin(void)
 {
 	static char names[SIM_SERVERS][8];
 	char		elections[256] = "";
-	int			per_server;
+	int			nbackends;
 
 	seed = number_of("SIM_SEED", 1);
 	random_state = seed;
@@ -631,7 +635,7 @@ begin(void)
 					 "%s%s%s", elections[0] ? ", " : "", sim_paths[i].path,
 					 sim_paths[i].family == ELECTION_SUPPORT ? "=zookeeper" : "");
 	}
-	per_server = 1 + sim_below(6);
+	nbackends = 1 + sim_below(SIM_PROCS - 1);
 	for (int i = 0; i < sim_nservers; i++)
 	{
 		SimSettings settings = {.session_timeout = timeout_ms,
@@ -639,13 +643,9 @@ begin(void)
 								.name = names[i],
 								.elections = elections,
 								.faults = getenv("SIM_MUTANT") ? getenv("SIM_MUTANT") : ""};
-		char		library[1024];
 
 		snprintf(names[i], sizeof(names[i]), "db%d", i);
-		snprintf(library, sizeof(library), "%s/server%d.so", getenv("SIM_DIR"), i);
-		server_load(i, library, &settings);
-		for (int j = 0; j < per_server; j++)
-			session_start(i, 1 + j);
+		server_load(i, 1 + nbackends, &settings);
 	}
 	foreign_start(sim_below(6));
 }

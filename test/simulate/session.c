@@ -1,457 +1,655 @@
 /*
  * session.c
- *		Sessions of PostgreSQL, as far as the worker can tell: they fill entries, look at
- *		them when their latch is set or time has passed, and give them up.
+ *		A session of PostgreSQL: the main function of a simulated backend.
  *
- * A session has up to four holds.  Each step it looks at them, and then does one of the
- * things that a session might do now, by chance.
+ * It does one thing after the other, by chance: each is a call of the extension, in a
+ * transaction or one of its own, or begins or ends a transaction.  Errors are caught as
+ * PostgreSQL does it.  A ledger has what the calls have promised, and after each of
+ * them it is compared with what the extension has counted.
+ *
+ * To add a thing, write a function and give it a line in choose().
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "process.h"
 
+#include "backend/hold.h"
+#include "backend/take.h"
+#include "backend/wait.h"
 #include "model.h"
-
 #include "shared/settings.h"
+#include "sql/arguments.h"
+#include "storage/ipc.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
 
-#define MAX_SESSIONS (SIM_SERVERS * (SIM_PROCS - 1))
-#define MAX_HOLDS 4
+#define MAX_ELEMENTS 20 /* in a queue */
 
-typedef enum HoldState
+extern Datum zk_claim(PG_FUNCTION_ARGS);
+extern Datum zk_await_leadership(PG_FUNCTION_ARGS);
+extern Datum zk_resign(PG_FUNCTION_ARGS);
+
+/* How often each path is acquired, by mode and level */
+typedef struct Ledger
 {
-	HOLD_NONE,
-	HOLD_ASKED,
-	HOLD_HELD,
-	HOLD_DEPARTED /* given up; the worker is not done with it, as far as is known */
-} HoldState;
+	int of[SIM_PATHS][2][2];
+} Ledger;
 
-typedef struct Hold
+static Ledger ledger;
+static Ledger at_savepoint[XACT_MAX_DEPTH + 1]; /* by depth: before that was reached */
+
+/* What the transaction has taken of queues */
+typedef struct Taken
 {
-	HoldState state;
-	int		  path;
-	EntryKind kind;
-	LockMode  mode;
-	AskManner manner;
-	int		  entry;
-	uint32	  generation;
-	char	  element[32]; /* its name */
-	int64_t	  czxid;	   /* its czxid, once it is taken */
-	int64_t	  until;	   /* ASKED: then it gives up; HELD: then it gives back */
-} Hold;
+	int	  path;
+	int64 czxid;
+} Taken;
 
-typedef struct Session
-{
-	int		server;
-	int		process;
-	Hold	holds[MAX_HOLDS];
-	int64_t next_at;
-} Session;
+static Taken taken[64];
+static int	 ntaken;
+static int	 ntaken_at[XACT_MAX_DEPTH + 1];
 
-static Session sessions[MAX_SESSIONS];
-static int	   nsessions;
+static int			 offering; /* the element, while that is offered; or 0 */
+static int64		 commit_zxid;
+static MemoryContext statement_context;
 
-static const char *const mode_names[] = {"exclusive", "shared"};
+/* ------------------------------------------------------------------------
+ * The ledger
+ * ------------------------------------------------------------------------
+ */
 
-void
-session_start(int server, int process)
-{
-	sessions[nsessions++] = (Session){.server = server, .process = process};
-}
-
-int
-session_count(void)
-{
-	return nsessions;
-}
-
-static Hold *
-hold_in_state(Session *session, HoldState state)
-{
-	for (int i = 0; i < MAX_HOLDS; i++)
-	{
-		if (session->holds[i].state == state)
-			return &session->holds[i];
-	}
-	return NULL;
-}
-
-static Hold *
-hold_on_path(Session *session, int path, EntryKind kind, HoldState state)
-{
-	for (int i = 0; i < MAX_HOLDS; i++)
-	{
-		Hold *hold = &session->holds[i];
-
-		if (hold->state == state && hold->path == path && hold->kind == kind)
-			return hold;
-	}
-	return NULL;
-}
-
+/* The path of which a hold is, or is below */
 static int
-count_held(const Session *session, int path)
+path_of(const Hold *hold)
 {
+	for (int i = 0; i < sim_npaths; i++)
+	{
+		size_t len = strlen(sim_paths[i].path);
+
+		if (strncmp(hold->path, sim_paths[i].path, len) == 0 && strchr("/", hold->path[len]))
+			return i;
+	}
+	return -1;
+}
+
+/* Does the session hold what its calls have promised, as often, and nothing else? */
+static void
+check_ledger(const char *after)
+{
+	Ledger counted = {0};
+	int	   nterms = 0;
+
+	for (const Hold *hold = hold_next(NULL); hold; hold = hold_next(hold))
+	{
+		int path = path_of(hold);
+
+		if (hold->kind == CONTENDER_CANDIDACY)
+		{
+			nterms++;
+			continue;
+		}
+		for (int i = 0; i < 4; i++)
+			counted.of[path][i / 2][i % 2] += hold->acquired[i / 2][i % 2];
+		if (!hold_is_acquired(hold) || entry_generation(hold->entry) != hold->generation ||
+			entry_at(hold->entry)->request.pid != MyProcPid)
+			sim_violation(sim_paths[path].path,
+						  "H: after %s, %s has entry %d without having acquired it", after,
+						  sim_process->name, hold->entry);
+	}
+	for (int i = 0; i < sim_npaths * 4; i++)
+	{
+		int expected = ledger.of[i / 4][i / 2 % 2][i % 2];
+		int found = counted.of[i / 4][i / 2 % 2][i % 2];
+
+		if (found != expected)
+			sim_violation(sim_paths[i / 4].path,
+						  "H: after %s, %s has acquired it %d times in mode %d at level %d, not %d times",
+						  after, sim_process->name, found, i / 2 % 2, i % 2, expected);
+	}
+	if (nterms > 0 && xact_depth() == 0)
+		sim_violation(NULL, "H: after %s, %s relies on a term outside a transaction", after,
+					  sim_process->name);
+}
+
+static bool
+ledger_is_empty(void)
+{
+	static const Ledger empty;
+
+	return memcmp(&ledger, &empty, sizeof(Ledger)) == 0;
+}
+
+/* What was acquired at transaction level is as it was before the next depth was reached. */
+static void
+roll_back(int depth)
+{
+	xact_roll_back(depth);
+	for (int i = 0; i < SIM_PATHS * 2; i++)
+		ledger.of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION] =
+			at_savepoint[depth + 1].of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION];
+	ntaken = ntaken_at[depth + 1];
+}
+
+/* ------------------------------------------------------------------------
+ * Transactions
+ * ------------------------------------------------------------------------
+ */
+
+static void
+choose_settings(void)
+{
+	zklock_commit_guard = sim_one_in(8)	  ? COMMIT_GUARD_OFF
+						  : sim_one_in(3) ? COMMIT_GUARD_QUORUM
+										  : COMMIT_GUARD_LEASE;
+	zklock_parent_nodes = sim_one_in(4) ? PARENTS_PERSISTENT : PARENTS_CONTAINER;
+	zklock_max_hold_time = sim_one_in(16) ? 1 + sim_below(50) : 0;
+	zklock_max_locks_per_session = sim_one_in(8) ? 3 : SIM_ENTRIES;
+	zklock_on_lock_loss = sim_one_in(4)	  ? LOSS_CANCEL
+						  : sim_one_in(8) ? LOSS_TERMINATE
+										  : LOSS_ABORT;
+	interrupt_set_policy(zklock_on_lock_loss, NULL);
+	LockTimeout = sim_one_in(8) ? 1 + sim_below(200) : 0;
+}
+
+static void
+begin(void)
+{
+	xact_begin();
+	at_savepoint[xact_depth()] = ledger;
+	ntaken_at[xact_depth()] = ntaken;
+}
+
+static void
+do_begin(void)
+{
+	begin();
+	choose_settings();
+}
+
+static void
+do_write(void)
+{
+	xact_write();
+}
+
+static void
+do_release_savepoint(void)
+{
+	xact_release();
+}
+
+static void
+do_roll_back(void)
+{
+	roll_back(sim_below(xact_depth()));
+}
+
+/* The commit is certain: all that the transaction has relied on is looked at. */
+static void
+on_committed(void)
+{
+	bool risky = false;
+
+	for (const Hold *hold = hold_next(NULL); hold; hold = hold_next(hold))
+	{
+		CommitGuard guard = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
+
+		if (!xact_has_written() && !hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
+			continue;
+		risky |= guard == COMMIT_GUARD_OFF;
+		if (guard == COMMIT_GUARD_OFF)
+			continue;
+		if (hold->kind == CONTENDER_CANDIDACY)
+			check_relied_term(sim_process->server, hold->election, hold->term);
+		else
+			check_relied(sim_process->server, hold->entry,
+						 guard == COMMIT_GUARD_QUORUM ? commit_zxid : 0);
+	}
+	for (int i = 0; i < ntaken; i++)
+		check_delivered(taken[i].path, taken[i].czxid, zklock_session->info.id, risky);
+}
+
+static void
+commit(void)
+{
+	commit_zxid = model_last_zxid();
+	xact_commit(on_committed, ntaken == 0 && sim_one_in(8) ? 1 + sim_below(50) : 0);
+	ntaken = 0;
+	for (int i = 0; i < SIM_PATHS * 2; i++)
+		ledger.of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION] = 0;
+}
+
+static void
+do_commit(void)
+{
+	commit();
+}
+
+/* ------------------------------------------------------------------------
+ * Calls
+ * ------------------------------------------------------------------------
+ */
+
+/* The timeout of a call, ms.  Who may wait for ever for what need not come is helped in the end. */
+static int64
+some_timeout(bool may_not_come)
+{
+	int64 timeout = sim_one_in(3)	? LOCK_NO_WAIT
+					: sim_one_in(3) ? 1 + (int64) sim_below(50)
+									: 3000;
+
+	if (!sim_one_in(4))
+		return timeout;
+	sim_process->is_stuck = may_not_come;
+	return LOCK_WAIT_FOREVER;
+}
+
+static LockScope
+some_scope(void)
+{
+	return sim_one_in(2) ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
+}
+
+/* A path of that use; one there is */
+static int
+some_path(SimUse use)
+{
+	int chosen = 0;
 	int n = 0;
 
-	for (int i = 0; i < MAX_HOLDS; i++)
-		n += session->holds[i].state == HOLD_HELD && session->holds[i].path == path;
-	return n;
+	for (int i = 0; i < sim_npaths; i++)
+	{
+		if (sim_paths[i].use == use && sim_below(++n) == 0)
+			chosen = i;
+	}
+	return chosen;
 }
 
-static const char *
-place_of(const Hold *hold)
+/* Some locks, of which most sets have only one */
+static LockSet
+some_locks(int *paths)
 {
-	static char place[128];
+	static LockTarget targets[SIM_PATHS];
+	LockSet			  set = {.targets = targets};
+	int				  chance = sim_one_in(3) ? 1 : 4;
 
-	snprintf(place, sizeof(place), "%s%s%s", sim_paths[hold->path].path, hold->element[0] ? "/" : "",
-			 hold->kind == CONTENDER_ELEMENT  ? hold->element
-			 : hold->kind == CONTENDER_TURN	  ? PERMIT_TURNS
-			 : hold->kind == CONTENDER_PERMIT ? PERMIT_LEASES
-											  : "");
-	return place;
+	for (int i = 0; i < sim_npaths; i++)
+	{
+		if (sim_paths[i].use == USE_LOCK && sim_one_in(chance))
+			targets[set.n++] = (LockTarget){.path = sim_paths[i].path, .mode = sim_below(2)};
+	}
+	if (set.n == 0)
+		targets[set.n++] =
+			(LockTarget){.path = sim_paths[some_path(USE_LOCK)].path, .mode = sim_below(2)};
+	qsort(targets, set.n, sizeof(LockTarget), lock_compare_targets);
+	for (int i = 0; i < set.n; i++)
+	{
+		for (paths[i] = 0; sim_paths[paths[i]].path != targets[i].path; paths[i]++)
+			;
+	}
+	return set;
 }
 
-static int64_t
-czxid_of(const char *path)
+static void
+tell_locks(const char *what, const LockSet *set, LockScope scope)
 {
+	for (int i = 0; sim_tells && i < set->n; i++)
+		sim_tell("%s: %s %s %s%s", sim_process->name, what,
+				 set->targets[i].mode == LOCK_MODE_SHARED ? "shared" : "exclusive",
+				 set->targets[i].path, scope == LOCK_SCOPE_TRANSACTION ? " for the transaction" : "");
+}
+
+static void
+do_lock(void)
+{
+	int		  paths[SIM_PATHS];
+	LockSet	  set = some_locks(paths);
+	LockScope scope = some_scope();
+
+	tell_locks("asks for", &set, scope);
+	if (!lock_acquire(&set, scope, some_timeout(false)))
+		return;
+	for (int i = 0; i < set.n; i++)
+		ledger.of[paths[i]][set.targets[i].mode][scope]++;
+	tell_locks("has", &set, scope);
+}
+
+/* Whatever becomes of the call, it has released what was held. */
+static void
+do_unlock(void)
+{
+	int		paths[SIM_PATHS];
+	LockSet set = some_locks(paths);
+	bool	held = true;
+
+	set.whole = sim_one_in(2);
+	for (int i = 0; i < set.n; i++)
+		held &= ledger.of[paths[i]][set.targets[i].mode][LOCK_SCOPE_SESSION] > 0;
+	for (int i = 0; (held || !set.whole) && i < set.n; i++)
+	{
+		int *count = &ledger.of[paths[i]][set.targets[i].mode][LOCK_SCOPE_SESSION];
+
+		*count = Max(*count - 1, 0);
+	}
+	tell_locks("releases", &set, LOCK_SCOPE_SESSION);
+	(void) lock_release(&set);
+}
+
+static void
+do_release_all(void)
+{
+	sim_tell("%s: releases all", sim_process->name);
+	for (int i = 0; i < SIM_PATHS * 2; i++)
+		ledger.of[i / 2][i % 2][LOCK_SCOPE_SESSION] = 0;
+	lock_release_all();
+}
+
+static void
+do_acquire_permit(void)
+{
+	int		  path = some_path(USE_SEMAPHORE);
+	LockScope scope = some_scope();
+
+	sim_tell("%s: asks for a permit of %s", sim_process->name, sim_paths[path].path);
+	if (!permit_acquire(sim_paths[path].path, sim_paths[path].permits, scope, some_timeout(false)))
+		return;
+	ledger.of[path][LOCK_MODE_EXCLUSIVE][scope]++;
+	sim_tell("%s: has a permit of %s", sim_process->name, sim_paths[path].path);
+}
+
+static void
+do_release_permit(void)
+{
+	int	 path = some_path(USE_SEMAPHORE);
+	int *count = &ledger.of[path][LOCK_MODE_EXCLUSIVE][LOCK_SCOPE_SESSION];
+
+	sim_tell("%s: releases a permit of %s", sim_process->name, sim_paths[path].path);
+	*count = Max(*count - 1, 0);
+	(void) permit_release(sim_paths[path].path);
+}
+
+static void
+do_offer(void)
+{
+	const char		*path = sim_paths[some_path(USE_QUEUE)].path;
 	const ModelNode *node = model_node(path);
+	char			 data[16];
+	char			*name;
 
-	return node ? node->stat.czxid : 0;
+	if (node && node->stat.numChildren >= MAX_ELEMENTS)
+		return;
+	offering = check_offer();
+	snprintf(data, sizeof(data), "%d", offering);
+	sim_tell("%s: offers %s at %s", sim_process->name, data, path);
+	name = take_offer(path, data, strlen(data));
+	check_offered(offering, OFFER_MADE);
+	offering = 0;
+	sim_tell("%s: has added %s/%s", sim_process->name, path, name ? name : "?");
 }
 
 static void
-tell(const Session *session, const Hold *hold, const char *what)
+do_remove(void)
 {
-	if (sim_tells)
-		sim_tell("session %d.%d: %s %s %s (entry %d)", session->server, session->process, what,
-				 mode_names[hold->mode], place_of(hold), hold->entry);
-}
+	int		path = some_path(USE_QUEUE);
+	Element element;
 
-/* ------------------------------------------------------------------------
- * What a session can do
- * ------------------------------------------------------------------------
- */
-
-static void
-ask(Session *session, const SimServerApi *api, Hold *hold, EntryKind kind, int path,
-	LockMode mode, AskManner manner)
-{
-	EntryRequest request = {.proc_number = session->process,
-							.pid = MyProcPid,
-							.role = 10 + session->process % 2,
-							.kind = kind,
-							.terms = {.mode = mode,
-									  .dialect = kind == CONTENDER_LOCK ? sim_paths[path].dialect
-																		: DIALECT_CURATOR,
-									  .permits = sim_paths[path].permits},
-							.max_hold_ms = sim_one_in(16) ? 1 + sim_below(50) : 0,
-							.parent_nodes = sim_one_in(4) ? PARENTS_PERSISTENT : PARENTS_CONTAINER,
-							.share = SIM_ENTRIES,
-							.reserve = RESERVE_OPEN,
-							.manner = manner,
-							.replaces = ENTRY_NONE};
-
-	hold->path = path;
-	hold->kind = kind;
-	hold->mode = mode;
-	hold->manner = manner;
-	if (kind == CONTENDER_ELEMENT)
+	sim_tell("%s: removes an element of %s", sim_process->name, sim_paths[path].path);
+	sim_process->removes = path;
+	if (take_first(sim_paths[path].path, TAKE_REMOVE, some_timeout(true), STATS_QUEUE, &element))
 	{
-		request.parent_nodes = PARENTS_EXISTING;
-		request.max_hold_ms = 0;
+		sim_tell("%s: has %s", sim_process->name, element.name);
+		check_delivered(path, element.token, 0, false);
 	}
-	else
-		hold->element[0] = '\0';
-	strlcpy(request.path, place_of(hold), sizeof(request.path));
-	hold->entry = api->entry_ask(&request, "{\"zklock\":\"1.0\"}", LOSS_ABORT, 0);
-	if (hold->entry == ENTRY_NONE)
-		return;
-	hold->generation = api->entry_generation(hold->entry);
-	hold->state = HOLD_ASKED;
-	hold->until = sim_now() + (sim_one_in(3) ? sim_below(20 * MS) : sim_below(3000 * MS));
-	tell(session, hold,
-		 manner == ASK_AND_WAIT	  ? "asks for"
-		 : manner == ASK_AND_LOOK ? "tries"
-								  : "grabs");
+	sim_process->removes = -1;
 }
 
 static void
-give_up(Session *session, const SimServerApi *api, Hold *hold, const char *why)
+do_take(void)
 {
-	tell(session, hold, why);
-	api->entry_give_up(hold->entry, sim_one_in(2) ? ENTRY_NOTICE : ENTRY_NO_NOTICE);
-	hold->state = HOLD_DEPARTED;
-	sim_changed = true;
-}
+	int		path = some_path(USE_QUEUE);
+	Element element;
 
-/* Looks at what was asked for. */
-static void
-look_at_asked(Session *session, const SimServerApi *api, Hold *hold)
-{
-	EntryStatus status = api->entry_status(hold->entry);
-
-	if (status.state == CONTENDER_GRANTED && !api->entry_is_overrun(status.expires_us))
-	{
-		/* In this order: a lease that was seen before is the lock's own. */
-		if (api->lease_state() != LEASE_HOLDS)
-			return;
-		hold->state = HOLD_HELD;
-		if (hold->kind == CONTENDER_ELEMENT)
-			hold->czxid = czxid_of(place_of(hold));
-		hold->until =
-			sim_now() + (sim_one_in(8) ? sim_below(2000 * MS) : sim_below(5 * MS * sim_pace));
-		tell(session, hold, "has");
-	}
-	else if (status.state == CONTENDER_FAILED)
-		give_up(session, api, hold, "is refused");
-	else if (status.state == CONTENDER_LOST || status.state == CONTENDER_GRANTED)
-		give_up(session, api, hold, "has lost at once");
-	else if (sim_phase == PHASE_TURMOIL && sim_now() >= hold->until)
-		give_up(session, api, hold, "waits no longer for");
-}
-
-/* The turn at a semaphore is for its lease alone. */
-static void
-go_on_with_turn(Session *session, const SimServerApi *api, Hold *turn)
-{
-	Hold *permit = hold_on_path(session, turn->path, CONTENDER_PERMIT, HOLD_ASKED);
-	Hold *room = hold_in_state(session, HOLD_NONE);
-
-	if (permit)
+	if (ntaken == (int) lengthof(taken))
 		return;
-	if (sim_phase == PHASE_CALM)
+	sim_tell("%s: takes an element of %s", sim_process->name, sim_paths[path].path);
+	if (!take_first(sim_paths[path].path, TAKE_CLAIM, some_timeout(true), STATS_QUEUE, &element))
 		return;
-	if (hold_on_path(session, turn->path, CONTENDER_PERMIT, HOLD_HELD) || room == NULL ||
-		sim_phase == PHASE_DRAIN)
-		give_up(session, api, turn, "gives back");
-	else
-		ask(session, api, room, CONTENDER_PERMIT, turn->path, LOCK_MODE_SHARED, ASK_AND_WAIT);
+	sim_tell("%s: has taken %s", sim_process->name, element.name);
+	taken[ntaken++] = (Taken){path, element.token};
+	ledger.of[path][LOCK_MODE_EXCLUSIVE][LOCK_SCOPE_TRANSACTION]++;
 }
 
 static void
-look_at_held(Session *session, const SimServerApi *api, Hold *hold)
+do_show(void)
 {
-	EntryStatus status = api->entry_status(hold->entry);
+	Element element;
 
-	if (status.state == CONTENDER_LOST || api->entry_is_overrun(status.expires_us))
-	{
-		give_up(session, api, hold, "has lost");
-		return;
-	}
-	if (hold->kind == CONTENDER_TURN)
-	{
-		go_on_with_turn(session, api, hold);
-		return;
-	}
-	if (sim_phase == PHASE_CALM || (sim_phase == PHASE_TURMOIL && sim_now() < hold->until))
-		return;
-	if (hold->kind == CONTENDER_ELEMENT && sim_one_in(2))
-	{
-		/* Its transaction commits, as the guard has nothing against it. */
-		if (api->lease_state() != LEASE_HOLDS)
-			return;
-		status = api->entry_status(hold->entry);
-		if (status.state == CONTENDER_GRANTED)
-		{
-			api->entry_consume(hold->entry);
-			check_consumed(api->session_id(), hold->path, hold->czxid);
-		}
-		give_up(session, api, hold, "commits the take of");
-		return;
-	}
-	if (sim_phase == PHASE_TURMOIL && hold->kind == CONTENDER_LOCK &&
-		hold->mode == LOCK_MODE_EXCLUSIVE && count_held(session, hold->path) == 1 && sim_one_in(3))
-	{
-		tell(session, hold, "downgrades");
-		api->entry_keep_shared(hold->entry);
-		hold->mode = LOCK_MODE_SHARED;
-		hold->until = sim_now() + sim_below(10 * MS);
-		sim_changed = true;
-	}
-	else
-		give_up(session, api, hold, "gives back");
+	(void) take_first(sim_paths[some_path(USE_QUEUE)].path, TAKE_SHOW, LOCK_NO_WAIT,
+					  WAIT_UNCOUNTED, &element);
 }
 
-/* Asks ZooKeeper whether what is held is still there, as a commit does. */
-static void
-ask_for_check(Session *session, const SimServerApi *api, Hold *hold)
-{
-	ContenderEntry *entry = &server_entries(session->server)->entries[hold->entry];
-
-	entry->status.check_wanted++;
-	api->entry_mark_dirty(hold->entry);
-	tell(session, hold, "checks");
-}
-
-/* Chooses one of a queue's elements, as a listing might show them.  Returns false if there is none. */
+/* Calls an SQL function of a path and something else. */
 static bool
-choose_element(Hold *hold, int path)
+call_sql(PGFunction function, int path, bool is_null, Datum arg)
 {
-	const ModelNode *queue = model_node(sim_paths[path].path);
-	int				 n = 0;
+	LOCAL_FCINFO(fcinfo, 2);
 
-	for (const ModelNode *child = queue ? queue->children : NULL; child; child = child->behind)
-	{
-		if (sim_below(++n) == 0)
-			strlcpy(hold->element, strrchr(child->path, '/') + 1, sizeof(hold->element));
-	}
-	return n > 0;
+	InitFunctionCallInfoData(*fcinfo, NULL, 2, InvalidOid, NULL, NULL);
+	fcinfo->args[0] = (NullableDatum){PointerGetDatum(cstring_to_text(sim_paths[path].path)), false};
+	fcinfo->args[1] = (NullableDatum){arg, is_null};
+	return DatumGetBool(function(fcinfo));
 }
 
-/* Has this server give leadership up, if it leads. */
 static void
-resign_by_chance(Session *session, const SimServerApi *api, int path)
+do_claim(void)
 {
-	int	  election = api->election_find(sim_paths[path].path);
+	int path = some_path(USE_CLAIM);
+	int last = check_last_claim(path);
+	int slot = last + (last == 0) + (int) sim_below(3);
+
+	sim_tell("%s: claims slot %d of %s", sim_process->name, slot, sim_paths[path].path);
+	if (!call_sql(zk_claim, path, false, TimestampTzGetDatum(slot * USECS_PER_MINUTE)))
+		return;
+	sim_tell("%s: has claimed slot %d of %s", sim_process->name, slot, sim_paths[path].path);
+	check_claimed(path, slot, last);
+}
+
+static void
+do_lead(void)
+{
 	int64 term;
+	int	  election = election_find(sim_paths[some_path(USE_ELECTION)].path);
 
-	if (election < 0 || !sim_one_in(4) || api->election_leadership(election, &term) != LEADERSHIP_PROVED)
-		return;
-	sim_tell("session %d.%d: has its server resign from %s", session->server, session->process,
-			 sim_paths[path].path);
-	api->election_want_resign(election, term);
+	if (election != -1 && transaction_leads(election, &term))
+		sim_tell("%s: is told that its server leads, term %lld", sim_process->name, (long long) term);
 }
 
-/* Asks for something, unless it is waiting, or has something on that path. */
 static void
-ask_by_chance(Session *session, const SimServerApi *api)
+do_await(void)
 {
-	Hold	 *room = hold_in_state(session, HOLD_NONE);
-	int		  path = sim_below(sim_npaths);
-	LockMode  mode = sim_one_in(2) ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE;
-	AskManner manner = sim_one_in(3)   ? ASK_AND_LOOK
-					   : sim_one_in(6) ? ASK_AND_GRAB
-									   : ASK_AND_WAIT;
+	int64	 timeout = some_timeout(true);
+	Interval interval = {.time = timeout * 1000};
 
-	if (sim_paths[path].use == USE_ELECTION)
-	{
-		resign_by_chance(session, api, path);
-		return;
-	}
-	if (room == NULL || hold_in_state(session, HOLD_ASKED))
-		return;
-	if (sim_paths[path].use == USE_QUEUE)
-	{
-		if (choose_element(room, path))
-			ask(session, api, room, CONTENDER_ELEMENT, path, LOCK_MODE_EXCLUSIVE,
-				sim_one_in(2) ? ASK_AND_GRAB : ASK_AND_WAIT);
-		return;
-	}
-	if (sim_paths[path].use == USE_SEMAPHORE)
-	{
-		if (!hold_on_path(session, path, CONTENDER_TURN, HOLD_HELD) &&
-			!hold_on_path(session, path, CONTENDER_TURN, HOLD_DEPARTED) &&
-			!hold_on_path(session, path, CONTENDER_PERMIT, HOLD_DEPARTED))
-			ask(session, api, room, CONTENDER_TURN, path, LOCK_MODE_EXCLUSIVE, ASK_AND_WAIT);
-		return;
-	}
-	if (manner == ASK_AND_WAIT && hold_in_state(session, HOLD_DEPARTED))
-		return;
+	(void) call_sql(zk_await_leadership, some_path(USE_ELECTION), timeout < 0,
+					IntervalPGetDatum(&interval));
+}
 
-	/* An exclusive lock includes the shared one; who has that, may want more. */
-	if (count_held(session, path) == 0 ||
-		(mode == LOCK_MODE_EXCLUSIVE && count_held(session, path) == 1 &&
-		 hold_on_path(session, path, CONTENDER_LOCK, HOLD_HELD)->mode == LOCK_MODE_SHARED))
-		ask(session, api, room, CONTENDER_LOCK, path, mode, manner);
+static void
+do_resign(void)
+{
+	int path = some_path(USE_ELECTION);
+
+	if (sim_process->number % 2 == 1)
+		return;
+	sim_tell("%s: has its server resign from %s", sim_process->name, sim_paths[path].path);
+	sim_process->is_stuck = true;
+	(void) call_sql(zk_resign, path, true, (Datum) 0);
 }
 
 /* ------------------------------------------------------------------------
- * Steps
+ * One thing after the other
  * ------------------------------------------------------------------------
  */
 
-bool
-session_can_run(int i)
+typedef struct Thing
 {
-	Session *session = &sessions[i];
+	const char *name;
+	void (*act)(void);
+	bool ends; /* the transaction; or it is a call within one */
+} Thing;
 
-	if (latch_is_set(session->server, session->process))
-		session->next_at = 0;
-	return sim_now() >= session->next_at;
+static const Thing commit_it = {"COMMIT", do_commit, true};
+static const Thing release_all = {"DISCARD ALL", do_release_all};
+
+/* What might be done at a path now */
+static Thing
+choose_call(SimUse use)
+{
+	static const Thing things[][4] =
+		{[USE_LOCK] = {{"lock", do_lock}, {"lock", do_lock}, {"unlock", do_unlock}, {"unlock", do_unlock}},
+		 [USE_SEMAPHORE] = {{"permit", do_acquire_permit},
+							{"permit", do_acquire_permit},
+							{"permit back", do_release_permit},
+							{"permit back", do_release_permit}},
+		 [USE_ELECTION] = {{"is_leader", do_lead},
+						   {"is_leader", do_lead},
+						   {"await", do_await},
+						   {"resign", do_resign}},
+		 [USE_QUEUE] = {{"offer", do_offer}, {"remove", do_remove}, {"take", do_take}, {"show", do_show}},
+		 [USE_CLAIM] = {{"claim", do_claim}, {"claim", do_claim}, {"claim", do_claim}, {"claim", do_claim}}};
+
+	return things[use][sim_below(4)];
 }
 
-int64_t
-session_next_timer(int i)
+static Thing
+choose(void)
 {
-	return sessions[i].next_at;
+	int depth = xact_depth();
+
+	if (depth == 0 && sim_one_in(3))
+		return (Thing){"BEGIN", do_begin, true};
+	if (depth > 0 && sim_one_in(6))
+		return commit_it;
+	if (depth > 0 && sim_one_in(12))
+		return (Thing){"ROLLBACK", do_roll_back, true};
+	if (depth > 0 && depth < XACT_MAX_DEPTH && sim_one_in(10))
+		return (Thing){"SAVEPOINT", begin, true};
+	if (depth > 1 && sim_one_in(10))
+		return (Thing){"RELEASE", do_release_savepoint, true};
+	if (depth > 0 && sim_one_in(4))
+		return (Thing){"write", do_write};
+	if (sim_one_in(40))
+		return release_all;
+	return choose_call(sim_paths[sim_below(sim_npaths)].use);
+}
+
+/* After an error: what it says of what may have been done counts. */
+static void
+on_error(const char *name)
+{
+	ErrorData  *error;
+	const char *context;
+	bool		doubt;
+
+	MemoryContextSwitchTo(statement_context);
+	error = CopyErrorData();
+	context = error->context ? error->context : "";
+	doubt = strstr(error->message, "could not find out") || strstr(context, "may be") ||
+			strstr(context, "after ");
+	roll_back(xact_depth() > 1 && sim_one_in(2) ? xact_depth() - 1 : 0);
+	FlushErrorState();
+	sim_tell("%s: %s: error: %s | %s", sim_process->name, name, error->message, context);
+	if (error->sqlerrcode == ERRCODE_INTERNAL_ERROR)
+		sim_violation(NULL, "%s: %s fails: %s", sim_process->name, name, error->message);
+	if (offering)
+		check_offered(offering, doubt ? OFFER_IN_DOUBT : OFFER_FAILED);
+	if (sim_process->removes >= 0 && doubt)
+		check_removal_in_doubt(sim_process->removes);
+	offering = 0;
+	sim_process->removes = -1;
+}
+
+static void
+execute(Thing thing)
+{
+	bool alone = xact_depth() == 0 && !thing.ends;
+
+	sim_process->doing = thing.name;
+	MemoryContextReset(statement_context);
+	MemoryContextSwitchTo(statement_context);
+	PG_TRY();
+	{
+		if (alone)
+			begin();
+		thing.act();
+		sim_process->is_stuck = false;
+		CHECK_FOR_INTERRUPTS();
+		if (alone)
+			commit();
+	}
+	PG_CATCH();
+	{
+		on_error(thing.name);
+	}
+	PG_END_TRY();
+	sim_process->is_stuck = false;
+	sim_process->doing = NULL;
+	check_ledger(thing.name);
+}
+
+/* Rests.  A session that is idle does not look at cancellations. */
+static void
+rest(int64_t ms)
+{
+	int64_t until = sim_now() + ms * MS;
+
+	MemoryContextReset(statement_context);
+	do
+	{
+		ResetLatch(MyLatch);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT, Max(until - sim_now(), MS) / MS, 0);
+		sim_process->cancelled = false;
+		if (sim_process->terminated)
+			ProcessInterrupts();
+	} while (sim_now() < until);
+}
+
+/* Who has something gives it back. */
+static void
+drain(void)
+{
+	while (xact_depth() > 0)
+		execute(commit_it);
+	while (!ledger_is_empty())
+		execute(release_all);
+	sim_process->is_done = true;
+	rest(1 + sim_below(4000));
+	sim_process->is_done = sim_phase == PHASE_DRAIN;
+}
+
+static void
+abort_at_exit(int code, Datum arg)
+{
+	xact_roll_back(0);
 }
 
 void
-session_run(int i)
+session_main(void)
 {
-	Session			   *session = &sessions[i];
-	const SimServerApi *api = server_enter(session->server, session->process);
-
-	for (int h = 0; h < MAX_HOLDS; h++)
+	statement_context = AllocSetContextCreate(TopMemoryContext, "statement", ALLOCSET_DEFAULT_SIZES);
+	before_shmem_exit(abort_at_exit, 0);
+	sim_process->removes = -1;
+	choose_settings();
+	while (sim_phase != PHASE_TURMOIL || !sim_one_in(200))
 	{
-		Hold *hold = &session->holds[h];
-
-		if (hold->state == HOLD_ASKED)
-			look_at_asked(session, api, hold);
-		else if (hold->state == HOLD_HELD)
-			look_at_held(session, api, hold);
-		if (hold->state == HOLD_DEPARTED && api->entry_is_settled(hold->entry, hold->generation))
-			hold->state = HOLD_NONE;
-	}
-	if (sim_phase == PHASE_TURMOIL)
-	{
-		Hold *held = hold_in_state(session, HOLD_HELD);
-
-		if (sim_one_in(100)) /* it ends */
-		{
-			for (int h = 0; h < MAX_HOLDS; h++)
-			{
-				Hold *hold = &session->holds[h];
-
-				if (hold->state == HOLD_ASKED || hold->state == HOLD_HELD)
-					give_up(session, api, hold, "ends and leaves");
-			}
-		}
-		else if (held && sim_one_in(10))
-			ask_for_check(session, api, held);
+		if (sim_phase == PHASE_DRAIN)
+			drain();
+		else if (sim_phase == PHASE_CALM)
+			rest(1 + sim_below(4000));
 		else
-			ask_by_chance(session, api);
-	}
-	session->next_at = sim_now() + (sim_phase != PHASE_TURMOIL ? sim_below(4000 * MS)
-									: sim_one_in(4)			   ? sim_below(40 * MS * sim_pace)
-															   : sim_below(3 * MS * sim_pace));
-	server_leave();
-}
-
-/* Has it nothing, and waits for nothing? */
-bool
-session_is_done(int i)
-{
-	for (int h = 0; h < MAX_HOLDS; h++)
-	{
-		if (sessions[i].holds[h].state != HOLD_NONE)
-			return false;
-	}
-	return true;
-}
-
-/* Its server has crashed; other sessions come. */
-void
-session_crashed(int server)
-{
-	for (int i = 0; i < nsessions; i++)
-	{
-		if (sessions[i].server == server)
-			memset(sessions[i].holds, 0, sizeof(sessions[i].holds));
-	}
-}
-
-void
-session_describe(int i)
-{
-	static const char *const states[] = {"nothing", "waits for", "has", "has given up"};
-
-	for (int h = 0; h < MAX_HOLDS; h++)
-	{
-		const Hold *hold = &sessions[i].holds[h];
-
-		if (hold->state != HOLD_NONE)
-			printf("  session %d.%d %s %s %s (entry %d)\n", sessions[i].server, sessions[i].process,
-				   states[hold->state], mode_names[hold->mode], place_of(hold), hold->entry);
+		{
+			execute(choose());
+			rest(sim_one_in(4) ? sim_below(40 * sim_pace) : sim_below(3 * sim_pace));
+		}
 	}
 }

@@ -12,11 +12,13 @@
 #include <zookeeper/zookeeper.h>
 
 #define SIM_SERVERS 3  /* database servers at most */
-#define SIM_PROCS 16   /* of a database server: the worker is the first */
+#define SIM_PROCS 7	   /* of a database server at most: the worker is the first */
 #define SIM_WORKER 0   /* its number */
 #define SIM_ENTRIES 48 /* zklock.max_locks */
 #define SIM_NEVER INT64_MAX
 #define MS INT64_C(1000) /* us */
+
+typedef struct SimProcess SimProcess;
 
 /* ------------------------------------------------------------------------
  * main.c: chance, and what is told
@@ -42,9 +44,11 @@ typedef struct SimRates
 	int new_leader;
 	int expire;
 	int kill_worker;
-	int freeze_worker;
+	int freeze;
 	int crash;
-	int yield;		 /* of a worker, within its round, at each look at the clock */
+	int cancel;
+	int terminate;
+	int yield;		 /* of a process, at each look at the clock */
 	int long_pause;	 /* time passes by itself */
 	int away;		 /* of losses of a connection: for long */
 	int silent;		 /* of losses of a connection: the library says nothing of it */
@@ -59,7 +63,8 @@ typedef enum SimUse
 	USE_LOCK,
 	USE_SEMAPHORE,
 	USE_ELECTION,
-	USE_QUEUE /* of elements */
+	USE_QUEUE, /* of elements */
+	USE_CLAIM
 } SimUse;
 
 typedef struct SimPath
@@ -86,20 +91,6 @@ typedef enum SimPhase
 } SimPhase;
 
 extern SimPhase sim_phase;
-
-/* ------------------------------------------------------------------------
- * session.c: sessions of PostgreSQL
- * ------------------------------------------------------------------------
- */
-
-extern void	   session_start(int server, int process);
-extern int	   session_count(void);
-extern bool	   session_can_run(int session);
-extern void	   session_run(int session);
-extern int64_t session_next_timer(int session);
-extern bool	   session_is_done(int session);
-extern void	   session_crashed(int server);
-extern void	   session_describe(int session);
 
 /* ------------------------------------------------------------------------
  * foreign.c: clients that are not zklock
@@ -131,9 +122,30 @@ extern void	   foreign_describe(int client);
 
 extern void check_start(int64_t grace);
 extern void check_step(void);
-extern void check_consumed(int64_t session, int path, int64_t czxid); /* an element that was taken */
 extern void check_calm(void);
 extern void check_drained(void);
+extern void check_ended(const SimProcess *process);
+
+/* What a transaction that commits has relied on: an entry, whose node was there at that zxid, or a term */
+extern void check_relied(int server, int entry, int64_t zxid);
+extern void check_relied_term(int server, int election, int64_t term);
+
+/* Elements that sessions offer, each with its number as data */
+typedef enum OfferEnd
+{
+	OFFER_MADE,
+	OFFER_FAILED,
+	OFFER_IN_DOUBT
+} OfferEnd;
+
+extern int	check_offer(void);
+extern void check_offered(int element, OfferEnd end);
+extern void check_removal_in_doubt(int path);
+extern void check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded);
+
+/* Claims */
+extern int	check_last_claim(int path);
+extern void check_claimed(int path, int slot, int last);
 
 /* ------------------------------------------------------------------------
  * library.c: ZooKeeper's client library
@@ -152,23 +164,21 @@ extern int	   library_owner(zhandle_t *handle); /* a database server, or FOREIGN
 extern void	   library_attend_connections(void);
 
 /* ------------------------------------------------------------------------
- * process.c: processes of database servers
+ * process.c: processes of database servers.  The code in them calls these.
  * ------------------------------------------------------------------------
  */
 
 #define FOREIGN (-1)
 
-extern int sim_current; /* the database server that runs, or FOREIGN */
+extern int		   sim_current; /* the database server that runs, or FOREIGN */
+extern SimProcess *sim_process; /* NULL: the world runs */
 
-/* ------------------------------------------------------------------------
- * The code in a copy of the extension calls these.
- * ------------------------------------------------------------------------
- */
-
-extern void sim_latch_set(int process);
-extern void sim_latch_reset(int process);
-extern int	sim_sleep(int64_t timeout_ms, bool *woken); /* returns whether the latch is set */
-extern void sim_wake(void);								/* the client library has news */
-extern void sim_exit(void) __attribute__((noreturn));
+extern void *sim_shared(const char *name, size_t size, bool *found);
+extern bool	 sim_sleep(int64_t timeout_ms); /* returns whether the latch is set */
+extern void	 sim_round(void);
+extern void	 sim_wake(void); /* the client library has news for the worker */
+extern void	 sim_signal(int pid, int signal);
+extern void	 sim_broadcast(const void *variable);
+extern void	 sim_end(void) __attribute__((noreturn));
 
 #endif /* SIMULATE_SIM_H */
