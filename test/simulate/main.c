@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "model.h"
+#include "postmaster/postmaster.h"
 #include "utils/memutils.h"
 
 #define MAX_ACTORS 256
@@ -661,6 +662,7 @@ static void __attribute__((constructor)) simulate(void)
 	steps = number_of("SIM_STEPS", 100000);
 	MaxBackends = SIM_PROCS;
 	MyProcPid = getpid();
+	PostPortNumber = 5432; /* claims without one are not ours */
 	MemoryContextInit();
 	emit_log_hook = on_log;
 	log_min_messages = number_of("SIM_TELL_FROM", 0) ? LOG : PANIC;

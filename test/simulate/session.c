@@ -558,7 +558,8 @@ on_error(const char *name)
 			strstr(context, "after ");
 	roll_back(xact_depth() > 1 && sim_one_in(2) ? xact_depth() - 1 : 0);
 	FlushErrorState();
-	sim_tell("%s: %s: error: %s | %s", sim_process->name, name, error->message, context);
+	sim_tell("%s: %s: error: %s | %s | %s", sim_process->name, name, error->message,
+			 error->detail ? error->detail : "", context);
 	if (error->sqlerrcode == ERRCODE_INTERNAL_ERROR)
 		sim_violation(NULL, "%s: %s fails: %s", sim_process->name, name, error->message);
 	if (offering)
