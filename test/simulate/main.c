@@ -275,117 +275,97 @@ happen(void)
  * ------------------------------------------------------------------------
  */
 
-typedef enum ActorKind
-{
-	ACTOR_PROCESS,
-	ACTOR_CONNECTION,
-	ACTOR_FORWARD,
-	ACTOR_APPLY,
-	ACTOR_LIBRARY,
-	ACTOR_FOREIGN
-} ActorKind;
-
+/* Somebody who can do something */
 typedef struct Actor
 {
-	ActorKind kind;
-	int		  number;
-	void	 *what;
+	void (*act)(void *);
+	void *what;
 } Actor;
 
 static Actor actors[MAX_ACTORS];
 static int	 nactors;
 
 static void
-add_actor(ActorKind kind, int number, void *what)
+add_actor(bool can_act, void (*act)(void *), void *what)
 {
-	if (nactors < MAX_ACTORS)
-		actors[nactors++] = (Actor){kind, number, what};
+	if (can_act && nactors < MAX_ACTORS)
+		actors[nactors++] = (Actor){act, what};
 }
 
 static void
+run_process(void *process)
+{
+	sim_changed |= ((SimProcess *) process)->number == SIM_WORKER;
+	process_run(process);
+}
+
+static void
+run_connection(void *connection)
+{
+	(void) model_step_connection(connection);
+}
+
+static void
+run_forward(void *server)
+{
+	(void) model_step_forward((intptr_t) server);
+}
+
+static void
+run_apply(void *server)
+{
+	(void) model_step_apply((intptr_t) server);
+}
+
+static void
+run_library(void *handle)
+{
+	library_step(handle);
+}
+
+static void
+run_foreign(void *client)
+{
+	foreign_run((intptr_t) client);
+}
+
+/* Finds who can do something.  Returns when more of them can. */
+static int64_t
 find_actors(void)
 {
 	zhandle_t *handles[64];
 	int		   n = library_handles(handles, lengthof(handles));
+	int64_t	   next = Min(model_next_timer(), library_next_timer());
 
 	nactors = 0;
 	for (int i = 0; i < sim_nprocesses; i++)
 	{
-		if (process_can_run(&sim_processes[i]))
-			add_actor(ACTOR_PROCESS, i, NULL);
+		add_actor(process_can_run(&sim_processes[i]), run_process, &sim_processes[i]);
+		next = Min(next, process_next_timer(&sim_processes[i]));
 	}
 	for (ModelConnection *c = model_connections; c; c = c->next)
+		add_actor(model_can_step_connection(c), run_connection, c);
+	for (intptr_t i = 0; i < MODEL_SERVERS; i++)
 	{
-		if (model_can_step_connection(c))
-			add_actor(ACTOR_CONNECTION, 0, c);
-	}
-	for (int i = 0; i < MODEL_SERVERS; i++)
-	{
-		if (model_can_forward(i))
-			add_actor(ACTOR_FORWARD, i, NULL);
-		if (model_can_apply(i))
-			add_actor(ACTOR_APPLY, i, NULL);
+		add_actor(model_can_forward(i), run_forward, (void *) i);
+		add_actor(model_can_apply(i), run_apply, (void *) i);
+		next = Min(next, model_cut_off[i] ? cut_off_until[i] : SIM_NEVER);
 	}
 	for (int i = 0; i < n; i++)
+		add_actor(library_can_step(handles[i]), run_library, handles[i]);
+	for (intptr_t i = 0; i < foreign_count(); i++)
 	{
-		if (library_can_step(handles[i]))
-			add_actor(ACTOR_LIBRARY, 0, handles[i]);
-	}
-	for (int i = 0; i < foreign_count(); i++)
-	{
-		if (foreign_can_run(i))
-			add_actor(ACTOR_FOREIGN, i, NULL);
-	}
-}
-
-/* Nobody can do anything before that. */
-static int64_t
-next_timer(void)
-{
-	int64_t next = Min(model_next_timer(), library_next_timer());
-
-	for (int i = 0; i < sim_nprocesses; i++)
-		next = Min(next, process_next_timer(&sim_processes[i]));
-	for (int i = 0; i < foreign_count(); i++)
+		add_actor(foreign_can_run(i), run_foreign, (void *) i);
 		next = Min(next, foreign_next_timer(i));
-	for (int i = 0; i < MODEL_SERVERS; i++)
-	{
-		if (model_cut_off[i])
-			next = Min(next, cut_off_until[i]);
 	}
 	return next;
 }
 
 static void
-act(const Actor *actor)
-{
-	switch (actor->kind)
-	{
-		case ACTOR_PROCESS:
-			sim_changed |= sim_processes[actor->number].number == SIM_WORKER;
-			process_run(&sim_processes[actor->number]);
-			break;
-		case ACTOR_CONNECTION:
-			(void) model_step_connection(actor->what);
-			break;
-		case ACTOR_FORWARD:
-			(void) model_step_forward(actor->number);
-			break;
-		case ACTOR_APPLY:
-			(void) model_step_apply(actor->number);
-			break;
-		case ACTOR_LIBRARY:
-			library_step(actor->what);
-			break;
-		case ACTOR_FOREIGN:
-			foreign_run(actor->number);
-			break;
-	}
-}
-
-static void
 make_step(void)
 {
+	int64_t next;
+
 	step++;
 	sim_tells = step >= tell_from;
 	if (sim_phase == PHASE_TURMOIL)
@@ -394,16 +374,18 @@ make_step(void)
 	library_attend_connections();
 	if (sim_one_in(500) && model_step_reap())
 		return;
-	find_actors();
+	next = find_actors();
 	if (nactors > 0)
 	{
-		act(&actors[sim_below(nactors)]);
+		const Actor *actor = &actors[sim_below(nactors)];
+
+		actor->act(actor->what);
 		model_advance(model_now + sim_below(40));
 		if (sim_one_in(sim_rates.long_pause))
 			model_advance(model_now + sim_below(timeout_ms * MS / 4));
 	}
 	else
-		model_advance(Max(next_timer(), model_now + 1));
+		model_advance(Max(next, model_now + 1));
 	if (sim_changed)
 		check_step();
 	sim_changed = false;
@@ -467,8 +449,7 @@ describe(void)
 			   process->is_done ? " and has nothing" : "", process->doing ? ", doing " : "",
 			   process->doing ? process->doing : "");
 	}
-	for (int i = 0; i < nactors; i++)
-		printf("  something to do: actor %d of kind %d\n", actors[i].number, actors[i].kind);
+	printf("  %d can do something\n", nactors);
 	for (int i = 0; i < foreign_count(); i++)
 		foreign_describe(i);
 }

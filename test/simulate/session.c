@@ -7,7 +7,7 @@
  * PostgreSQL does it.  A ledger has what the calls have promised, and after each of
  * them it is compared with what the extension has counted.
  *
- * To add a thing, write a function and give it a line in choose().
+ * To add a thing, write a function and give it a line in "things".
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -119,15 +119,20 @@ ledger_is_empty(void)
 	return memcmp(&ledger, &empty, sizeof(Ledger)) == 0;
 }
 
-/* What was acquired at transaction level is as it was before the next depth was reached. */
+/* What the transaction has is as it was before that depth was reached. */
 static void
-roll_back(int depth)
+restore(int depth)
 {
-	xact_roll_back(depth);
 	for (int i = 0; i < SIM_PATHS * 2; i++)
 		ledger.of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION] =
-			at_savepoint[depth + 1].of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION];
-	ntaken = ntaken_at[depth + 1];
+			at_savepoint[depth].of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION];
+	ntaken = ntaken_at[depth];
+}
+
+static void
+tell(const char *what, int path)
+{
+	sim_tell("%s: %s %s", sim_process->name, what, sim_paths[path].path);
 }
 
 /* ------------------------------------------------------------------------
@@ -152,7 +157,7 @@ choose_settings(void)
 }
 
 static void
-begin(void)
+do_savepoint(int path)
 {
 	xact_begin();
 	at_savepoint[xact_depth()] = ledger;
@@ -160,26 +165,33 @@ begin(void)
 }
 
 static void
-do_begin(void)
+do_begin(int path)
 {
-	begin();
 	choose_settings();
+	do_savepoint(path);
 }
 
 static void
-do_write(void)
+do_write(int path)
 {
 	xact_write();
 }
 
 static void
-do_release_savepoint(void)
+do_release_savepoint(int path)
 {
 	xact_release();
 }
 
 static void
-do_roll_back(void)
+roll_back(int depth)
+{
+	xact_roll_back(depth);
+	restore(depth + 1);
+}
+
+static void
+do_roll_back(int path)
 {
 	roll_back(sim_below(xact_depth()));
 }
@@ -210,19 +222,11 @@ on_committed(void)
 }
 
 static void
-commit(void)
+do_commit(int path)
 {
 	commit_zxid = model_last_zxid();
 	xact_commit(on_committed, ntaken == 0 && sim_one_in(8) ? 1 + sim_below(50) : 0);
-	ntaken = 0;
-	for (int i = 0; i < SIM_PATHS * 2; i++)
-		ledger.of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION] = 0;
-}
-
-static void
-do_commit(void)
-{
-	commit();
+	restore(1);
 }
 
 /* ------------------------------------------------------------------------
@@ -250,37 +254,19 @@ some_scope(void)
 	return sim_one_in(2) ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
 }
 
-/* A path of that use; one there is */
-static int
-some_path(SimUse use)
-{
-	int chosen = 0;
-	int n = 0;
-
-	for (int i = 0; i < sim_npaths; i++)
-	{
-		if (sim_paths[i].use == use && sim_below(++n) == 0)
-			chosen = i;
-	}
-	return chosen;
-}
-
-/* Some locks, of which most sets have only one */
+/* A lock, and some more now and then */
 static LockSet
-some_locks(int *paths)
+some_locks(int path, int *paths)
 {
 	static LockTarget targets[SIM_PATHS];
 	LockSet			  set = {.targets = targets};
-	int				  chance = sim_one_in(3) ? 1 : 4;
+	bool			  several = sim_one_in(4);
 
 	for (int i = 0; i < sim_npaths; i++)
 	{
-		if (sim_paths[i].use == USE_LOCK && sim_one_in(chance))
+		if (i == path || (several && sim_paths[i].use == USE_LOCK && sim_one_in(2)))
 			targets[set.n++] = (LockTarget){.path = sim_paths[i].path, .mode = sim_below(2)};
 	}
-	if (set.n == 0)
-		targets[set.n++] =
-			(LockTarget){.path = sim_paths[some_path(USE_LOCK)].path, .mode = sim_below(2)};
 	qsort(targets, set.n, sizeof(LockTarget), lock_compare_targets);
 	for (int i = 0; i < set.n; i++)
 	{
@@ -300,10 +286,10 @@ tell_locks(const char *what, const LockSet *set, LockScope scope)
 }
 
 static void
-do_lock(void)
+do_lock(int path)
 {
 	int		  paths[SIM_PATHS];
-	LockSet	  set = some_locks(paths);
+	LockSet	  set = some_locks(path, paths);
 	LockScope scope = some_scope();
 
 	tell_locks("asks for", &set, scope);
@@ -316,10 +302,10 @@ do_lock(void)
 
 /* Whatever becomes of the call, it has released what was held. */
 static void
-do_unlock(void)
+do_unlock(int path)
 {
 	int		paths[SIM_PATHS];
-	LockSet set = some_locks(paths);
+	LockSet set = some_locks(path, paths);
 	bool	held = true;
 
 	set.whole = sim_one_in(2);
@@ -336,7 +322,7 @@ do_unlock(void)
 }
 
 static void
-do_release_all(void)
+do_release_all(int path)
 {
 	sim_tell("%s: releases all", sim_process->name);
 	for (int i = 0; i < SIM_PATHS * 2; i++)
@@ -345,34 +331,32 @@ do_release_all(void)
 }
 
 static void
-do_acquire_permit(void)
+do_acquire_permit(int path)
 {
-	int		  path = some_path(USE_SEMAPHORE);
 	LockScope scope = some_scope();
 
-	sim_tell("%s: asks for a permit of %s", sim_process->name, sim_paths[path].path);
+	tell("asks for a permit of", path);
 	if (!permit_acquire(sim_paths[path].path, sim_paths[path].permits, scope, some_timeout(false)))
 		return;
 	ledger.of[path][LOCK_MODE_EXCLUSIVE][scope]++;
-	sim_tell("%s: has a permit of %s", sim_process->name, sim_paths[path].path);
+	tell("has a permit of", path);
 }
 
 static void
-do_release_permit(void)
+do_release_permit(int path)
 {
-	int	 path = some_path(USE_SEMAPHORE);
 	int *count = &ledger.of[path][LOCK_MODE_EXCLUSIVE][LOCK_SCOPE_SESSION];
 
-	sim_tell("%s: releases a permit of %s", sim_process->name, sim_paths[path].path);
+	tell("releases a permit of", path);
 	*count = Max(*count - 1, 0);
 	(void) permit_release(sim_paths[path].path);
 }
 
 static void
-do_offer(void)
+do_offer(int path)
 {
-	const char		*path = sim_paths[some_path(USE_QUEUE)].path;
-	const ModelNode *node = model_node(path);
+	const char		*queue = sim_paths[path].path;
+	const ModelNode *node = model_node(queue);
 	char			 data[16];
 	char			*name;
 
@@ -380,20 +364,19 @@ do_offer(void)
 		return;
 	offering = check_offer();
 	snprintf(data, sizeof(data), "%d", offering);
-	sim_tell("%s: offers %s at %s", sim_process->name, data, path);
-	name = take_offer(path, data, strlen(data));
+	sim_tell("%s: offers %s at %s", sim_process->name, data, queue);
+	name = take_offer(queue, data, strlen(data));
 	check_offered(offering, OFFER_MADE);
 	offering = 0;
-	sim_tell("%s: has added %s/%s", sim_process->name, path, name ? name : "?");
+	sim_tell("%s: has added %s/%s", sim_process->name, queue, name ? name : "?");
 }
 
 static void
-do_remove(void)
+do_remove(int path)
 {
-	int		path = some_path(USE_QUEUE);
 	Element element;
 
-	sim_tell("%s: removes an element of %s", sim_process->name, sim_paths[path].path);
+	tell("removes an element of", path);
 	sim_process->removes = path;
 	if (take_first(sim_paths[path].path, TAKE_REMOVE, some_timeout(true), STATS_QUEUE, &element))
 	{
@@ -404,14 +387,13 @@ do_remove(void)
 }
 
 static void
-do_take(void)
+do_take(int path)
 {
-	int		path = some_path(USE_QUEUE);
 	Element element;
 
 	if (ntaken == (int) lengthof(taken))
 		return;
-	sim_tell("%s: takes an element of %s", sim_process->name, sim_paths[path].path);
+	tell("takes an element of", path);
 	if (!take_first(sim_paths[path].path, TAKE_CLAIM, some_timeout(true), STATS_QUEUE, &element))
 		return;
 	sim_tell("%s: has taken %s", sim_process->name, element.name);
@@ -420,12 +402,11 @@ do_take(void)
 }
 
 static void
-do_show(void)
+do_show(int path)
 {
 	Element element;
 
-	(void) take_first(sim_paths[some_path(USE_QUEUE)].path, TAKE_SHOW, LOCK_NO_WAIT,
-					  WAIT_UNCOUNTED, &element);
+	(void) take_first(sim_paths[path].path, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED, &element);
 }
 
 /* Calls an SQL function of a path and something else. */
@@ -441,9 +422,8 @@ call_sql(PGFunction function, int path, bool is_null, Datum arg)
 }
 
 static void
-do_claim(void)
+do_claim(int path)
 {
-	int path = some_path(USE_CLAIM);
 	int last = check_last_claim(path);
 	int slot = last + (last == 0) + (int) sim_below(3);
 
@@ -455,33 +435,30 @@ do_claim(void)
 }
 
 static void
-do_lead(void)
+do_lead(int path)
 {
 	int64 term;
-	int	  election = election_find(sim_paths[some_path(USE_ELECTION)].path);
+	int	  election = election_find(sim_paths[path].path);
 
 	if (election != -1 && transaction_leads(election, &term))
 		sim_tell("%s: is told that its server leads, term %lld", sim_process->name, (long long) term);
 }
 
 static void
-do_await(void)
+do_await(int path)
 {
 	int64	 timeout = some_timeout(true);
 	Interval interval = {.time = timeout * 1000};
 
-	(void) call_sql(zk_await_leadership, some_path(USE_ELECTION), timeout < 0,
-					IntervalPGetDatum(&interval));
+	(void) call_sql(zk_await_leadership, path, timeout < 0, IntervalPGetDatum(&interval));
 }
 
 static void
-do_resign(void)
+do_resign(int path)
 {
-	int path = some_path(USE_ELECTION);
-
 	if (sim_process->number % 2 == 1)
 		return;
-	sim_tell("%s: has its server resign from %s", sim_process->name, sim_paths[path].path);
+	tell("has its server resign from", path);
 	sim_process->is_stuck = true;
 	(void) call_sql(zk_resign, path, true, (Datum) 0);
 }
@@ -491,56 +468,55 @@ do_resign(void)
  * ------------------------------------------------------------------------
  */
 
+#define ANY_USE (-1)
+
 typedef struct Thing
 {
 	const char *name;
-	void (*act)(void);
-	bool ends; /* the transaction; or it is a call within one */
+	void (*act)(int path);
+	int	 use;  /* of the path */
+	int	 from; /* at this depth ... */
+	int	 to;   /* ... to that */
+	int	 rare; /* one in so many */
+	bool ends; /* or begins, a transaction or subtransaction: it is no call within one */
 } Thing;
 
-static const Thing commit_it = {"COMMIT", do_commit, true};
-static const Thing release_all = {"DISCARD ALL", do_release_all};
+static const Thing things[] = {
+	{"BEGIN", do_begin, ANY_USE, 0, 0, 2, true},
+	{"COMMIT", do_commit, ANY_USE, 1, XACT_MAX_DEPTH, 4, true},
+	{"ROLLBACK", do_roll_back, ANY_USE, 1, XACT_MAX_DEPTH, 8, true},
+	{"SAVEPOINT", do_savepoint, ANY_USE, 1, XACT_MAX_DEPTH - 1, 6, true},
+	{"RELEASE", do_release_savepoint, ANY_USE, 2, XACT_MAX_DEPTH, 6, true},
+	{"write", do_write, ANY_USE, 1, XACT_MAX_DEPTH, 2},
+	{"DISCARD ALL", do_release_all, ANY_USE, 0, XACT_MAX_DEPTH, 12},
+	{"lock", do_lock, USE_LOCK, 0, XACT_MAX_DEPTH, 1},
+	{"unlock", do_unlock, USE_LOCK, 0, XACT_MAX_DEPTH, 1},
+	{"permit", do_acquire_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
+	{"permit back", do_release_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
+	{"is_leader", do_lead, USE_ELECTION, 0, XACT_MAX_DEPTH, 1},
+	{"await", do_await, USE_ELECTION, 0, XACT_MAX_DEPTH, 2},
+	{"resign", do_resign, USE_ELECTION, 0, XACT_MAX_DEPTH, 2},
+	{"offer", do_offer, USE_QUEUE, 0, XACT_MAX_DEPTH, 1},
+	{"remove", do_remove, USE_QUEUE, 0, XACT_MAX_DEPTH, 1},
+	{"take", do_take, USE_QUEUE, 0, XACT_MAX_DEPTH, 1},
+	{"show", do_show, USE_QUEUE, 0, XACT_MAX_DEPTH, 2},
+	{"claim", do_claim, USE_CLAIM, 0, XACT_MAX_DEPTH, 1},
+};
+
+static const Thing *const commit_it = &things[1];
+static const Thing *const release_all = &things[6];
 
 /* What might be done at a path now */
-static Thing
-choose_call(SimUse use)
+static const Thing *
+choose(int path)
 {
-	static const Thing things[][4] =
-		{[USE_LOCK] = {{"lock", do_lock}, {"lock", do_lock}, {"unlock", do_unlock}, {"unlock", do_unlock}},
-		 [USE_SEMAPHORE] = {{"permit", do_acquire_permit},
-							{"permit", do_acquire_permit},
-							{"permit back", do_release_permit},
-							{"permit back", do_release_permit}},
-		 [USE_ELECTION] = {{"is_leader", do_lead},
-						   {"is_leader", do_lead},
-						   {"await", do_await},
-						   {"resign", do_resign}},
-		 [USE_QUEUE] = {{"offer", do_offer}, {"remove", do_remove}, {"take", do_take}, {"show", do_show}},
-		 [USE_CLAIM] = {{"claim", do_claim}, {"claim", do_claim}, {"claim", do_claim}, {"claim", do_claim}}};
+	const Thing *thing;
 
-	return things[use][sim_below(4)];
-}
-
-static Thing
-choose(void)
-{
-	int depth = xact_depth();
-
-	if (depth == 0 && sim_one_in(3))
-		return (Thing){"BEGIN", do_begin, true};
-	if (depth > 0 && sim_one_in(6))
-		return commit_it;
-	if (depth > 0 && sim_one_in(12))
-		return (Thing){"ROLLBACK", do_roll_back, true};
-	if (depth > 0 && depth < XACT_MAX_DEPTH && sim_one_in(10))
-		return (Thing){"SAVEPOINT", begin, true};
-	if (depth > 1 && sim_one_in(10))
-		return (Thing){"RELEASE", do_release_savepoint, true};
-	if (depth > 0 && sim_one_in(4))
-		return (Thing){"write", do_write};
-	if (sim_one_in(40))
-		return release_all;
-	return choose_call(sim_paths[sim_below(sim_npaths)].use);
+	do
+		thing = &things[sim_below(lengthof(things))];
+	while ((thing->use != ANY_USE && thing->use != (int) sim_paths[path].use) ||
+		   xact_depth() < thing->from || xact_depth() > thing->to || !sim_one_in(thing->rare));
+	return thing;
 }
 
 /* After an error: what it says of what may have been done counts. */
@@ -571,31 +547,31 @@ on_error(const char *name)
 }
 
 static void
-execute(Thing thing)
+execute(const Thing *thing, int path)
 {
-	bool alone = xact_depth() == 0 && !thing.ends;
+	bool alone = xact_depth() == 0 && !thing->ends;
 
-	sim_process->doing = thing.name;
+	sim_process->doing = thing->name;
 	MemoryContextReset(statement_context);
 	MemoryContextSwitchTo(statement_context);
 	PG_TRY();
 	{
 		if (alone)
-			begin();
-		thing.act();
+			do_savepoint(path);
+		thing->act(path);
 		sim_process->is_stuck = false;
 		CHECK_FOR_INTERRUPTS();
 		if (alone)
-			commit();
+			do_commit(path);
 	}
 	PG_CATCH();
 	{
-		on_error(thing.name);
+		on_error(thing->name);
 	}
 	PG_END_TRY();
 	sim_process->is_stuck = false;
 	sim_process->doing = NULL;
-	check_ledger(thing.name);
+	check_ledger(thing->name);
 }
 
 /* Rests.  A session that is idle does not look at cancellations. */
@@ -620,9 +596,9 @@ static void
 drain(void)
 {
 	while (xact_depth() > 0)
-		execute(commit_it);
+		execute(commit_it, 0);
 	while (!ledger_is_empty())
-		execute(release_all);
+		execute(release_all, 0);
 	sim_process->is_done = true;
 	rest(1 + sim_below(4000));
 	sim_process->is_done = sim_phase == PHASE_DRAIN;
@@ -649,7 +625,9 @@ session_main(void)
 			rest(1 + sim_below(4000));
 		else
 		{
-			execute(choose());
+			int path = sim_below(sim_npaths);
+
+			execute(choose(path), path);
 			rest(sim_one_in(4) ? sim_below(40 * sim_pace) : sim_below(3 * sim_pace));
 		}
 	}
