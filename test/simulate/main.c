@@ -31,7 +31,6 @@ int		 sim_npaths;
 int		 sim_pace = 1;
 SimPhase sim_phase;
 
-static uint64_t random_state;
 static uint64_t step;
 static uint64_t tell_from = UINT64_MAX;
 static uint64_t seed;
@@ -41,31 +40,9 @@ static int64_t	cut_off_until[MODEL_SERVERS];
 static int64_t	no_leader_until;
 
 /* ------------------------------------------------------------------------
- * Chance, time, and words
+ * Time and words
  * ------------------------------------------------------------------------
  */
-
-uint64_t
-sim_random(void)
-{
-	uint64_t z = (random_state += UINT64_C(0x9E3779B97F4A7C15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-	return z ^ (z >> 31);
-}
-
-uint64_t
-sim_below(uint64_t n)
-{
-	return sim_random() % n;
-}
-
-bool
-sim_one_in(uint64_t n)
-{
-	return n > 0 && sim_random() % n == 0;
-}
 
 int64_t
 sim_now(void)
@@ -363,13 +340,13 @@ act(const Actor *actor)
 			worker_run(actor->number);
 			break;
 		case ACTOR_CONNECTION:
-			(void) model_step_connection(actor->what);
+			model_step_connection(actor->what);
 			break;
 		case ACTOR_FORWARD:
-			(void) model_step_forward(actor->number);
+			model_step_forward(actor->number);
 			break;
 		case ACTOR_APPLY:
-			(void) model_step_apply(actor->number);
+			model_step_apply(actor->number);
 			break;
 		case ACTOR_LIBRARY:
 			library_step(actor->what);
@@ -617,7 +594,7 @@ begin(void)
 	int			per_server;
 
 	seed = number_of("SIM_SEED", 1);
-	random_state = seed;
+	sim_seed(seed);
 	tell_from = number_of("SIM_TELL_FROM", UINT64_MAX);
 	sim_nservers = number_of("SIM_SERVERS", 1 + sim_below(SIM_SERVERS));
 	tick_ms = sim_one_in(2) ? 2000 : 500;

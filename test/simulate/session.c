@@ -288,13 +288,11 @@ static bool
 choose_element(Hold *hold, int path)
 {
 	const ModelNode *queue = model_node(sim_paths[path].path);
-	int				 n = 0;
+	int				 n = queue ? queue->stat.numChildren : 0;
 
-	for (const ModelNode *child = queue ? queue->children : NULL; child; child = child->behind)
-	{
-		if (sim_below(++n) == 0)
-			strlcpy(hold->element, strrchr(child->path, '/') + 1, sizeof(hold->element));
-	}
+	if (n > 0)
+		strlcpy(hold->element, strrchr(queue->children[sim_below(n)]->path, '/') + 1,
+				sizeof(hold->element));
 	return n > 0;
 }
 
