@@ -5,9 +5,8 @@
  *
  *		compare HOST PORT SEED OPERATIONS
  *
- * Each session reaches the real server through a relay (a thread), which cuts its
- * connection and keeps it away for a while: what others do meanwhile, it hears of when it
- * comes back.  After each operation each session that is connected asks for something
+ * A session is cut off now and then, and kept away for a while: what others do meanwhile,
+ * it hears of when it comes back.  After each operation each session that is connected asks for something
  * trivial, so all events up to then have arrived.  Numbers of transactions differ, but
  * stand for each other one to one, and so do sessions.
  *
@@ -18,13 +17,14 @@
 #include "sim.h"
 
 #include <arpa/inet.h>
-#include <netinet/tcp.h>
-#include <poll.h>
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "model.h"
@@ -43,29 +43,9 @@ typedef enum World
 	WORLDS
 } World;
 
-typedef struct Library
-{
-	typeof(zookeeper_init2) *init;
-	typeof(zookeeper_close) *close;
-	typeof(zoo_acreate2)	*create;
-	typeof(zoo_adelete) *delete;
-	typeof(zoo_aset)				*set;
-	typeof(zoo_aexists)				*look;
-	typeof(zoo_awget)				*read;
-	typeof(zoo_awget_children2)		*list;
-	typeof(zoo_async)				*sync;
-	typeof(zoo_aremove_all_watches) *unwatch;
-	typeof(zoo_amulti)				*multi;
-} Library;
+/* A function of the client library; library.c has other names here. */
+#define IN(world, name) ((world) == REAL ? name : sim_##name)
 
-/* library.c has other names here. */
-#define LIBRARY(prefix)                                                                      \
-	{                                                                                        \
-		prefix##zookeeper_init2, prefix##zookeeper_close, prefix##zoo_acreate2,              \
-			prefix##zoo_adelete, prefix##zoo_aset, prefix##zoo_aexists, prefix##zoo_awget,   \
-			prefix##zoo_awget_children2, prefix##zoo_async, prefix##zoo_aremove_all_watches, \
-			prefix##zoo_amulti                                                               \
-	}
 extern typeof(zookeeper_init2)		   sim_zookeeper_init2;
 extern typeof(zookeeper_close)		   sim_zookeeper_close;
 extern typeof(zoo_acreate2)			   sim_zoo_acreate2;
@@ -77,8 +57,6 @@ extern typeof(zoo_awget_children2)	   sim_zoo_awget_children2;
 extern typeof(zoo_async)			   sim_zoo_async;
 extern typeof(zoo_aremove_all_watches) sim_zoo_aremove_all_watches;
 extern typeof(zoo_amulti)			   sim_zoo_amulti;
-
-static const Library libraries[WORLDS] = {LIBRARY(), LIBRARY(sim_)};
 
 /* What one session hears in one world */
 typedef struct Heard
@@ -103,11 +81,10 @@ typedef struct Asked
 
 typedef struct Session
 {
-	zhandle_t *handles[WORLDS];
-	Heard	   heard[WORLDS];
-	int		   listener;
-	int		   port;
-	bool	   cut;
+	zhandle_t  *handles[WORLDS];
+	Heard		heard[WORLDS];
+	int			fd; /* to the real server */
+	atomic_bool cut;
 } Session;
 
 SimRates sim_rates;
@@ -119,7 +96,7 @@ static pthread_cond_t	  news = PTHREAD_COND_INITIALIZER;
 static struct sockaddr_in real_server;
 static int64_t			  pairs[PAIRS][WORLDS];
 static int				  npairs;
-static char				  chroot_[32]; /* so that what another run has left is not to be met */
+static char root[32]; /* of all paths: what another run has left is not to be met */
 
 /* ------------------------------------------------------------------------
  * Answers and events
@@ -232,30 +209,18 @@ on_event(zhandle_t *handle, int type, int state, const char *path, void *context
  * ------------------------------------------------------------------------
  */
 
-static bool
-is_cut(const zhandle_t *handle)
-{
-	for (int s = 0; s < SESSIONS; s++)
-	{
-		if (sessions[s].handles[MODEL] == handle)
-			return sessions[s].cut && !sessions[s].heard[MODEL].connected;
-	}
-	return false;
-}
-
 /* Returns whether anything was to be done. */
 static bool
 step_model(void)
 {
-	zhandle_t *handles[2 * SESSIONS];
-	int		   n = library_handles(handles, 2 * SESSIONS);
-	bool	   moved = false;
+	bool moved = false;
 
-	for (int i = 0; i < n; i++)
+	for (Session *s = sessions; s < sessions + SESSIONS; s++)
 	{
-		if (!library_can_step(handles[i]) || is_cut(handles[i]))
+		if (s->handles[MODEL] == NULL || (s->cut && !s->heard[MODEL].connected) ||
+			!library_can_step(s->handles[MODEL]))
 			continue;
-		library_step(handles[i]);
+		library_step(s->handles[MODEL]);
 		moved = true;
 	}
 	for (ModelConnection *c = model_connections; c; c = c->next)
@@ -304,67 +269,19 @@ wait_until(const int *what, int value)
 	pthread_mutex_unlock(&mutex);
 }
 
-static void
-set_cut(Session *session, bool cut)
+/* The client library connects: a session's port is its number.  None while it is cut. */
+__attribute__((visibility("default"))) int
+connect(int fd, const struct sockaddr *address, socklen_t length)
 {
-	__atomic_store_n(&session->cut, cut, __ATOMIC_SEQ_CST);
-}
+	Session *session = &sessions[ntohs(((const struct sockaddr_in *) address)->sin_port) - 1];
 
-static bool
-is_away(const Session *session)
-{
-	return __atomic_load_n(&session->cut, __ATOMIC_SEQ_CST);
-}
-
-/* The relay of a session: one connection at a time, and none while it is cut. */
-static void *
-relay_main(void *arg)
-{
-	Session *session = arg;
-	char	 data[65536];
-
-	for (;;)
+	if (session->cut)
 	{
-		int			  inner = accept(session->listener, NULL, NULL);
-		int			  outer = socket(AF_INET, SOCK_STREAM, 0);
-		struct pollfd fds[2] = {{inner, POLLIN, 0}, {outer, POLLIN, 0}};
-		int			  one = 1;
-		bool alive = connect(outer, (struct sockaddr *) &real_server, sizeof(real_server)) == 0;
-
-		(void) setsockopt(inner, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		(void) setsockopt(outer, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		while (alive && !is_away(session))
-		{
-			(void) poll(fds, 2, 20);
-			for (int i = 0; i < 2 && alive; i++)
-			{
-				ssize_t n = fds[i].revents ? recv(fds[i].fd, data, sizeof(data), 0) : 1;
-
-				alive = n > 0 &&
-						(fds[i].revents == 0 || send(fds[1 - i].fd, data, n, MSG_NOSIGNAL) == n);
-			}
-		}
-		close(inner);
-		close(outer);
-		while (is_away(session))
-			usleep(1000);
+		errno = ECONNREFUSED;
+		return -1;
 	}
-	return NULL;
-}
-
-static void
-start_relay(Session *session)
-{
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t		   length = sizeof(address);
-	pthread_t		   thread;
-
-	session->listener = socket(AF_INET, SOCK_STREAM, 0);
-	(void) bind(session->listener, (struct sockaddr *) &address, length);
-	(void) listen(session->listener, 8);
-	(void) getsockname(session->listener, (struct sockaddr *) &address, &length);
-	session->port = ntohs(address.sin_port);
-	pthread_create(&thread, NULL, relay_main, session);
+	session->fd = fd;
+	return syscall(SYS_connect, fd, &real_server, sizeof(real_server));
 }
 
 static void
@@ -372,23 +289,25 @@ open_session(Session *session)
 {
 	char address[64];
 
-	snprintf(address, sizeof(address), "127.0.0.1:%d%s", session->port, chroot_);
+	snprintf(address, sizeof(address), "127.0.0.1:%d", (int) (session - sessions) + 1);
 	memset(session->heard, 0, sizeof(session->heard));
 	for (World w = REAL; w < WORLDS; w++)
 		session->handles[w] =
-			libraries[w].init(address, on_event, TIMEOUT, NULL, &session->heard[w], 0, NULL);
+			IN(w, zookeeper_init2)(address, on_event, TIMEOUT, NULL, &session->heard[w], 0, NULL);
 	wait_until(&session->heard[REAL].connected, 1);
 	model_advance(model_now + 10 * MS);
 	run_model();
 }
 
 static void
-reopen_session(Session *session)
+close_session(Session *session)
 {
 	for (World w = REAL; w < WORLDS; w++)
-		(void) libraries[w].close(session->handles[w]);
+	{
+		(void) IN(w, zookeeper_close)(session->handles[w]);
+		session->handles[w] = NULL;
+	}
 	run_model();
-	open_session(session);
 }
 
 /* ------------------------------------------------------------------------
@@ -469,15 +388,15 @@ sort_events(char *events)
 static ModelOp *
 add_some_op(ModelPacket *packet, ModelKind kind)
 {
-	static const char *const roots[] = {"", "/a", "/b"};
+	static const char *const parents[] = {"", "/c", "/d"};
 	static const char *const data[] = {NULL, "", "data"};
 
 	const char *chosen = data[sim_below(3)];
 	char		path[64];
 	ModelOp	   *op;
-	int			n = sprintf(path, "/model%s", roots[sim_below(3)]);
+	int			n = sprintf(path, "%s%s", root, parents[sim_below(3)]);
 
-	if (!sim_one_in(4))
+	if (kind < MODEL_LOOK || !sim_one_in(4)) /* the root remains */
 		sprintf(path + n, "/%c", 'c' + (int) sim_below(4));
 	op = model_add_op(packet, kind, path);
 	op->version = sim_one_in(3) ? (int) sim_below(4) : -1;
@@ -531,13 +450,12 @@ ask_multi(zhandle_t *handle, World world, const ModelPacket *packet, Asked *aske
 		if (op->kind == MODEL_CHECK)
 			zoo_check_op_init(&ops[i], op->path, op->version);
 	}
-	return libraries[world].multi(handle, packet->nops, ops, asked->results, on_done, asked);
+	return IN(world, zoo_amulti)(handle, packet->nops, ops, asked->results, on_done, asked);
 }
 
 static int
 send_request(zhandle_t *handle, World world, const ModelPacket *packet, Asked *asked)
 {
-	const Library *library = &libraries[world];
 	const ModelOp *op = &packet->ops[0];
 	watcher_fn	   watcher = op->watch == MODEL_WATCH_DATA ? on_event : NULL;
 	int			   length = op->data ? op->length : -1;
@@ -547,24 +465,26 @@ send_request(zhandle_t *handle, World world, const ModelPacket *packet, Asked *a
 	switch (op->kind)
 	{
 		case MODEL_CREATE:
-			return library->create(handle, op->path, op->data, length, &ZOO_OPEN_ACL_UNSAFE,
-								   op->mode, on_created, asked);
+			return IN(world, zoo_acreate2)(handle, op->path, op->data, length,
+										   &ZOO_OPEN_ACL_UNSAFE, op->mode, on_created, asked);
 		case MODEL_DELETE:
-			return library->delete (handle, op->path, op->version, on_done, asked);
+			return IN(world, zoo_adelete)(handle, op->path, op->version, on_done, asked);
 		case MODEL_SET:
-			return library->set(handle, op->path, op->data, length, op->version, on_stat, asked);
+			return IN(world, zoo_aset)(handle, op->path, op->data, length, op->version, on_stat, asked);
 		case MODEL_LOOK:
-			return library->look(handle, op->path, 0, on_stat, asked);
+			return IN(world, zoo_aexists)(handle, op->path, 0, on_stat, asked);
 		case MODEL_READ:
-			return library->read(handle, op->path, watcher, asked->heard, on_data, asked);
+			return IN(world, zoo_awget)(handle, op->path, watcher, asked->heard, on_data, asked);
 		case MODEL_LIST:
-			return library->list(handle, op->path, watcher, asked->heard, on_children, asked);
+			return IN(world, zoo_awget_children2)(handle, op->path, watcher, asked->heard,
+												  on_children, asked);
 		case MODEL_SYNC:
-			return library->sync(handle, op->path, on_synced, asked);
+			return IN(world, zoo_async)(handle, op->path, on_synced, asked);
 		default:
-			return library->unwatch(handle, op->path,
-									op->watch == MODEL_WATCH_DATA ? ZWATCHTYPE_DATA : ZWATCHTYPE_CHILD,
-									0, (void_completion_t *) on_done, asked);
+			return IN(world, zoo_aremove_all_watches)(handle, op->path,
+													  op->watch == MODEL_WATCH_DATA ? ZWATCHTYPE_DATA
+																					: ZWATCHTYPE_CHILD,
+													  0, (void_completion_t *) on_done, asked);
 	}
 }
 
@@ -587,8 +507,8 @@ ask(Session *session, World world, const ModelPacket *packet)
 static void
 ask_both(Session *session, const ModelPacket *packet)
 {
-	ask(session, REAL, packet);
-	ask(session, MODEL, packet);
+	for (World w = REAL; w < WORLDS; w++)
+		ask(session, w, packet);
 }
 
 /* All sessions that are connected hear of what has happened. */
@@ -599,7 +519,7 @@ compare_events(const char *what)
 	{
 		char		*real = session->heard[REAL].events;
 		char		*model = session->heard[MODEL].events;
-		ModelPacket *packet = model_packet(MODEL_LOOK, "/");
+		ModelPacket *packet = model_packet(MODEL_LOOK, root);
 
 		if (!session->cut)
 		{
@@ -659,14 +579,15 @@ cut_or_mend(Session *session)
 {
 	if (session->cut)
 	{
-		set_cut(session, false);
+		session->cut = false;
 		wait_until(&session->heard[REAL].connected, 1);
 		model_advance(model_now + 300 * MS);
 		run_model();
 		compare_events("coming back");
 		return;
 	}
-	set_cut(session, true);
+	session->cut = true;
+	(void) shutdown(session->fd, SHUT_RDWR);
 	for (ModelConnection *c = model_connections; c; c = c->next)
 	{
 		if (c->client == session->handles[MODEL])
@@ -676,21 +597,17 @@ cut_or_mend(Session *session)
 	wait_until(&session->heard[REAL].connected, 0);
 }
 
-/* In the real world alone; sessions begin anew, below it. */
+/* Creates what all paths are below. */
 static void
-make_chroot(void)
+create_root(void)
 {
 	ModelPacket *packet;
-	char		 path[32];
 
-	snprintf(path, sizeof(path), "/model%d", (int) getpid());
-	packet = model_packet(MODEL_CREATE, path);
-	ask(&sessions[0], REAL, packet);
-	wait_until(&sessions[0].heard[REAL].awaited, 0);
+	sprintf(root, "/model%d", (int) getpid());
+	packet = model_packet(MODEL_CREATE, root);
+	ask_both(&sessions[0], packet);
+	compare_answers(&sessions[0], "create");
 	model_release(packet);
-	strcpy(chroot_, path);
-	for (int s = 0; s < SESSIONS; s++)
-		reopen_session(&sessions[s]);
 }
 
 static void
@@ -722,11 +639,8 @@ main(int argc, char **argv)
 	inet_pton(AF_INET, argv[1], &real_server.sin_addr);
 	model_start(&hooks, 2000 * MS);
 	for (int s = 0; s < SESSIONS; s++)
-	{
-		start_relay(&sessions[s]);
 		open_session(&sessions[s]);
-	}
-	make_chroot();
+	create_root();
 	for (int i = 0; i < n; i++)
 	{
 		Session *session = &sessions[sim_below(SESSIONS)];
@@ -734,7 +648,11 @@ main(int argc, char **argv)
 		if (session->cut ? sim_one_in(8) : sim_one_in(80))
 			cut_or_mend(session);
 		else if (!session->cut && sim_one_in(60))
-			reopen_session(session);
+		{
+			close_session(session);
+			open_session(session);
+			compare_events("a new session");
+		}
 		else if (!session->cut)
 			do_something(session);
 	}
