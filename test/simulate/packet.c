@@ -94,12 +94,6 @@ queue_push(ModelQueue *queue, ModelPacket *packet)
 	packet->nqueues++;
 }
 
-ModelPacket *
-queue_first(const ModelQueue *queue)
-{
-	return queue->begin < queue->end ? queue->items[queue->begin] : NULL;
-}
-
 /* The room of what has been popped is used again when the queue is empty, or half of it is free. */
 ModelPacket *
 queue_pop(ModelQueue *queue)

@@ -20,8 +20,14 @@ extern ModelNode *tree_after(ModelNode *tree, const ModelPacket *packet, ModelOp
 /* packet.c: packets, and the queues that they wait in */
 extern char		   *bytes_copy(const char *data, int length); /* with a 0 behind them */
 extern void			queue_push(ModelQueue *queue, ModelPacket *packet);
-extern ModelPacket *queue_first(const ModelQueue *queue); /* NULL if it is empty */
 extern ModelPacket *queue_pop(ModelQueue *queue); /* to be released; NULL if it is empty */
 extern void			queue_clear(ModelQueue *queue);
+
+/* NULL if it is empty */
+static inline ModelPacket *
+queue_first(const ModelQueue *queue)
+{
+	return queue->begin < queue->end ? queue->items[queue->begin] : NULL;
+}
 
 #endif /* SIMULATE_PARTS_H */
