@@ -209,44 +209,41 @@ on_event(zhandle_t *handle, int type, int state, const char *path, void *context
  * ------------------------------------------------------------------------
  */
 
-/* Returns whether anything was to be done. */
 static bool
-step_model(void)
+can_step(const Session *session)
 {
-	bool moved = false;
-
-	for (Session *s = sessions; s < sessions + SESSIONS; s++)
-	{
-		if (s->handles[MODEL] == NULL || (s->cut && !s->heard[MODEL].connected) ||
-			!library_can_step(s->handles[MODEL]))
-			continue;
-		library_step(s->handles[MODEL]);
-		moved = true;
-	}
-	for (ModelConnection *c = model_connections; c; c = c->next)
-	{
-		if (!model_can_step_connection(c))
-			continue;
-		model_step_connection(c);
-		moved = true;
-	}
-	for (int i = 0; i < MODEL_SERVERS; i++)
-	{
-		moved |= model_can_forward(i) || model_can_apply(i);
-		if (model_can_forward(i))
-			model_step_forward(i);
-		if (model_can_apply(i))
-			model_step_apply(i);
-	}
-	library_attend_connections();
-	return moved;
+	return session->handles[MODEL] && (!session->cut || session->heard[MODEL].connected) &&
+		   library_can_step(session->handles[MODEL]);
 }
 
+/* In a round whatever is under way gets to the leader, back to the servers, or to its client. */
 static void
 run_model(void)
 {
-	while (step_model())
-		;
+	for (int round = 0; round < 8; round++)
+	{
+		for (Session *s = sessions; s < sessions + SESSIONS; s++)
+		{
+			while (can_step(s))
+				library_step(s->handles[MODEL]);
+		}
+		for (ModelConnection *c = model_connections; c; c = c->next)
+		{
+			while (model_can_step_connection(c))
+				model_step_connection(c);
+		}
+		for (int i = 0; i < MODEL_SERVERS; i++)
+		{
+			while (model_can_forward(i))
+				model_step_forward(i);
+		}
+		for (int i = 0; i < MODEL_SERVERS; i++)
+		{
+			while (model_can_apply(i))
+				model_step_apply(i);
+		}
+		library_attend_connections();
+	}
 }
 
 /* Waits for the real server; gives up after a minute. */
@@ -357,11 +354,8 @@ compare_answers(Session *session, const char *what)
 		if (!pair(real->numbers[i], model->numbers[i]))
 			complain(session, what, "numbers of transactions or sessions", "differ");
 	}
-	for (World w = REAL; w < WORLDS; w++)
-	{
-		session->heard[w].answers[0] = '\0';
-		session->heard[w].nnumbers = 0;
-	}
+	real->answers[0] = model->answers[0] = '\0';
+	real->nnumbers = model->nnumbers = 0;
 }
 
 /* The order of what happens at once, such as at the end of a session, does not matter. */
@@ -429,7 +423,7 @@ some_request(void)
 }
 
 static int
-ask_multi(zhandle_t *handle, World world, const ModelPacket *packet, Asked *asked)
+send_multi(zhandle_t *handle, World world, const ModelPacket *packet, Asked *asked)
 {
 	zoo_op_t ops[MULTI];
 
@@ -461,7 +455,7 @@ send_request(zhandle_t *handle, World world, const ModelPacket *packet, Asked *a
 	int			   length = op->data ? op->length : -1;
 
 	if (packet->nops > 1 || op->kind == MODEL_CHECK)
-		return ask_multi(handle, world, packet, asked);
+		return send_multi(handle, world, packet, asked);
 	switch (op->kind)
 	{
 		case MODEL_CREATE:
@@ -488,27 +482,23 @@ send_request(zhandle_t *handle, World world, const ModelPacket *packet, Asked *a
 	}
 }
 
-/* What is not even sent is answered with the library's code. */
+/* Asks in both worlds.  What is not even sent is answered with the library's code. */
 static void
-ask(Session *session, World world, const ModelPacket *packet)
-{
-	Asked *asked = calloc(1, sizeof(Asked));
-	int	   code;
-
-	asked->heard = &session->heard[world];
-	pthread_mutex_lock(&mutex);
-	asked->heard->awaited++;
-	pthread_mutex_unlock(&mutex);
-	code = send_request(session->handles[world], world, packet, asked);
-	if (code != ZOK)
-		answer(asked, code, NULL, NULL);
-}
-
-static void
-ask_both(Session *session, const ModelPacket *packet)
+ask(Session *session, const ModelPacket *packet)
 {
 	for (World w = REAL; w < WORLDS; w++)
-		ask(session, w, packet);
+	{
+		Asked *asked = calloc(1, sizeof(Asked));
+		int	   code;
+
+		asked->heard = &session->heard[w];
+		pthread_mutex_lock(&mutex);
+		asked->heard->awaited++;
+		pthread_mutex_unlock(&mutex);
+		code = send_request(session->handles[w], w, packet, asked);
+		if (code != ZOK)
+			answer(asked, code, NULL, NULL);
+	}
 }
 
 /* All sessions that are connected hear of what has happened. */
@@ -523,7 +513,7 @@ compare_events(const char *what)
 
 		if (!session->cut)
 		{
-			ask_both(session, packet);
+			ask(session, packet);
 			compare_answers(session, what);
 			sort_events(real);
 			sort_events(model);
@@ -564,7 +554,7 @@ do_something(Session *session)
 		ModelPacket *packet = some_request();
 
 		describe(what + strlen(what), packet);
-		ask_both(session, packet);
+		ask(session, packet);
 		model_release(packet);
 	}
 	if (getenv("COMPARE_TELLS"))
@@ -605,7 +595,7 @@ create_root(void)
 
 	sprintf(root, "/model%d", (int) getpid());
 	packet = model_packet(MODEL_CREATE, root);
-	ask_both(&sessions[0], packet);
+	ask(&sessions[0], packet);
 	compare_answers(&sessions[0], "create");
 	model_release(packet);
 }
