@@ -56,6 +56,56 @@ static ModelNode *truth;
 static Server	  servers[MODEL_SERVERS];
 
 /* ------------------------------------------------------------------------
+ * A server and its connections
+ * ------------------------------------------------------------------------
+ */
+
+static void
+break_at_server(ModelConnection *connection)
+{
+	connection->broken = true;
+	model_packet_clear(&connection->watches);
+}
+
+/* A packet returns as its answer, if the client is still there. */
+static void
+answer(ModelPacket *packet)
+{
+	ModelConnection *connection = packet->connection;
+
+	packet->zxid = servers[connection->server].zxid;
+	if (packet->code == ZSESSIONMOVED)
+		break_at_server(connection);
+	if (!connection->broken)
+		queue_push(&connection->received, packet);
+}
+
+/* The connections of a session that a server has */
+static void
+break_session(int server, const ModelSession *session)
+{
+	for (ModelConnection *c = model_connections; c; c = c->next)
+	{
+		if (c->server == server && c->session == session)
+			break_at_server(c);
+	}
+}
+
+/* The leader has decided on a handshake. */
+static void
+finish_handshake(ModelPacket *packet)
+{
+	ModelConnection *connection = packet->connection;
+
+	if (packet->session && !connection->broken)
+		break_session(connection->server, packet->session);
+	connection->session = packet->session;
+	answer(packet);
+	if (packet->session == NULL)
+		break_at_server(connection);
+}
+
+/* ------------------------------------------------------------------------
  * The leader
  * ------------------------------------------------------------------------
  */
@@ -189,7 +239,10 @@ decide(ModelPacket *packet)
 		case MODEL_BEGIN:
 			packet->session = begin_session(packet->connection);
 			packet->code = packet->session ? ZOK : ZSESSIONEXPIRED;
-			break;
+			if (packet->connection->offered == 0)
+				break;
+			finish_handshake(packet); /* not in the log: the server may be behind */
+			return;
 		default:
 			if (packet->session->closing)
 				packet->code = ZSESSIONEXPIRED;
@@ -322,26 +375,6 @@ model_advance(int64_t to)
  */
 
 static void
-break_at_server(ModelConnection *connection)
-{
-	connection->broken = true;
-	model_packet_clear(&connection->watches);
-}
-
-/* A packet returns as its answer, if the client is still there. */
-static void
-answer(ModelPacket *packet)
-{
-	ModelConnection *connection = packet->connection;
-
-	packet->zxid = servers[connection->server].zxid;
-	if (packet->code == ZSESSIONMOVED)
-		break_at_server(connection);
-	if (!connection->broken)
-		queue_push(&connection->received, packet);
-}
-
-static void
 send_event(ModelConnection *connection, int event, const char *path)
 {
 	ModelPacket *packet = model_packet(MODEL_EVENT, path);
@@ -446,31 +479,6 @@ fire_for(int server, const ModelOp *op)
 	if (op->kind == MODEL_CREATE || op->kind == MODEL_DELETE)
 		fire(server, ZOO_CHILD_EVENT, parent);
 	free(parent);
-}
-
-/* The connections of a session that a server has */
-static void
-break_session(int server, const ModelSession *session)
-{
-	for (ModelConnection *c = model_connections; c; c = c->next)
-	{
-		if (c->server == server && c->session == session)
-			break_at_server(c);
-	}
-}
-
-/* The leader has decided on a handshake. */
-static void
-finish_handshake(ModelPacket *packet)
-{
-	ModelConnection *connection = packet->connection;
-
-	if (packet->session && !connection->broken)
-		break_session(connection->server, packet->session);
-	connection->session = packet->session;
-	answer(packet);
-	if (packet->session == NULL)
-		break_at_server(connection);
 }
 
 /* The leader's ping: the server answers with those that it has heard of since the last one. */
