@@ -314,9 +314,9 @@ on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 		int64 czxid = ancestor(node->stat.czxid);
 
 		deleted[slot_of(czxid)] = czxid;
-		deleted_by[slot_of(czxid)] = model_last_zxid();
+		deleted_by[slot_of(czxid)] = model_last_zxid;
 	}
-	else if (by && !expired && created_last == model_last_zxid() &&
+	else if (by && !expired && created_last == model_last_zxid &&
 			 strcmp(created_number, number_of(node->path)) == 0)
 	{
 		heirs[slot_of(created_last)] = created_last;
@@ -347,8 +347,7 @@ check_start(int64_t tick)
 {
 	static const ModelHooks hooks = {.deleted = on_deleted,
 									 .created = on_created,
-									 .session_ended = on_session_ended,
-									 .random = sim_random};
+									 .session_ended = on_session_ended};
 
 	model_start(&hooks, tick);
 }
@@ -379,8 +378,10 @@ check_node(int server, int index, const ContenderEntry *entry, int64 session)
 {
 	const ModelNode *parent = model_node(entry->request.path);
 
-	for (const ModelNode *node = parent ? parent->children : NULL; node; node = node->behind)
+	for (int i = 0; parent && i < parent->stat.numChildren; i++)
 	{
+		const ModelNode *node = parent->children[i];
+
 		if (node->owner == session && ancestor(node->stat.czxid) == entry->node.czxid)
 			return;
 	}
@@ -621,9 +622,10 @@ check_calm(void)
 static void
 check_nodes(const ModelNode *node)
 {
-	for (const ModelNode *child = node->children; child; child = child->behind)
+	for (int i = 0; i < node->stat.numChildren; i++)
 	{
-		int path = path_of(node->path);
+		const ModelNode *child = node->children[i];
+		int				 path = path_of(node->path);
 
 		check_nodes(child);
 		if (child->owner != 0 && (path < 0 || sim_paths[path].use != USE_ELECTION))
@@ -642,7 +644,7 @@ check_drained(void)
 
 	for (int i = 0; i < sim_npaths; i++)
 		nelections += sim_paths[i].use == USE_ELECTION;
-	check_nodes(model_first_node());
+	check_nodes(model_node("/"));
 	for (int s = 0; s < sim_nservers; s++)
 	{
 		const SimServerApi *api = server_enter(s);

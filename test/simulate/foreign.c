@@ -211,10 +211,10 @@ on_meddled(int code, const void *context)
 static void
 sweep(Foreign *client, const struct String_vector *children)
 {
-	const char	   *path = sim_paths[client->path].path;
-	char			victims[MAX_SWEPT][512];
-	zoo_op_t		ops[MAX_SWEPT + 1];
-	zoo_op_result_t results[MAX_SWEPT + 1];
+	const char			  *path = sim_paths[client->path].path;
+	char				   victims[MAX_SWEPT][512];
+	zoo_op_t			   ops[MAX_SWEPT + 1];
+	static zoo_op_result_t results[MAX_SWEPT + 1]; /* the library writes them later */
 
 	for (int i = 0; i < children->count; i++)
 	{

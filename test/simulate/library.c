@@ -56,7 +56,7 @@ typedef struct Pending
 {
 	struct Pending *next;
 	uint64_t		number;
-	ModelRequest   *unsent; /* NULL once it is */
+	ModelPacket	   *unsent; /* NULL once it is */
 	Completion		kind;
 	union
 	{
@@ -67,12 +67,8 @@ typedef struct Pending
 		strings_stat_completion_t strings_stat;
 		string_completion_t		  string;
 	};
-	const void *context;
-	ModelKind	op;
-	char	   *path; /* READ, LIST, UNWATCH_*: of the watch that is set, or removed */
-	bool		watch;
-	char	   *buffer; /* of a multi: for the path of the node created first */
-	int			buffer_length;
+	const void		*context;
+	zoo_op_result_t *results; /* of a multi */
 } Pending;
 
 struct _zhandle
@@ -94,7 +90,7 @@ struct _zhandle
 	bool			 silent;  /* the loss of the last connection was not announced */
 	Pending			*pending; /* oldest first */
 	Pending			*pending_last;
-	ModelWatch		*watches;
+	ModelPacket		 watches;
 };
 
 static zhandle_t *handles;
@@ -104,17 +100,46 @@ static zhandle_t *handles;
  * ------------------------------------------------------------------------
  */
 
+/* Of the operations of a multi */
 static void
-complete(zhandle_t *handle, Pending *pending, int code, const ModelMessage *answer)
+give_results(const ModelPacket *answer, zoo_op_result_t *results)
+{
+	for (int i = 0; i < answer->nops; i++)
+	{
+		const ModelOp *op = &answer->ops[i];
+
+		results[i].err = op->code;
+		if (answer->code == ZOK && op->kind == MODEL_CREATE && results[i].value)
+			snprintf(results[i].value, results[i].valuelen, "%s", op->path);
+		if (answer->code == ZOK && op->kind == MODEL_SET && results[i].stat)
+			*results[i].stat = op->node->stat;
+	}
+}
+
+/* The names of a node's children */
+static struct String_vector
+names_of_children(const ModelNode *node)
+{
+	struct String_vector names = {node->stat.numChildren,
+								  malloc((node->stat.numChildren + 1) * sizeof(char *))};
+
+	for (int i = 0; i < names.count; i++)
+		names.data[i] = strrchr(node->children[i]->path, '/') + 1;
+	return names;
+}
+
+static void
+complete(zhandle_t *handle, Pending *pending, int code, const ModelPacket *answer)
 {
 	struct String_vector children = {0};
-	const struct Stat	*stat = code == ZOK && answer ? &answer->stat : NULL;
-	const char			*path = code == ZOK && answer ? answer->path : NULL;
+	const ModelNode		*node = code == ZOK && answer ? answer->ops[0].node : NULL;
+	const struct Stat	*stat = node ? &node->stat : NULL;
+	const char			*path = code == ZOK && answer ? answer->ops[0].path : NULL;
 	int					 former = sim_current;
 
 	sim_current = handle->owner;
-	if (pending->buffer && path)
-		snprintf(pending->buffer, pending->buffer_length, "%s", path);
+	if (answer && pending->results)
+		give_results(answer, pending->results);
 	switch (pending->kind)
 	{
 		case COMPLETE_VOID:
@@ -128,13 +153,17 @@ complete(zhandle_t *handle, Pending *pending, int code, const ModelMessage *answ
 			pending->stat(code, stat, pending->context);
 			break;
 		case COMPLETE_DATA:
-			pending->data(code, answer ? answer->data : NULL,
-						  answer ? answer->data ? answer->length : -1 : 0, stat, pending->context);
+			pending->data(code, node ? node->data : NULL,
+						  !node		   ? 0
+						  : node->data ? stat->dataLength
+									   : -1,
+						  stat, pending->context);
 			break;
 		case COMPLETE_STRINGS_STAT:
-			if (stat)
-				children = (struct String_vector){answer->nchildren, answer->children};
-			pending->strings_stat(code, stat ? &children : NULL, stat, pending->context);
+			if (node)
+				children = names_of_children(node);
+			pending->strings_stat(code, node ? &children : NULL, stat, pending->context);
+			free(children.data);
 			break;
 		case COMPLETE_STRING:
 			pending->string(code, path, pending->context);
@@ -142,45 +171,8 @@ complete(zhandle_t *handle, Pending *pending, int code, const ModelMessage *answ
 	}
 	sim_current = former;
 	if (pending->unsent)
-		model_request_free(pending->unsent);
-	free(pending->path);
+		model_release(pending->unsent);
 	free(pending);
-}
-
-static ModelWatch **
-watch_find(zhandle_t *handle, const char *path, bool children)
-{
-	ModelWatch **link = &handle->watches;
-
-	while (*link && ((*link)->children != children || strcmp((*link)->path, path) != 0))
-		link = &(*link)->next;
-	return link;
-}
-
-static bool
-watch_forget(zhandle_t *handle, const char *path, bool children)
-{
-	ModelWatch **link = watch_find(handle, path, children);
-	ModelWatch	*watch = *link;
-
-	if (watch == NULL)
-		return false;
-	*link = watch->next;
-	free(watch->path);
-	free(watch);
-	return true;
-}
-
-static void
-watch_remember(zhandle_t *handle, const char *path, bool children)
-{
-	ModelWatch *watch;
-
-	if (*watch_find(handle, path, children))
-		return;
-	watch = calloc(1, sizeof(ModelWatch));
-	*watch = (ModelWatch){.next = handle->watches, .children = children, .path = strdup(path)};
-	handle->watches = watch;
 }
 
 static void
@@ -194,18 +186,15 @@ tell_state(zhandle_t *handle, int state)
 }
 
 static void
-handle_event(zhandle_t *handle, const ModelMessage *event)
+handle_event(zhandle_t *handle, const ModelPacket *event)
 {
-	bool deleted = event->event == ZOO_DELETED_EVENT;
-	bool known = event->event == ZOO_CHILD_EVENT ? false : watch_forget(handle, event->path, false);
-	int former = sim_current;
+	const char *path = event->ops[0].path;
+	int			former = sim_current;
 
-	if (deleted || event->event == ZOO_CHILD_EVENT)
-		known |= watch_forget(handle, event->path, true);
-	if (!known)
+	if (!model_watch_take(&handle->watches, path, model_event_fires(event->code)))
 		return;
 	sim_current = handle->owner;
-	handle->watcher(handle, event->event, ZOO_CONNECTED_STATE, event->path, handle->context);
+	handle->watcher(handle, event->code, ZOO_CONNECTED_STATE, path, handle->context);
 	sim_current = former;
 }
 
@@ -237,10 +226,13 @@ fail_pending(zhandle_t *handle, int code, bool all)
 }
 
 static void
-handle_answer(zhandle_t *handle, const ModelMessage *answer)
+handle_answer(zhandle_t *handle, const ModelPacket *answer)
 {
-	Pending *pending = handle->pending;
+	Pending		  *pending = handle->pending;
+	const ModelOp *op = &answer->ops[0];
 
+	if (answer->zxid > handle->zxid)
+		handle->zxid = answer->zxid;
 	if (answer->number == 0) /* to a ping, or to the watches */
 		return;
 	handle->pending = pending->next;
@@ -248,11 +240,10 @@ handle_answer(zhandle_t *handle, const ModelMessage *answer)
 		handle->pending_last = NULL;
 	if (pending->number != answer->number)
 		abort();
-	if (answer->code == ZOK && pending->watch)
-		watch_remember(handle, pending->path, pending->op == MODEL_LIST);
-	if (answer->code == ZOK &&
-		(pending->op == MODEL_UNWATCH_DATA || pending->op == MODEL_UNWATCH_CHILDREN))
-		watch_forget(handle, pending->path, pending->op == MODEL_UNWATCH_CHILDREN);
+	if (answer->code == ZOK && op->kind == MODEL_UNWATCH)
+		(void) model_watch_take(&handle->watches, op->path, op->watch);
+	else if (answer->code == ZOK && op->watch)
+		model_watch_set(&handle->watches, op->path, op->watch);
 	complete(handle, pending, answer->code, answer);
 }
 
@@ -262,26 +253,18 @@ handle_connected(zhandle_t *handle)
 {
 	handle->state = ZOO_CONNECTED_STATE;
 	handle->id.client_id = handle->connection->session->id;
-	memcpy(handle->id.passwd, handle->connection->session->password, sizeof(handle->id.passwd));
 	tell_state(handle, ZOO_CONNECTED_STATE);
 	if (handle->silent)
 		fail_pending(handle, ZRUNTIMEINCONSISTENCY, false);
 	handle->silent = false;
-	if (handle->watches)
+	if (handle->watches.nops > 0)
 	{
-		ModelRequest *request = model_request(MODEL_SET_WATCHES, "/");
+		ModelPacket *packet = calloc(1, sizeof(ModelPacket));
 
-		request->seen = handle->zxid;
-		for (const ModelWatch *watch = handle->watches; watch; watch = watch->next)
-		{
-			ModelWatch *copied = malloc(sizeof(ModelWatch));
-
-			*copied = (ModelWatch){.next = request->watches,
-								   .children = watch->children,
-								   .path = strdup(watch->path)};
-			request->watches = copied;
-		}
-		model_send(handle->connection, request);
+		packet->zxid = handle->zxid;
+		for (int i = 0; i < handle->watches.nops; i++)
+			model_watch_set(packet, handle->watches.ops[i].path, handle->watches.ops[i].watch);
+		model_send(handle->connection, packet);
 	}
 	for (Pending *p = handle->pending; p; p = p->next)
 	{
@@ -355,18 +338,18 @@ library_can_step(zhandle_t *handle)
 		return model_now >= handle->connect_at;
 	if (model_now >= silence_ends(handle) || model_now >= ping_due(handle))
 		return true;
-	return connection->stalled_until <= model_now && (connection->received || connection->broken);
+	return model_can_receive(connection);
 }
 
 void
 library_step(zhandle_t *handle)
 {
-	ModelMessage *message;
+	ModelPacket *packet;
 
 	if (handle->connection == NULL)
 	{
 		handle->server = sim_below(MODEL_SERVERS);
-		handle->connection = model_connect(handle->server, handle->id.client_id, handle->id.passwd,
+		handle->connection = model_connect(handle->server, handle->id.client_id,
 										   handle->timeout * MS, handle->zxid, handle);
 		handle->heard_at = model_now;
 		if (handle->connection == NULL)
@@ -386,38 +369,27 @@ library_step(zhandle_t *handle)
 	}
 	if (model_now >= ping_due(handle))
 	{
-		ModelRequest *ping = calloc(1, sizeof(ModelRequest));
-
-		model_send(handle->connection, ping);
+		model_send(handle->connection, model_packet(MODEL_PING, "/"));
 		handle->sent_at = model_now;
 		return;
 	}
-	message = model_receive(handle->connection);
-	if (message == NULL)
+	packet = model_receive(handle->connection);
+	if (packet == NULL)
 	{
 		if (handle->connection->broken)
 			lose_connection(handle, ZCONNECTIONLOSS);
 		return;
 	}
 	handle->heard_at = model_now;
-	if (message->news == NEWS_ANSWER && message->zxid > handle->zxid)
-		handle->zxid = message->zxid;
-	switch (message->news)
-	{
-		case NEWS_CONNECTED:
-			handle_connected(handle);
-			break;
-		case NEWS_EXPIRED:
-			handle_expired(handle);
-			break;
-		case NEWS_EVENT:
-			handle_event(handle, message);
-			break;
-		case NEWS_ANSWER:
-			handle_answer(handle, message);
-			break;
-	}
-	model_message_free(message);
+	if (packet->ops[0].kind == MODEL_EVENT)
+		handle_event(handle, packet);
+	else if (packet->ops[0].kind != MODEL_BEGIN)
+		handle_answer(handle, packet);
+	else if (packet->code == ZOK)
+		handle_connected(handle);
+	else
+		handle_expired(handle);
+	model_release(packet);
 }
 
 int64_t
@@ -472,11 +444,7 @@ library_zxid(int owner)
 int
 library_watches(zhandle_t *handle)
 {
-	int n = 0;
-
-	for (const ModelWatch *watch = handle->watches; watch; watch = watch->next)
-		n++;
-	return n;
+	return handle->watches.nops;
 }
 
 int64_t
@@ -502,14 +470,12 @@ forget(zhandle_t *handle)
 
 		handle->pending = p->next;
 		if (p->unsent)
-			model_request_free(p->unsent);
-		if (p->buffer)
+			model_release(p->unsent);
+		if (p->results && p->results[0].value)
 			free((void *) p->context);
-		free(p->path);
 		free(p);
 	}
-	while (handle->watches)
-		watch_forget(handle, handle->watches->path, handle->watches->children);
+	model_packet_clear(&handle->watches);
 	free(handle);
 }
 
@@ -560,24 +526,22 @@ new_pending(Completion kind, const void *context)
 }
 
 static int
-submit(zhandle_t *handle, ModelRequest *request, Pending *pending)
+submit(zhandle_t *handle, ModelPacket *packet, Pending *pending)
 {
 	if (handle->state < 0)
 	{
-		model_request_free(request);
-		free(pending->path);
+		model_release(packet);
 		free(pending);
 		return ZINVALIDSTATE;
 	}
-	request->number = pending->number = ++handle->last_number;
-	pending->op = request->ops[0].kind;
+	packet->number = pending->number = ++handle->last_number;
 	if (handle->state == ZOO_CONNECTED_STATE)
 	{
-		model_send(handle->connection, request);
+		model_send(handle->connection, packet);
 		handle->sent_at = model_now;
 	}
 	else
-		pending->unsent = request;
+		pending->unsent = packet;
 	if (handle->pending_last)
 		handle->pending_last->next = pending;
 	else
@@ -586,52 +550,44 @@ submit(zhandle_t *handle, ModelRequest *request, Pending *pending)
 	return ZOK;
 }
 
-static void
-set_mode(ModelOp *op, int mode)
-{
-	op->ephemeral = mode == ZOO_EPHEMERAL || mode == ZOO_EPHEMERAL_SEQUENTIAL;
-	op->sequential = mode == ZOO_EPHEMERAL_SEQUENTIAL || mode == ZOO_PERSISTENT_SEQUENTIAL;
-	op->container = mode == ZOO_CONTAINER;
-}
-
 int
 zoo_acreate2(zhandle_t *handle, const char *path, const char *value, int length,
 			 const struct ACL_vector *acl, int mode, string_stat_completion_t completion,
 			 const void *context)
 {
-	ModelRequest *request = model_request(MODEL_CREATE, path);
-	Pending		 *pending = new_pending(COMPLETE_STRING_STAT, context);
+	ModelPacket *packet = model_packet(MODEL_CREATE, path);
+	Pending		*pending = new_pending(COMPLETE_STRING_STAT, context);
 
 	(void) acl;
 	pending->string_stat = completion;
-	model_op_data(&request->ops[0], value, length);
-	set_mode(&request->ops[0], mode);
-	return submit(handle, request, pending);
+	model_op_data(&packet->ops[0], value, length);
+	packet->ops[0].mode = mode;
+	return submit(handle, packet, pending);
 }
 
 int
 zoo_adelete(zhandle_t *handle, const char *path, int version, void_completion_t completion,
 			const void *context)
 {
-	ModelRequest *request = model_request(MODEL_DELETE, path);
-	Pending		 *pending = new_pending(COMPLETE_VOID, context);
+	ModelPacket *packet = model_packet(MODEL_DELETE, path);
+	Pending		*pending = new_pending(COMPLETE_VOID, context);
 
 	pending->done = completion;
-	request->ops[0].version = version;
-	return submit(handle, request, pending);
+	packet->ops[0].version = version;
+	return submit(handle, packet, pending);
 }
 
 int
 zoo_aset(zhandle_t *handle, const char *path, const char *value, int length, int version,
 		 stat_completion_t completion, const void *context)
 {
-	ModelRequest *request = model_request(MODEL_SET, path);
-	Pending		 *pending = new_pending(COMPLETE_STAT, context);
+	ModelPacket *packet = model_packet(MODEL_SET, path);
+	Pending		*pending = new_pending(COMPLETE_STAT, context);
 
 	pending->stat = completion;
-	request->ops[0].version = version;
-	model_op_data(&request->ops[0], value, length);
-	return submit(handle, request, pending);
+	packet->ops[0].version = version;
+	model_op_data(&packet->ops[0], value, length);
+	return submit(handle, packet, pending);
 }
 
 int
@@ -642,35 +598,33 @@ zoo_aexists(zhandle_t *handle, const char *path, int watch, stat_completion_t co
 
 	(void) watch;
 	pending->stat = completion;
-	return submit(handle, model_request(MODEL_LOOK, path), pending);
+	return submit(handle, model_packet(MODEL_LOOK, path), pending);
 }
 
 int
 zoo_awget(zhandle_t *handle, const char *path, watcher_fn watcher, void *watcher_context,
 		  data_completion_t completion, const void *context)
 {
-	ModelRequest *request = model_request(MODEL_READ, path);
-	Pending		 *pending = new_pending(COMPLETE_DATA, context);
+	ModelPacket *packet = model_packet(MODEL_READ, path);
+	Pending		*pending = new_pending(COMPLETE_DATA, context);
 
 	(void) watcher_context;
 	pending->data = completion;
-	pending->path = strdup(path);
-	pending->watch = request->watch = watcher != NULL;
-	return submit(handle, request, pending);
+	packet->ops[0].watch = watcher ? MODEL_WATCH_DATA : 0;
+	return submit(handle, packet, pending);
 }
 
 int
 zoo_awget_children2(zhandle_t *handle, const char *path, watcher_fn watcher, void *watcher_context,
 					strings_stat_completion_t completion, const void *context)
 {
-	ModelRequest *request = model_request(MODEL_LIST, path);
-	Pending		 *pending = new_pending(COMPLETE_STRINGS_STAT, context);
+	ModelPacket *packet = model_packet(MODEL_LIST, path);
+	Pending		*pending = new_pending(COMPLETE_STRINGS_STAT, context);
 
 	(void) watcher_context;
 	pending->strings_stat = completion;
-	pending->path = strdup(path);
-	pending->watch = request->watch = watcher != NULL;
-	return submit(handle, request, pending);
+	packet->ops[0].watch = watcher ? MODEL_WATCH_CHILDREN : 0;
+	return submit(handle, packet, pending);
 }
 
 int
@@ -679,21 +633,20 @@ zoo_async(zhandle_t *handle, const char *path, string_completion_t completion, c
 	Pending *pending = new_pending(COMPLETE_STRING, context);
 
 	pending->string = completion;
-	return submit(handle, model_request(MODEL_SYNC, path), pending);
+	return submit(handle, model_packet(MODEL_SYNC, path), pending);
 }
 
 int
 zoo_aremove_all_watches(zhandle_t *handle, const char *path, ZooWatcherType type, int local,
 						void_completion_t *completion, const void *context)
 {
-	bool	 children = type == ZWATCHTYPE_CHILD;
-	Pending *pending = new_pending(COMPLETE_VOID, context);
+	ModelPacket *packet = model_packet(MODEL_UNWATCH, path);
+	Pending		*pending = new_pending(COMPLETE_VOID, context);
 
 	(void) local;
 	pending->done = (void_completion_t) completion;
-	pending->path = strdup(path);
-	return submit(handle, model_request(children ? MODEL_UNWATCH_CHILDREN : MODEL_UNWATCH_DATA, path),
-				  pending);
+	packet->ops[0].watch = type == ZWATCHTYPE_CHILD ? MODEL_WATCH_CHILDREN : MODEL_WATCH_DATA;
+	return submit(handle, packet, pending);
 }
 
 enum
@@ -746,28 +699,33 @@ zoo_check_op_init(zoo_op_t *op, const char *path, int version)
 	op->check_op.version = version;
 }
 
+/* Adds an operation of a multi to a packet, and prepares for its result. */
 static void
-convert_op(ModelOp *to, const zoo_op_t *op)
+add_op(ModelPacket *packet, const zoo_op_t *op, zoo_op_result_t *result)
 {
+	ModelOp *to;
+
+	*result = (zoo_op_result_t){0};
 	switch (op->type)
 	{
 		case OP_CREATE:
-			model_op_set(to, MODEL_CREATE, op->create_op.path);
+			to = model_add_op(packet, MODEL_CREATE, op->create_op.path);
 			model_op_data(to, op->create_op.data, op->create_op.datalen);
-			set_mode(to, op->create_op.flags);
+			to->mode = op->create_op.flags;
+			result->value = op->create_op.buf;
+			result->valuelen = op->create_op.buflen;
 			break;
 		case OP_DELETE:
-			model_op_set(to, MODEL_DELETE, op->delete_op.path);
-			to->version = op->delete_op.version;
+			model_add_op(packet, MODEL_DELETE, op->delete_op.path)->version = op->delete_op.version;
 			break;
 		case OP_SET:
-			model_op_set(to, MODEL_SET, op->set_op.path);
+			to = model_add_op(packet, MODEL_SET, op->set_op.path);
 			model_op_data(to, op->set_op.data, op->set_op.datalen);
 			to->version = op->set_op.version;
+			result->stat = op->set_op.stat;
 			break;
 		default:
-			model_op_set(to, MODEL_CHECK, op->check_op.path);
-			to->version = op->check_op.version;
+			model_add_op(packet, MODEL_CHECK, op->check_op.path)->version = op->check_op.version;
 	}
 }
 
@@ -775,21 +733,14 @@ int
 zoo_amulti(zhandle_t *handle, int n, const zoo_op_t *ops, zoo_op_result_t *results,
 		   void_completion_t completion, const void *context)
 {
-	ModelRequest *request = calloc(1, sizeof(ModelRequest));
-	Pending		 *pending = new_pending(COMPLETE_VOID, context);
+	ModelPacket *packet = calloc(1, sizeof(ModelPacket));
+	Pending		*pending = new_pending(COMPLETE_VOID, context);
 
-	(void) results;
-	request->nops = n;
-	request->ops = calloc(n, sizeof(ModelOp));
 	for (int i = 0; i < n; i++)
-		convert_op(&request->ops[i], &ops[i]);
+		add_op(packet, &ops[i], &results[i]);
 	pending->done = completion;
-	if (ops[0].type == OP_CREATE && ops[0].create_op.buf)
-	{
-		pending->buffer = ops[0].create_op.buf;
-		pending->buffer_length = ops[0].create_op.buflen;
-	}
-	return submit(handle, request, pending);
+	pending->results = results;
+	return submit(handle, packet, pending);
 }
 
 /* ------------------------------------------------------------------------
@@ -826,7 +777,7 @@ zookeeper_close(zhandle_t *handle)
 
 	if (connection && handle->state == ZOO_CONNECTED_STATE)
 	{
-		model_send(connection, model_request(MODEL_CLOSE, "/"));
+		model_send(connection, model_packet(MODEL_CLOSE, "/"));
 		connection->left = true;
 		connection->client = NULL;
 	}

@@ -33,7 +33,6 @@ int		 sim_npaths;
 int		 sim_pace = 1;
 SimPhase sim_phase;
 
-static uint64_t random_state;
 static uint64_t step;
 static uint64_t tell_from = UINT64_MAX;
 static uint64_t seed;
@@ -43,31 +42,9 @@ static int64_t	cut_off_until[MODEL_SERVERS];
 static int64_t	no_leader_until;
 
 /* ------------------------------------------------------------------------
- * Chance, time, and words
+ * Time and words
  * ------------------------------------------------------------------------
  */
-
-uint64_t
-sim_random(void)
-{
-	uint64_t z = (random_state += UINT64_C(0x9E3779B97F4A7C15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-	return z ^ (z >> 31);
-}
-
-uint64_t
-sim_below(uint64_t n)
-{
-	return sim_random() % n;
-}
-
-bool
-sim_one_in(uint64_t n)
-{
-	return n > 0 && sim_random() % n == 0;
-}
 
 int64_t
 sim_now(void)
@@ -302,19 +279,19 @@ run_process(void *process)
 static void
 run_connection(void *connection)
 {
-	(void) model_step_connection(connection);
+	model_step_connection(connection);
 }
 
 static void
 run_forward(void *server)
 {
-	(void) model_step_forward((intptr_t) server);
+	model_step_forward((intptr_t) server);
 }
 
 static void
 run_apply(void *server)
 {
-	(void) model_step_apply((intptr_t) server);
+	model_step_apply((intptr_t) server);
 }
 
 static void
@@ -603,7 +580,7 @@ begin(void)
 	int			nbackends;
 
 	seed = number_of("SIM_SEED", 1);
-	random_state = seed;
+	sim_seed(seed);
 	tell_from = number_of("SIM_TELL_FROM", UINT64_MAX);
 	sim_nservers = number_of("SIM_SERVERS", 1 + sim_below(SIM_SERVERS));
 	tick_ms = sim_one_in(2) ? 2000 : 500;

@@ -224,7 +224,7 @@ on_committed(void)
 static void
 do_commit(int path)
 {
-	commit_zxid = model_last_zxid();
+	commit_zxid = model_last_zxid;
 	xact_commit(on_committed, ntaken == 0 && sim_one_in(8) ? 1 + sim_below(50) : 0);
 	restore(1);
 }

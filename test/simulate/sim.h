@@ -21,17 +21,24 @@
 typedef struct SimProcess SimProcess;
 
 /* ------------------------------------------------------------------------
- * main.c: chance, and what is told
+ * chance.c
  * ------------------------------------------------------------------------
  */
 
+extern void		sim_seed(uint64_t seed);
 extern uint64_t sim_random(void);
 extern uint64_t sim_below(uint64_t n);
 extern bool		sim_one_in(uint64_t n); /* never if n is 0 */
-extern int64_t	sim_now(void);			/* us */
-extern bool		sim_tells;				/* is the history written? */
-extern void		sim_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-extern void		sim_violation(const char *path, const char *format, ...)
+
+/* ------------------------------------------------------------------------
+ * main.c: what is told
+ * ------------------------------------------------------------------------
+ */
+
+extern int64_t sim_now(void); /* us */
+extern bool	   sim_tells;	  /* is the history written? */
+extern void	   sim_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern void	   sim_violation(const char *path, const char *format, ...)
 	__attribute__((format(printf, 2, 3), noreturn));
 extern bool sim_changed; /* since the last check */
 
