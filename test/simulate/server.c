@@ -80,6 +80,12 @@ ALWAYS(length, ssize_t, read, int fd, void *data, size_t length)
 ALWAYS(0, int, pthread_detach, pthread_t thread)
 ALWAYS(0, int, pthread_sigmask, int how, const sigset_t *set, sigset_t *former)
 ALWAYS(0, int, prctl, int option, ...)
+ALWAYS(0, int, zoo_add_auth, zhandle_t *handle, const char *scheme, const char *credentials,
+	   int length, void_completion_t completion, const void *context)
+ALWAYS(0, int, zoo_set_servers_resolution_delay, zhandle_t *handle, int delay)
+ALWAYS(NULL, struct sockaddr *, zookeeper_get_connected_host, zhandle_t *handle,
+	   struct sockaddr *address, socklen_t *length)
+NOTHING(zoo_set_log_callback, zhandle_t *handle, log_callback_fn on_log)
 /* clang-format on */
 
 /* ------------------------------------------------------------------------
