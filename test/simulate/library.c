@@ -174,10 +174,11 @@ answer_first(zhandle_t *handle, int code, const ModelPacket *answer)
 	discard(pending);
 }
 
+/* Fails all until the one with that number; what is asked meanwhile comes behind that. */
 static void
-fail_all(zhandle_t *handle, int code)
+fail_until(zhandle_t *handle, uint64_t last, int code)
 {
-	while (!STAILQ_EMPTY(&handle->pending))
+	while (!STAILQ_EMPTY(&handle->pending) && STAILQ_FIRST(&handle->pending)->number <= last)
 		answer_first(handle, code, NULL);
 }
 
@@ -227,7 +228,7 @@ lose_connection(zhandle_t *handle, int state, int code)
 																		  : 200 * MS);
 	if (handle->told != state)
 		enter_state(handle, state);
-	fail_all(handle, code);
+	fail_until(handle, handle->last_number, code);
 }
 
 /* The library takes its watches from one connection to the next. */
@@ -242,23 +243,26 @@ send_watches(zhandle_t *handle)
 	model_send(handle->connection, packet);
 }
 
-/* What is under way then was sent on a connection whose loss nobody has heard of. */
+/* What was sent before was sent on a connection whose loss nobody has heard of. */
 static void
 on_connected(zhandle_t *handle)
 {
+	uint64_t sent = 0;
 	Pending *pending;
 
 	handle->id.client_id = handle->connection->session->id;
 	handle->sent_at = model_now;
-	enter_state(handle, ZOO_CONNECTED_STATE);
-	while ((pending = STAILQ_FIRST(&handle->pending)) != NULL && pending->unsent == NULL)
-		answer_first(handle, ZRUNTIMEINCONSISTENCY, NULL);
 	if (handle->watches.nops > 0)
 		send_watches(handle);
 	STAILQ_FOREACH(pending, &handle->pending, link)
 	{
-		send_pending(handle, pending);
+		if (pending->unsent)
+			send_pending(handle, pending);
+		else
+			sent = pending->number;
 	}
+	enter_state(handle, ZOO_CONNECTED_STATE);
+	fail_until(handle, sent, ZRUNTIMEINCONSISTENCY);
 }
 
 /* The watcher hears of it if a watch waits for that. */

@@ -56,6 +56,7 @@ typedef struct SimRates
 	int away;		 /* of losses of a connection: for long */
 	int silent;		 /* of losses of a connection: the library says nothing of it */
 	int delete_node; /* of a foreign client's steps */
+	int abandon;	 /* the same: it crashes */
 } SimRates;
 
 extern SimRates sim_rates;
