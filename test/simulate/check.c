@@ -372,8 +372,8 @@ path_of(const char *name)
 	return -1;
 }
 
-/* I2: the node of a holder is there, and its server's. */
-static void
+/* I2: the node of a holder is there, and its server's.  Returns its name, which an heir has anew. */
+static const char *
 check_node(int server, int index, const ContenderEntry *entry, int64 session)
 {
 	const ModelNode *parent = model_node(entry->request.path);
@@ -383,7 +383,7 @@ check_node(int server, int index, const ContenderEntry *entry, int64 session)
 		const ModelNode *node = parent->children[i];
 
 		if (node->owner == session && ancestor(node->stat.czxid) == entry->node.czxid)
-			return;
+			return strrchr(node->path, '/') + 1;
 	}
 	sim_violation(entry->request.path,
 				  "I2: server %d, entry %d holds \"%s/%s\" (czxid 0x%llx), which does not exist", server,
@@ -470,7 +470,7 @@ collect_server(int server)
 		check_token(&holder, entry->generation, entry->node.czxid);
 		if (was_deleted(entry->node.czxid))
 			continue;
-		check_node(server, i, entry, session);
+		holder.node = check_node(server, i, entry, session);
 		holders[nholders++] = holder;
 	}
 	server_leave();
@@ -505,6 +505,18 @@ collect(void)
  * ------------------------------------------------------------------------
  */
 
+/* Is "a" that of a foreign client which need not wait for the older one of ours? */
+static bool
+ignores(const Holder *a, const Holder *b)
+{
+	const SimPath *path = &sim_paths[a->path];
+
+	return a->server == FOREIGN && path->use == USE_LOCK &&
+		   strcmp(number_of(a->node), number_of(b->node)) > 0 &&
+		   heed_expected(path->dialect, b->shared ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE,
+						 strrchr(a->node, '/') + 1) != HEED_YES;
+}
+
 static bool
 excludes(const Holder *a, const Holder *b)
 {
@@ -513,7 +525,8 @@ excludes(const Holder *a, const Holder *b)
 		return false;
 	if (a->server == FOREIGN && b->server == FOREIGN)
 		return false; /* theirs to see to */
-
+	if (ignores(a, b) || ignores(b, a))
+		return false;
 	if (a->kind == CONTENDER_ELEMENT && strcmp(a->place, b->place) != 0)
 		return false;
 

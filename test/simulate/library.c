@@ -6,101 +6,102 @@
  * next message from the server, notice that the connection is gone or silent, send a
  * ping.  Answers come in the order of the requests.  When a connection is lost, the
  * session event comes first, then all that was under way or waiting is answered with an
- * error; now and then the loss is not announced (trap 7).  What is asked meanwhile is
+ * error; now and then nobody hears of the loss (trap 7).  What is asked meanwhile is
  * sent on the next connection, or fails with the next attempt.
+ *
+ * What needs no server is the real library's, with which this is linked: constants, and
+ * how the operations of a multi are put together.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "sim.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "model.h"
 
-const int		  ZOO_EXPIRED_SESSION_STATE = -112;
-const int		  ZOO_AUTH_FAILED_STATE = -113;
-const int		  ZOO_CONNECTING_STATE = 1;
-const int		  ZOO_ASSOCIATING_STATE = 2;
-const int		  ZOO_CONNECTED_STATE = 3;
-const int		  ZOO_READONLY_STATE = 5;
-const int		  ZOO_NOTCONNECTED_STATE = 999;
-const int		  ZOO_CREATED_EVENT = 1;
-const int		  ZOO_DELETED_EVENT = 2;
-const int		  ZOO_CHANGED_EVENT = 3;
-const int		  ZOO_CHILD_EVENT = 4;
-const int		  ZOO_SESSION_EVENT = -1;
-const int		  ZOO_NOTWATCHING_EVENT = -2;
-const int		  ZOO_PERSISTENT = 0;
-const int		  ZOO_EPHEMERAL = 1;
-const int		  ZOO_PERSISTENT_SEQUENTIAL = 2;
-const int		  ZOO_EPHEMERAL_SEQUENTIAL = 3;
-const int		  ZOO_CONTAINER = 4;
-struct ACL_vector ZOO_OPEN_ACL_UNSAFE;
-struct ACL_vector ZOO_CREATOR_ALL_ACL;
-
-typedef enum Completion
+/* What of an answer its receiver gets */
+typedef enum Answer
 {
-	COMPLETE_VOID,
-	COMPLETE_STRING_STAT,
-	COMPLETE_STAT,
-	COMPLETE_DATA,
-	COMPLETE_STRINGS_STAT,
-	COMPLETE_STRING
-} Completion;
+	ANSWER_CODE,
+	ANSWER_CREATED,
+	ANSWER_STAT,
+	ANSWER_DATA,
+	ANSWER_CHILDREN,
+	ANSWER_SYNCED,
+	ANSWER_ACL
+} Answer;
+
+typedef union Receiver
+{
+	void_completion_t		  code;
+	string_stat_completion_t  created;
+	stat_completion_t		  stat;
+	data_completion_t		  data;
+	strings_stat_completion_t children;
+	string_completion_t		  synced;
+	acl_completion_t		  acl;
+} __attribute__((transparent_union)) Receiver; /* as an argument, each of them will do */
 
 /* What was asked and has not been answered */
 typedef struct Pending
 {
-	struct Pending *next;
-	uint64_t		number;
-	ModelPacket	   *unsent; /* NULL once it is */
-	Completion		kind;
-	union
-	{
-		void_completion_t		  done;
-		string_stat_completion_t  string_stat;
-		stat_completion_t		  stat;
-		data_completion_t		  data;
-		strings_stat_completion_t strings_stat;
-		string_completion_t		  string;
-	};
+	STAILQ_ENTRY(Pending) link;
+	uint64_t		 number;
+	ModelPacket		*unsent; /* NULL once it is sent */
+	Answer			 answer;
+	Receiver		 receiver;
 	const void		*context;
 	zoo_op_result_t *results; /* of a multi */
 } Pending;
 
 struct _zhandle
 {
-	zhandle_t		*next;
+	LIST_ENTRY(_zhandle) link;
 	int				 owner;
 	watcher_fn		 watcher;
 	void			*context;
 	int				 state;
+	int				 told;	  /* the state that the watcher knows */
 	int				 timeout; /* ms */
 	clientid_t		 id;
 	ModelConnection *connection;
-	int				 server;
 	int64_t			 connect_at; /* us; without a connection */
 	int64_t			 heard_at;	 /* us */
 	int64_t			 sent_at;	 /* us */
 	int64_t			 zxid;
 	uint64_t		 last_number;
-	bool			 silent;  /* the loss of the last connection was not announced */
-	Pending			*pending; /* oldest first */
-	Pending			*pending_last;
-	ModelPacket		 watches;
+	STAILQ_HEAD(, Pending) pending; /* those that are sent come first */
+	ModelPacket watches;
 };
 
-static zhandle_t *handles;
+static LIST_HEAD(, _zhandle) handles = LIST_HEAD_INITIALIZER(handles);
 
 /* ------------------------------------------------------------------------
  * Answers
  * ------------------------------------------------------------------------
  */
 
-/* Of the operations of a multi */
+static Pending *
+take_first(zhandle_t *handle)
+{
+	Pending *pending = STAILQ_FIRST(&handle->pending);
+
+	STAILQ_REMOVE_HEAD(&handle->pending, link);
+	return pending;
+}
+
+static void
+discard(Pending *pending)
+{
+	if (pending->unsent)
+		model_release(pending->unsent);
+	free(pending);
+}
+
 static void
 give_results(const ModelPacket *answer, zoo_op_result_t *results)
 {
@@ -116,196 +117,195 @@ give_results(const ModelPacket *answer, zoo_op_result_t *results)
 	}
 }
 
-/* The names of a node's children */
-static struct String_vector
-names_of_children(const ModelNode *node)
+static void
+give_children(const Pending *pending, ModelNode *node)
 {
-	struct String_vector names = {node->stat.numChildren,
-								  malloc((node->stat.numChildren + 1) * sizeof(char *))};
+	int					 n = node->stat.numChildren;
+	char				*names[n + 1];
+	struct String_vector children = {n, names};
 
-	for (int i = 0; i < names.count; i++)
-		names.data[i] = strrchr(node->children[i]->path, '/') + 1;
-	return names;
+	for (int i = 0; i < n; i++)
+		names[i] = strrchr(node->children[i]->path, '/') + 1;
+	pending->receiver.children(ZOK, &children, &node->stat, pending->context);
 }
 
+/* Answers what was asked first.  Of an error, nobody gets more than the code. */
 static void
-complete(zhandle_t *handle, Pending *pending, int code, const ModelPacket *answer)
+answer_first(zhandle_t *handle, int code, const ModelPacket *answer)
 {
-	struct String_vector children = {0};
-	const ModelNode		*node = code == ZOK && answer ? answer->ops[0].node : NULL;
-	const struct Stat	*stat = node ? &node->stat : NULL;
-	const char			*path = code == ZOK && answer ? answer->ops[0].path : NULL;
-	int					 former = sim_current;
+	Pending		  *pending = take_first(handle);
+	Receiver	   to = pending->receiver;
+	const void	  *context = pending->context;
+	const ModelOp *op = code == ZOK ? &answer->ops[0] : NULL;
+	ModelNode	  *node = op ? op->node : NULL;
+	struct Stat	  *stat = node ? &node->stat : NULL;
+	const char	  *data = node ? node->data : NULL;
 
-	sim_current = handle->owner;
 	if (answer && pending->results)
 		give_results(answer, pending->results);
-	switch (pending->kind)
+	switch (pending->answer)
 	{
-		case COMPLETE_VOID:
-			if (pending->done)
-				pending->done(code, pending->context);
+		case ANSWER_CODE:
+			if (to.code)
+				to.code(code, context);
 			break;
-		case COMPLETE_STRING_STAT:
-			pending->string_stat(code, path, stat, pending->context);
+		case ANSWER_CREATED:
+			to.created(code, op ? op->path : NULL, stat, context);
 			break;
-		case COMPLETE_STAT:
-			pending->stat(code, stat, pending->context);
+		case ANSWER_STAT:
+			to.stat(code, stat, context);
 			break;
-		case COMPLETE_DATA:
-			pending->data(code, node ? node->data : NULL,
-						  !node		   ? 0
-						  : node->data ? stat->dataLength
-									   : -1,
-						  stat, pending->context);
+		case ANSWER_DATA:
+			to.data(code, data, data ? stat->dataLength : -1, stat, context);
 			break;
-		case COMPLETE_STRINGS_STAT:
+		case ANSWER_CHILDREN:
 			if (node)
-				children = names_of_children(node);
-			pending->strings_stat(code, node ? &children : NULL, stat, pending->context);
-			free(children.data);
+				give_children(pending, node);
+			else
+				to.children(code, NULL, NULL, context);
 			break;
-		case COMPLETE_STRING:
-			pending->string(code, path, pending->context);
+		case ANSWER_SYNCED:
+			to.synced(code, op ? op->path : NULL, context);
+			break;
+		case ANSWER_ACL:
+			to.acl(code, node ? &ZOO_OPEN_ACL_UNSAFE : NULL, stat, context);
 			break;
 	}
-	sim_current = former;
-	if (pending->unsent)
-		model_release(pending->unsent);
-	free(pending);
+	discard(pending);
 }
 
+/* Fails all until the one with that number; what is asked meanwhile comes behind that. */
 static void
-tell_state(zhandle_t *handle, int state)
+fail_until(zhandle_t *handle, uint64_t last, int code)
 {
-	int former = sim_current;
-
-	sim_current = handle->owner;
-	handle->watcher(handle, ZOO_SESSION_EVENT, state, "", handle->context);
-	sim_current = former;
+	while (!STAILQ_EMPTY(&handle->pending) && STAILQ_FIRST(&handle->pending)->number <= last)
+		answer_first(handle, code, NULL);
 }
 
 static void
-handle_event(zhandle_t *handle, const ModelPacket *event)
+send_pending(zhandle_t *handle, Pending *pending)
+{
+	model_send(handle->connection, pending->unsent);
+	pending->unsent = NULL;
+	handle->sent_at = model_now;
+}
+
+/* ------------------------------------------------------------------------
+ * Connections
+ * ------------------------------------------------------------------------
+ */
+
+static void
+enter_state(zhandle_t *handle, int state)
+{
+	handle->state = handle->told = state;
+	handle->watcher(handle, ZOO_SESSION_EVENT, state, "", handle->context);
+}
+
+static void
+leave_connection(zhandle_t *handle)
+{
+	if (handle->connection)
+		model_leave(handle->connection);
+	handle->connection = NULL;
+}
+
+/* The connection is lost, could not be made, or ends with its session. */
+static void
+lose_connection(zhandle_t *handle, int state, int code)
+{
+	bool stood = handle->state == ZOO_CONNECTED_STATE;
+
+	leave_connection(handle);
+	handle->state = state;
+	if (stood && sim_one_in(sim_rates.silent))
+	{
+		handle->connect_at = model_now + sim_below(2 * MS);
+		return;
+	}
+	handle->connect_at = model_now + sim_below(sim_one_in(sim_rates.away) ? handle->timeout * MS
+											   : stood					  ? 20 * MS
+																		  : 200 * MS);
+	if (handle->told != state)
+		enter_state(handle, state);
+	fail_until(handle, handle->last_number, code);
+}
+
+/* The library takes its watches from one connection to the next. */
+static void
+send_watches(zhandle_t *handle)
+{
+	ModelPacket *packet = calloc(1, sizeof(ModelPacket));
+
+	packet->zxid = handle->zxid;
+	for (int i = 0; i < handle->watches.nops; i++)
+		model_watch_set(packet, handle->watches.ops[i].path, handle->watches.ops[i].watch);
+	model_send(handle->connection, packet);
+}
+
+/* What was sent before was sent on a connection whose loss nobody has heard of. */
+static void
+on_connected(zhandle_t *handle)
+{
+	uint64_t sent = 0;
+	Pending *pending;
+
+	handle->id.client_id = handle->connection->session->id;
+	handle->sent_at = model_now;
+	if (handle->watches.nops > 0)
+		send_watches(handle);
+	STAILQ_FOREACH(pending, &handle->pending, link)
+	{
+		if (pending->unsent)
+			send_pending(handle, pending);
+		else
+			sent = pending->number;
+	}
+	enter_state(handle, ZOO_CONNECTED_STATE);
+	fail_until(handle, sent, ZRUNTIMEINCONSISTENCY);
+}
+
+/* The watcher hears of it if a watch waits for that. */
+static void
+on_event(zhandle_t *handle, const ModelPacket *event)
 {
 	const char *path = event->ops[0].path;
-	int			former = sim_current;
 
-	if (!model_watch_take(&handle->watches, path, model_event_fires(event->code)))
-		return;
-	sim_current = handle->owner;
-	handle->watcher(handle, event->code, ZOO_CONNECTED_STATE, path, handle->context);
-	sim_current = former;
-}
-
-/* Fails what is under way: all, or only what was sent. */
-static void
-fail_pending(zhandle_t *handle, int code, bool all)
-{
-	Pending *kept = NULL;
-	Pending *kept_last = NULL;
-	Pending *next;
-
-	for (Pending *p = handle->pending; p; p = next)
-	{
-		next = p->next;
-		if (!all && p->unsent)
-		{
-			p->next = NULL;
-			if (kept_last)
-				kept_last->next = p;
-			else
-				kept = p;
-			kept_last = p;
-		}
-		else
-			complete(handle, p, code, NULL);
-	}
-	handle->pending = kept;
-	handle->pending_last = kept_last;
+	if (model_watch_take(&handle->watches, path, model_event_fires(event->code)))
+		handle->watcher(handle, event->code, ZOO_CONNECTED_STATE, path, handle->context);
 }
 
 static void
-handle_answer(zhandle_t *handle, const ModelPacket *answer)
+on_answer(zhandle_t *handle, const ModelPacket *answer)
 {
-	Pending		  *pending = handle->pending;
 	const ModelOp *op = &answer->ops[0];
 
 	if (answer->zxid > handle->zxid)
 		handle->zxid = answer->zxid;
 	if (answer->number == 0) /* to a ping, or to the watches */
 		return;
-	handle->pending = pending->next;
-	if (handle->pending == NULL)
-		handle->pending_last = NULL;
-	if (pending->number != answer->number)
+	if (STAILQ_FIRST(&handle->pending)->number != answer->number)
 		abort();
 	if (answer->code == ZOK && op->kind == MODEL_UNWATCH)
 		(void) model_watch_take(&handle->watches, op->path, op->watch);
 	else if (answer->code == ZOK && op->watch)
 		model_watch_set(&handle->watches, op->path, op->watch);
-	complete(handle, pending, answer->code, answer);
-}
-
-/* The connection stands. */
-static void
-handle_connected(zhandle_t *handle)
-{
-	handle->state = ZOO_CONNECTED_STATE;
-	handle->id.client_id = handle->connection->session->id;
-	tell_state(handle, ZOO_CONNECTED_STATE);
-	if (handle->silent)
-		fail_pending(handle, ZRUNTIMEINCONSISTENCY, false);
-	handle->silent = false;
-	if (handle->watches.nops > 0)
-	{
-		ModelPacket *packet = calloc(1, sizeof(ModelPacket));
-
-		packet->zxid = handle->zxid;
-		for (int i = 0; i < handle->watches.nops; i++)
-			model_watch_set(packet, handle->watches.ops[i].path, handle->watches.ops[i].watch);
-		model_send(handle->connection, packet);
-	}
-	for (Pending *p = handle->pending; p; p = p->next)
-	{
-		if (p->unsent)
-			model_send(handle->connection, p->unsent);
-		p->unsent = NULL;
-	}
-	handle->sent_at = model_now;
+	answer_first(handle, answer->code, answer);
 }
 
 static void
-lose_connection(zhandle_t *handle, int code)
+receive(zhandle_t *handle, ModelPacket *packet)
 {
-	bool connected = handle->state == ZOO_CONNECTED_STATE;
-
-	model_leave(handle->connection);
-	handle->connection = NULL;
-	handle->connect_at = model_now + (sim_one_in(sim_rates.away) ? sim_below(handle->timeout * MS)
-									  : connected				 ? sim_below(20 * MS)
-																 : sim_below(200 * MS));
-	handle->state = ZOO_CONNECTING_STATE;
-	if (connected && sim_one_in(sim_rates.silent))
-	{
-		handle->silent = true;
-		handle->connect_at = model_now + sim_below(2 * MS);
-		return;
-	}
-	if (connected || handle->silent)
-		tell_state(handle, ZOO_CONNECTING_STATE);
-	handle->silent = false;
-	fail_pending(handle, code, true);
-}
-
-static void
-handle_expired(zhandle_t *handle)
-{
-	model_leave(handle->connection);
-	handle->connection = NULL;
-	handle->state = ZOO_EXPIRED_SESSION_STATE;
-	tell_state(handle, ZOO_EXPIRED_SESSION_STATE);
-	fail_pending(handle, ZSESSIONEXPIRED, true);
+	handle->heard_at = model_now;
+	if (packet->ops[0].kind == MODEL_EVENT)
+		on_event(handle, packet);
+	else if (packet->ops[0].kind != MODEL_BEGIN)
+		on_answer(handle, packet);
+	else if (packet->code == ZOK)
+		on_connected(handle);
+	else
+		lose_connection(handle, ZOO_EXPIRED_SESSION_STATE, ZSESSIONEXPIRED);
+	model_release(packet);
 }
 
 /* ------------------------------------------------------------------------
@@ -313,6 +313,7 @@ handle_expired(zhandle_t *handle)
  * ------------------------------------------------------------------------
  */
 
+/* When a server that says nothing is given up */
 static int64_t
 silence_ends(const zhandle_t *handle)
 {
@@ -322,93 +323,93 @@ silence_ends(const zhandle_t *handle)
 static int64_t
 ping_due(const zhandle_t *handle)
 {
-	return handle->state == ZOO_CONNECTED_STATE && handle->pending == NULL
+	return handle->state == ZOO_CONNECTED_STATE && STAILQ_EMPTY(&handle->pending)
 			   ? handle->sent_at + handle->timeout * MS / 3
 			   : SIM_NEVER;
+}
+
+/* When there is something to do; or might be, as a connection moves on then */
+static int64_t
+next_step(const zhandle_t *handle)
+{
+	const ModelConnection *connection = handle->connection;
+	int64_t				   next = silence_ends(handle);
+
+	if (handle->state < 0)
+		return SIM_NEVER;
+	if (connection == NULL)
+		return handle->connect_at;
+	if (ping_due(handle) < next)
+		next = ping_due(handle);
+	if (connection->stalled_until > model_now && connection->stalled_until < next)
+		return connection->stalled_until;
+	return model_can_receive(connection) ? model_now : next;
 }
 
 bool
 library_can_step(zhandle_t *handle)
 {
-	const ModelConnection *connection = handle->connection;
-
-	if (handle->state < 0)
-		return false;
-	if (connection == NULL)
-		return model_now >= handle->connect_at;
-	if (model_now >= silence_ends(handle) || model_now >= ping_due(handle))
-		return true;
-	return model_can_receive(connection);
+	return next_step(handle) <= model_now;
 }
 
 void
 library_step(zhandle_t *handle)
 {
+	int			 former = sim_current;
 	ModelPacket *packet;
 
+	sim_current = handle->owner; /* whose functions are called */
 	if (handle->connection == NULL)
 	{
-		handle->server = sim_below(MODEL_SERVERS);
-		handle->connection = model_connect(handle->server, handle->id.client_id,
-										   handle->timeout * MS, handle->zxid, handle);
 		handle->heard_at = model_now;
+		handle->connection = model_connect(sim_below(MODEL_SERVERS), handle->id.client_id,
+										   handle->timeout * MS, handle->zxid, handle);
 		if (handle->connection == NULL)
-		{
-			handle->connect_at = model_now + sim_below(200 * MS);
-			if (handle->silent)
-				tell_state(handle, ZOO_CONNECTING_STATE);
-			handle->silent = false;
-			fail_pending(handle, ZCONNECTIONLOSS, true);
-		}
-		return;
+			lose_connection(handle, ZOO_CONNECTING_STATE, ZCONNECTIONLOSS);
 	}
-	if (model_now >= silence_ends(handle))
-	{
-		lose_connection(handle, ZOPERATIONTIMEOUT);
-		return;
-	}
-	if (model_now >= ping_due(handle))
+	else if (model_now >= silence_ends(handle))
+		lose_connection(handle, ZOO_CONNECTING_STATE, ZOPERATIONTIMEOUT);
+	else if (model_now >= ping_due(handle))
 	{
 		model_send(handle->connection, model_packet(MODEL_PING, "/"));
 		handle->sent_at = model_now;
-		return;
 	}
-	packet = model_receive(handle->connection);
-	if (packet == NULL)
-	{
-		if (handle->connection->broken)
-			lose_connection(handle, ZCONNECTIONLOSS);
-		return;
-	}
-	handle->heard_at = model_now;
-	if (packet->ops[0].kind == MODEL_EVENT)
-		handle_event(handle, packet);
-	else if (packet->ops[0].kind != MODEL_BEGIN)
-		handle_answer(handle, packet);
-	else if (packet->code == ZOK)
-		handle_connected(handle);
-	else
-		handle_expired(handle);
-	model_release(packet);
+	else if ((packet = model_receive(handle->connection)) != NULL)
+		receive(handle, packet);
+	else if (handle->connection->broken)
+		lose_connection(handle, ZOO_CONNECTING_STATE, ZCONNECTIONLOSS);
+	sim_current = former;
 }
+
+/* Connections that were closed in good order go when the server is done with them. */
+void
+library_attend_connections(void)
+{
+	ModelConnection *next;
+
+	for (ModelConnection *c = model_connections; c; c = next)
+	{
+		next = c->next;
+		if (c->left && c->broken)
+			model_leave(c);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * What the world wants to know
+ * ------------------------------------------------------------------------
+ */
 
 int64_t
 library_next_timer(void)
 {
-	int64_t next = SIM_NEVER;
+	const zhandle_t *h;
+	int64_t			 next = SIM_NEVER;
 
-	for (const zhandle_t *h = handles; h; h = h->next)
+	LIST_FOREACH(h, &handles, link)
 	{
-		int64_t at;
+		int64_t at = next_step(h);
 
-		if (h->state < 0)
-			continue;
-		at = h->connection == NULL ? h->connect_at : silence_ends(h);
-		if (h->connection && ping_due(h) < at)
-			at = ping_due(h);
-		if (h->connection && h->connection->stalled_until > model_now &&
-			h->connection->stalled_until < at)
-			at = h->connection->stalled_until;
 		next = at < next ? at : next;
 	}
 	return next;
@@ -417,10 +418,14 @@ library_next_timer(void)
 int
 library_handles(zhandle_t **found, int max)
 {
-	int n = 0;
+	zhandle_t *h;
+	int		   n = 0;
 
-	for (zhandle_t *h = handles; h && n < max; h = h->next)
-		found[n++] = h;
+	LIST_FOREACH(h, &handles, link)
+	{
+		if (n < max)
+			found[n++] = h;
+	}
 	return n;
 }
 
@@ -433,7 +438,9 @@ library_owner(zhandle_t *handle)
 int64_t
 library_zxid(int owner)
 {
-	for (const zhandle_t *h = handles; h; h = h->next)
+	const zhandle_t *h;
+
+	LIST_FOREACH(h, &handles, link)
 	{
 		if (h->owner == owner && h->state == ZOO_CONNECTED_STATE)
 			return h->zxid;
@@ -453,100 +460,36 @@ library_session(zhandle_t *handle)
 	return handle->id.client_id;
 }
 
-static void
-forget(zhandle_t *handle)
-{
-	for (zhandle_t **link = &handles; *link; link = &(*link)->next)
-	{
-		if (*link == handle)
-		{
-			*link = handle->next;
-			break;
-		}
-	}
-	while (handle->pending)
-	{
-		Pending *p = handle->pending;
-
-		handle->pending = p->next;
-		if (p->unsent)
-			model_release(p->unsent);
-		if (p->results && p->results[0].value)
-			free((void *) p->context);
-		free(p);
-	}
-	model_packet_clear(&handle->watches);
-	free(handle);
-}
-
-/* A process has ended, and with it its handles. */
-void
-library_abandon(int owner)
-{
-	zhandle_t *next;
-
-	for (zhandle_t *h = handles; h; h = next)
-	{
-		next = h->next;
-		if (h->owner != owner)
-			continue;
-		if (h->connection)
-			model_leave(h->connection);
-		forget(h);
-	}
-}
-
-/* Connections that were closed in good order go when the server is done with them. */
-void
-library_attend_connections(void)
-{
-	ModelConnection *next;
-
-	for (ModelConnection *c = model_connections; c; c = next)
-	{
-		next = c->next;
-		if (c->left && c->broken)
-			model_leave(c);
-	}
-}
-
 /* ------------------------------------------------------------------------
- * What the library is asked for
+ * Calls of the library
  * ------------------------------------------------------------------------
  */
 
 static Pending *
-new_pending(Completion kind, const void *context)
+expect(ModelPacket *request, Answer answer, Receiver receiver, const void *context)
 {
 	Pending *pending = calloc(1, sizeof(Pending));
 
-	pending->kind = kind;
+	pending->unsent = request;
+	pending->answer = answer;
+	pending->receiver = receiver;
 	pending->context = context;
 	return pending;
 }
 
+/* Sends a request at once or when there is a connection. */
 static int
-submit(zhandle_t *handle, ModelPacket *packet, Pending *pending)
+ask(zhandle_t *handle, Pending *pending)
 {
 	if (handle->state < 0)
 	{
-		model_release(packet);
-		free(pending);
+		discard(pending);
 		return ZINVALIDSTATE;
 	}
-	packet->number = pending->number = ++handle->last_number;
+	pending->unsent->number = pending->number = ++handle->last_number;
+	STAILQ_INSERT_TAIL(&handle->pending, pending, link);
 	if (handle->state == ZOO_CONNECTED_STATE)
-	{
-		model_send(handle->connection, packet);
-		handle->sent_at = model_now;
-	}
-	else
-		pending->unsent = packet;
-	if (handle->pending_last)
-		handle->pending_last->next = pending;
-	else
-		handle->pending = pending;
-	handle->pending_last = pending;
+		send_pending(handle, pending);
 	return ZOK;
 }
 
@@ -555,177 +498,107 @@ zoo_acreate2(zhandle_t *handle, const char *path, const char *value, int length,
 			 const struct ACL_vector *acl, int mode, string_stat_completion_t completion,
 			 const void *context)
 {
-	ModelPacket *packet = model_packet(MODEL_CREATE, path);
-	Pending		*pending = new_pending(COMPLETE_STRING_STAT, context);
+	ModelPacket *request = model_packet(MODEL_CREATE, path);
 
-	(void) acl;
-	pending->string_stat = completion;
-	model_op_data(&packet->ops[0], value, length);
-	packet->ops[0].mode = mode;
-	return submit(handle, packet, pending);
+	model_op_data(&request->ops[0], value, length);
+	request->ops[0].mode = mode;
+	return ask(handle, expect(request, ANSWER_CREATED, completion, context));
 }
 
 int
 zoo_adelete(zhandle_t *handle, const char *path, int version, void_completion_t completion,
 			const void *context)
 {
-	ModelPacket *packet = model_packet(MODEL_DELETE, path);
-	Pending		*pending = new_pending(COMPLETE_VOID, context);
+	ModelPacket *request = model_packet(MODEL_DELETE, path);
 
-	pending->done = completion;
-	packet->ops[0].version = version;
-	return submit(handle, packet, pending);
+	request->ops[0].version = version;
+	return ask(handle, expect(request, ANSWER_CODE, completion, context));
 }
 
 int
 zoo_aset(zhandle_t *handle, const char *path, const char *value, int length, int version,
 		 stat_completion_t completion, const void *context)
 {
-	ModelPacket *packet = model_packet(MODEL_SET, path);
-	Pending		*pending = new_pending(COMPLETE_STAT, context);
+	ModelPacket *request = model_packet(MODEL_SET, path);
 
-	pending->stat = completion;
-	packet->ops[0].version = version;
-	model_op_data(&packet->ops[0], value, length);
-	return submit(handle, packet, pending);
+	model_op_data(&request->ops[0], value, length);
+	request->ops[0].version = version;
+	return ask(handle, expect(request, ANSWER_STAT, completion, context));
 }
 
 int
 zoo_aexists(zhandle_t *handle, const char *path, int watch, stat_completion_t completion,
 			const void *context)
 {
-	Pending *pending = new_pending(COMPLETE_STAT, context);
-
-	(void) watch;
-	pending->stat = completion;
-	return submit(handle, model_packet(MODEL_LOOK, path), pending);
+	return ask(handle, expect(model_packet(MODEL_LOOK, path), ANSWER_STAT, completion, context));
 }
 
 int
 zoo_awget(zhandle_t *handle, const char *path, watcher_fn watcher, void *watcher_context,
 		  data_completion_t completion, const void *context)
 {
-	ModelPacket *packet = model_packet(MODEL_READ, path);
-	Pending		*pending = new_pending(COMPLETE_DATA, context);
+	ModelPacket *request = model_packet(MODEL_READ, path);
 
-	(void) watcher_context;
-	pending->data = completion;
-	packet->ops[0].watch = watcher ? MODEL_WATCH_DATA : 0;
-	return submit(handle, packet, pending);
+	request->ops[0].watch = watcher ? MODEL_WATCH_DATA : 0; /* the watcher is that of the handle */
+	return ask(handle, expect(request, ANSWER_DATA, completion, context));
 }
 
 int
 zoo_awget_children2(zhandle_t *handle, const char *path, watcher_fn watcher, void *watcher_context,
 					strings_stat_completion_t completion, const void *context)
 {
-	ModelPacket *packet = model_packet(MODEL_LIST, path);
-	Pending		*pending = new_pending(COMPLETE_STRINGS_STAT, context);
+	ModelPacket *request = model_packet(MODEL_LIST, path);
 
-	(void) watcher_context;
-	pending->strings_stat = completion;
-	packet->ops[0].watch = watcher ? MODEL_WATCH_CHILDREN : 0;
-	return submit(handle, packet, pending);
+	request->ops[0].watch = watcher ? MODEL_WATCH_CHILDREN : 0;
+	return ask(handle, expect(request, ANSWER_CHILDREN, completion, context));
+}
+
+int
+zoo_aget_acl(zhandle_t *handle, const char *path, acl_completion_t completion, const void *context)
+{
+	return ask(handle, expect(model_packet(MODEL_LOOK, path), ANSWER_ACL, completion, context));
 }
 
 int
 zoo_async(zhandle_t *handle, const char *path, string_completion_t completion, const void *context)
 {
-	Pending *pending = new_pending(COMPLETE_STRING, context);
-
-	pending->string = completion;
-	return submit(handle, model_packet(MODEL_SYNC, path), pending);
+	return ask(handle, expect(model_packet(MODEL_SYNC, path), ANSWER_SYNCED, completion, context));
 }
 
 int
 zoo_aremove_all_watches(zhandle_t *handle, const char *path, ZooWatcherType type, int local,
 						void_completion_t *completion, const void *context)
 {
-	ModelPacket *packet = model_packet(MODEL_UNWATCH, path);
-	Pending		*pending = new_pending(COMPLETE_VOID, context);
+	ModelPacket *request = model_packet(MODEL_UNWATCH, path);
 
-	(void) local;
-	pending->done = (void_completion_t) completion;
-	packet->ops[0].watch = type == ZWATCHTYPE_CHILD ? MODEL_WATCH_CHILDREN : MODEL_WATCH_DATA;
-	return submit(handle, packet, pending);
+	request->ops[0].watch = type == ZWATCHTYPE_CHILD ? MODEL_WATCH_CHILDREN : MODEL_WATCH_DATA;
+	return ask(handle, expect(request, ANSWER_CODE, (void_completion_t) completion, context));
 }
 
-enum
-{
-	OP_CREATE = 1,
-	OP_DELETE = 2,
-	OP_SET = 5,
-	OP_CHECK = 13
-};
-
-void
-zoo_create_op_init(zoo_op_t *op, const char *path, const char *value, int length,
-				   const struct ACL_vector *acl, int mode, char *buffer, int buffer_length)
-{
-	op->type = OP_CREATE;
-	op->create_op.path = path;
-	op->create_op.data = value;
-	op->create_op.datalen = length;
-	op->create_op.buf = buffer;
-	op->create_op.buflen = buffer_length;
-	op->create_op.acl = acl;
-	op->create_op.flags = mode;
-}
-
-void
-zoo_delete_op_init(zoo_op_t *op, const char *path, int version)
-{
-	op->type = OP_DELETE;
-	op->delete_op.path = path;
-	op->delete_op.version = version;
-}
-
-void
-zoo_set_op_init(zoo_op_t *op, const char *path, const char *value, int length, int version,
-				struct Stat *stat)
-{
-	op->type = OP_SET;
-	op->set_op.path = path;
-	op->set_op.data = value;
-	op->set_op.datalen = length;
-	op->set_op.version = version;
-	op->set_op.stat = stat;
-}
-
-void
-zoo_check_op_init(zoo_op_t *op, const char *path, int version)
-{
-	op->type = OP_CHECK;
-	op->check_op.path = path;
-	op->check_op.version = version;
-}
-
-/* Adds an operation of a multi to a packet, and prepares for its result. */
+/* The types of operations are the protocol's numbers for them. */
 static void
-add_op(ModelPacket *packet, const zoo_op_t *op, zoo_op_result_t *result)
+add_op(ModelPacket *request, const zoo_op_t *op, zoo_op_result_t *result)
 {
-	ModelOp *to;
+	static const ModelKind kinds[] = {[1] = MODEL_CREATE, [2] = MODEL_DELETE, [5] = MODEL_SET, [13] = MODEL_CHECK};
+
+	ModelOp *to = model_add_op(request, kinds[op->type], op->check_op.path); /* all begin with it */
 
 	*result = (zoo_op_result_t){0};
-	switch (op->type)
+	switch (to->kind)
 	{
-		case OP_CREATE:
-			to = model_add_op(packet, MODEL_CREATE, op->create_op.path);
+		case MODEL_CREATE:
 			model_op_data(to, op->create_op.data, op->create_op.datalen);
 			to->mode = op->create_op.flags;
 			result->value = op->create_op.buf;
 			result->valuelen = op->create_op.buflen;
 			break;
-		case OP_DELETE:
-			model_add_op(packet, MODEL_DELETE, op->delete_op.path)->version = op->delete_op.version;
-			break;
-		case OP_SET:
-			to = model_add_op(packet, MODEL_SET, op->set_op.path);
+		case MODEL_SET:
 			model_op_data(to, op->set_op.data, op->set_op.datalen);
 			to->version = op->set_op.version;
 			result->stat = op->set_op.stat;
 			break;
 		default:
-			model_add_op(packet, MODEL_CHECK, op->check_op.path)->version = op->check_op.version;
+			to->version = op->check_op.version; /* DELETE has it there, too */
 	}
 }
 
@@ -733,14 +606,13 @@ int
 zoo_amulti(zhandle_t *handle, int n, const zoo_op_t *ops, zoo_op_result_t *results,
 		   void_completion_t completion, const void *context)
 {
-	ModelPacket *packet = calloc(1, sizeof(ModelPacket));
-	Pending		*pending = new_pending(COMPLETE_VOID, context);
+	ModelPacket *request = calloc(1, sizeof(ModelPacket));
+	Pending		*pending = expect(request, ANSWER_CODE, completion, context);
 
 	for (int i = 0; i < n; i++)
-		add_op(packet, &ops[i], &results[i]);
-	pending->done = completion;
+		add_op(request, &ops[i], &results[i]);
 	pending->results = results;
-	return submit(handle, packet, pending);
+	return ask(handle, pending);
 }
 
 /* ------------------------------------------------------------------------
@@ -754,36 +626,56 @@ zookeeper_init2(const char *host, watcher_fn watcher, int timeout, const clienti
 {
 	zhandle_t *handle = calloc(1, sizeof(zhandle_t));
 
-	(void) host;
-	(void) flags;
-	(void) on_log;
 	handle->owner = sim_current;
 	handle->watcher = watcher;
 	handle->context = context;
-	handle->state = ZOO_CONNECTING_STATE;
+	handle->state = handle->told = ZOO_CONNECTING_STATE;
 	handle->timeout = timeout;
 	if (id)
 		handle->id = *id;
+	STAILQ_INIT(&handle->pending);
 	handle->connect_at = model_now + sim_below(10 * MS);
-	handle->next = handles;
-	handles = handle;
+	LIST_INSERT_HEAD(&handles, handle, link);
 	return handle;
 }
 
+/* The process of a handle has ended: its session lives on for a while. */
+void
+library_drop(zhandle_t *handle)
+{
+	leave_connection(handle);
+	LIST_REMOVE(handle, link);
+	while (!STAILQ_EMPTY(&handle->pending))
+		discard(take_first(handle));
+	model_packet_clear(&handle->watches);
+	free(handle);
+}
+
+void
+library_abandon(int owner)
+{
+	zhandle_t *next;
+
+	for (zhandle_t *h = LIST_FIRST(&handles); h; h = next)
+	{
+		next = LIST_NEXT(h, link);
+		if (h->owner == owner)
+			library_drop(h);
+	}
+}
+
+/* Ends the session if there is a connection.  What is under way is never answered (trap 8). */
 int
 zookeeper_close(zhandle_t *handle)
 {
-	ModelConnection *connection = handle->connection;
-
-	if (connection && handle->state == ZOO_CONNECTED_STATE)
+	if (handle->state == ZOO_CONNECTED_STATE)
 	{
-		model_send(connection, model_packet(MODEL_CLOSE, "/"));
-		connection->left = true;
-		connection->client = NULL;
+		model_send(handle->connection, model_packet(MODEL_CLOSE, "/"));
+		handle->connection->left = true;
+		handle->connection->client = NULL;
+		handle->connection = NULL;
 	}
-	else if (connection)
-		model_leave(connection);
-	forget(handle);
+	library_drop(handle);
 	return ZOK;
 }
 
@@ -803,62 +695,4 @@ int
 zoo_recv_timeout(zhandle_t *handle)
 {
 	return handle->timeout;
-}
-
-struct sockaddr *
-zookeeper_get_connected_host(zhandle_t *handle, struct sockaddr *address, socklen_t *length)
-{
-	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(2181 + handle->server)};
-
-	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	memcpy(address, &in, sizeof(in));
-	*length = sizeof(in);
-	return address;
-}
-
-int
-zoo_add_auth(zhandle_t *handle, const char *scheme, const char *credentials, int length,
-			 void_completion_t completion, const void *context)
-{
-	(void) handle, (void) scheme, (void) credentials, (void) length, (void) completion, (void) context;
-	return ZOK;
-}
-
-int
-zoo_set_servers_resolution_delay(zhandle_t *handle, int delay)
-{
-	(void) handle, (void) delay;
-	return ZOK;
-}
-
-void
-zoo_deterministic_conn_order(int yes)
-{
-	(void) yes;
-}
-
-void
-zoo_set_debug_level(ZooLogLevel level)
-{
-	(void) level;
-}
-
-void
-zoo_set_log_callback(zhandle_t *handle, log_callback_fn on_log)
-{
-	(void) handle, (void) on_log;
-}
-
-void
-zoo_set_log_stream(FILE *stream)
-{
-	(void) stream;
-}
-
-/* Only claims read an ACL, and there are none here. */
-int
-zoo_aget_acl(zhandle_t *handle, const char *path, acl_completion_t completion, const void *context)
-{
-	(void) handle, (void) path, (void) completion, (void) context;
-	return ZUNIMPLEMENTED;
 }

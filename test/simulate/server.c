@@ -94,6 +94,12 @@ ALWAYS(JsonEncodeDateTime, strcpy(text, "2026"), char *, char *text, Datum value
 ALWAYS(timestamptz_to_str, "2026", const char *, TimestampTz time)
 ALWAYS(pgstat_get_backend_current_activity, "", const char *, int pid, bool check_user)
 ALWAYS(gethostname, (*name = '\0', 0), int, char *name, size_t size)
+ALWAYS(zoo_add_auth, 0, int, zhandle_t *handle, const char *scheme, const char *credentials,
+	   int length, void_completion_t completion, const void *context)
+ALWAYS(zoo_set_servers_resolution_delay, 0, int, zhandle_t *handle, int delay)
+ALWAYS(zookeeper_get_connected_host, NULL, struct sockaddr *, zhandle_t *handle,
+	   struct sockaddr *address, socklen_t *length)
+NOTHING(zoo_set_log_callback, zhandle_t *handle, log_callback_fn on_log)
 /* clang-format on */
 
 /* ------------------------------------------------------------------------

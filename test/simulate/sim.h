@@ -60,6 +60,7 @@ typedef struct SimRates
 	int away;		 /* of losses of a connection: for long */
 	int silent;		 /* of losses of a connection: the library says nothing of it */
 	int delete_node; /* of a foreign client's steps */
+	int abandon;	 /* the same: it crashes */
 } SimRates;
 
 extern SimRates sim_rates;
@@ -163,8 +164,9 @@ extern bool	   library_can_step(zhandle_t *handle);
 extern void	   library_step(zhandle_t *handle);
 extern int64_t library_next_timer(void);
 extern int	   library_handles(zhandle_t **handles, int max);
-extern void	   library_abandon(int owner); /* the process has ended */
-extern int64_t library_zxid(int owner);	   /* seen by a database server's worker */
+extern void	   library_drop(zhandle_t *handle); /* its process has ended */
+extern void	   library_abandon(int owner);		/* and so with all of its handles */
+extern int64_t library_zxid(int owner);			/* seen by a database server's worker */
 extern int	   library_watches(zhandle_t *handle);
 extern int64_t library_session(zhandle_t *handle);
 extern int	   library_owner(zhandle_t *handle); /* a database server, or FOREIGN */
