@@ -123,7 +123,7 @@ on_reply(void *arg, const ZkReply *reply)
 
 	set_result(operation, reply);
 	keep_text(operation, reply);
-	if ((wanted->kind == OP_WATCH || wanted->watch) && !reply->watching)
+	if ((wanted->kind == OP_WATCH || wanted->watch) && !reply->watching && reply->outcome != CALL_UNKNOWN)
 		worker_seeks_unwatched(asked_path(operation));
 	if (wanted->kind == OP_ABROAD && reply->outcome == CALL_OK &&
 		call_slot_state(question->slot) != CALL_GIVEN_UP)
