@@ -426,7 +426,7 @@ begin_turmoil(void)
 						   .long_pause = some_rate(2000, bad),
 						   .away = some_rate(6, bad),
 						   .silent = some_rate(8, bad),
-						   .delete_node = some_rate(20, bad)};
+						   .delete_node = some_rate(8, bad)};
 	if (split)
 		sim_rates =
 			(SimRates){.cut_off = 100, .yield = some_rate(60, false), .freeze = some_rate(1000, false)};
