@@ -226,7 +226,8 @@ happen(void)
 {
 	ModelConnection *connection;
 	int				 server = sim_below(sim_nservers);
-	SimProcess		*process = &sim_processes[sim_below(sim_nprocesses)];
+	SimProcess		*process =
+		 sim_one_in(2) ? server_worker(server) : &sim_processes[sim_below(sim_nprocesses)];
 
 	if (sim_one_in(sim_rates.break_connection) && (connection = some_connection()) != NULL)
 	{
@@ -419,8 +420,8 @@ begin_turmoil(void)
 						   .expire = some_rate(4000, bad),
 						   .kill_worker = some_rate(1500, bad),
 						   .freeze = some_rate(1000, bad),
-						   .cancel = some_rate(600, bad),
-						   .terminate = some_rate(2000, bad),
+						   .cancel = some_rate(300, bad),
+						   .terminate = some_rate(1000, bad),
 						   .crash = some_rate(20000, bad),
 						   .yield = some_rate(60, bad),
 						   .long_pause = some_rate(2000, bad),

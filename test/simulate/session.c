@@ -29,10 +29,12 @@ extern Datum zk_claim(PG_FUNCTION_ARGS);
 extern Datum zk_await_leadership(PG_FUNCTION_ARGS);
 extern Datum zk_resign(PG_FUNCTION_ARGS);
 
-/* How often each path is acquired, by mode and level */
+/* How often each path is acquired: by mode, and there by level */
+#define LEDGER_SIZE (SIM_PATHS * 4)
+
 typedef struct Ledger
 {
-	int of[SIM_PATHS][2][2];
+	int of[LEDGER_SIZE];
 } Ledger;
 
 static Ledger ledger;
@@ -72,43 +74,48 @@ path_of(const Hold *hold)
 	return -1;
 }
 
+static int *
+count_of(Ledger *of, int path, LockMode mode, LockScope scope)
+{
+	return &of->of[path * 4 + mode * 2 + scope];
+}
+
+/* It is released once at session level, if it is held. */
+static void
+uncount(int path, LockMode mode)
+{
+	int *count = count_of(&ledger, path, mode, LOCK_SCOPE_SESSION);
+
+	*count = Max(*count - 1, 0);
+}
+
 /* Does the session hold what its calls have promised, as often, and nothing else? */
 static void
 check_ledger(const char *after)
 {
 	Ledger counted = {0};
-	int	   nterms = 0;
 
 	for (const Hold *hold = hold_next(NULL); hold; hold = hold_next(hold))
 	{
-		int path = path_of(hold);
+		EntryStatus status;
 
-		if (hold->kind == CONTENDER_CANDIDACY)
-		{
-			nterms++;
+		if (hold->kind == CONTENDER_CANDIDACY && xact_depth() > 0)
 			continue;
-		}
 		for (int i = 0; i < 4; i++)
-			counted.of[path][i / 2][i % 2] += hold->acquired[i / 2][i % 2];
+			*count_of(&counted, path_of(hold), i / 2, i % 2) += hold->acquired[i / 2][i % 2];
+		status = entry_status(hold->entry);
 		if (!hold_is_acquired(hold) || entry_generation(hold->entry) != hold->generation ||
-			entry_at(hold->entry)->request.pid != MyProcPid)
-			sim_violation(sim_paths[path].path,
-						  "H: after %s, %s has entry %d without having acquired it", after,
-						  sim_process->name, hold->entry);
+			(status.state != CONTENDER_GRANTED && status.state != CONTENDER_LOST))
+			sim_violation(hold->path, "H: after %s, %s has entry %d, which is not acquired",
+						  after, sim_process->name, hold->entry);
 	}
-	for (int i = 0; i < sim_npaths * 4; i++)
+	for (int i = 0; i < LEDGER_SIZE; i++)
 	{
-		int expected = ledger.of[i / 4][i / 2 % 2][i % 2];
-		int found = counted.of[i / 4][i / 2 % 2][i % 2];
-
-		if (found != expected)
+		if (counted.of[i] != ledger.of[i])
 			sim_violation(sim_paths[i / 4].path,
 						  "H: after %s, %s has acquired it %d times in mode %d at level %d, not %d times",
-						  after, sim_process->name, found, i / 2 % 2, i % 2, expected);
+						  after, sim_process->name, counted.of[i], i / 2 % 2, i % 2, ledger.of[i]);
 	}
-	if (nterms > 0 && xact_depth() == 0)
-		sim_violation(NULL, "H: after %s, %s relies on a term outside a transaction", after,
-					  sim_process->name);
 }
 
 static bool
@@ -123,9 +130,8 @@ ledger_is_empty(void)
 static void
 restore(int depth)
 {
-	for (int i = 0; i < SIM_PATHS * 2; i++)
-		ledger.of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION] =
-			at_savepoint[depth].of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION];
+	for (int i = LOCK_SCOPE_TRANSACTION; i < LEDGER_SIZE; i += 2)
+		ledger.of[i] = at_savepoint[depth].of[i];
 	ntaken = ntaken_at[depth];
 }
 
@@ -296,7 +302,7 @@ do_lock(int path)
 	if (!lock_acquire(&set, scope, some_timeout(false)))
 		return;
 	for (int i = 0; i < set.n; i++)
-		ledger.of[paths[i]][set.targets[i].mode][scope]++;
+		++*count_of(&ledger, paths[i], set.targets[i].mode, scope);
 	tell_locks("has", &set, scope);
 }
 
@@ -310,13 +316,9 @@ do_unlock(int path)
 
 	set.whole = sim_one_in(2);
 	for (int i = 0; i < set.n; i++)
-		held &= ledger.of[paths[i]][set.targets[i].mode][LOCK_SCOPE_SESSION] > 0;
+		held &= *count_of(&ledger, paths[i], set.targets[i].mode, LOCK_SCOPE_SESSION) > 0;
 	for (int i = 0; (held || !set.whole) && i < set.n; i++)
-	{
-		int *count = &ledger.of[paths[i]][set.targets[i].mode][LOCK_SCOPE_SESSION];
-
-		*count = Max(*count - 1, 0);
-	}
+		uncount(paths[i], set.targets[i].mode);
 	tell_locks("releases", &set, LOCK_SCOPE_SESSION);
 	(void) lock_release(&set);
 }
@@ -325,8 +327,8 @@ static void
 do_release_all(int path)
 {
 	sim_tell("%s: releases all", sim_process->name);
-	for (int i = 0; i < SIM_PATHS * 2; i++)
-		ledger.of[i / 2][i % 2][LOCK_SCOPE_SESSION] = 0;
+	for (int i = LOCK_SCOPE_SESSION; i < LEDGER_SIZE; i += 2)
+		ledger.of[i] = 0;
 	lock_release_all();
 }
 
@@ -338,17 +340,15 @@ do_acquire_permit(int path)
 	tell("asks for a permit of", path);
 	if (!permit_acquire(sim_paths[path].path, sim_paths[path].permits, scope, some_timeout(false)))
 		return;
-	ledger.of[path][LOCK_MODE_EXCLUSIVE][scope]++;
+	++*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, scope);
 	tell("has a permit of", path);
 }
 
 static void
 do_release_permit(int path)
 {
-	int *count = &ledger.of[path][LOCK_MODE_EXCLUSIVE][LOCK_SCOPE_SESSION];
-
 	tell("releases a permit of", path);
-	*count = Max(*count - 1, 0);
+	uncount(path, LOCK_MODE_EXCLUSIVE);
 	(void) permit_release(sim_paths[path].path);
 }
 
@@ -398,7 +398,7 @@ do_take(int path)
 		return;
 	sim_tell("%s: has taken %s", sim_process->name, element.name);
 	taken[ntaken++] = (Taken){path, element.token};
-	ledger.of[path][LOCK_MODE_EXCLUSIVE][LOCK_SCOPE_TRANSACTION]++;
+	++*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 }
 
 static void
