@@ -123,8 +123,10 @@ on_reply(void *arg, const ZkReply *reply)
 
 	set_result(operation, reply);
 	keep_text(operation, reply);
-	if ((wanted->kind == OP_WATCH || wanted->watch) && !reply->watching && reply->outcome != CALL_UNKNOWN)
-		worker_seeks_unwatched(asked_path(operation));
+	if (wanted->kind == OP_WATCH || wanted->watch)
+		worker_seeks_answered(asked_path(operation),
+							  wanted->kind == OP_WATCH ? WATCHED_CLAIM : WATCHED_QUEUE,
+							  question->slot, reply);
 	if (wanted->kind == OP_ABROAD && reply->outcome == CALL_OK &&
 		call_slot_state(question->slot) != CALL_GIVEN_UP)
 		queue_look_abroad();
