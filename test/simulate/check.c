@@ -11,6 +11,7 @@
  *		that commits.  Where that cannot be said, an error says so
  *	C	a slot of a claim path is claimed at most once, and each is later than the last
  *	G	what a transaction that commits has relied on is held
+ *	S	who waits for an element gets one that is free
  *	H	a session holds what its calls have promised, and nothing else (session.c)
  *	L	while a lease holds, the leader has not ended the session
  *
@@ -593,8 +594,8 @@ check_ended(const SimProcess *process)
 {
 	const EntryPool *pool = server_api(process->server)->pool();
 
-	if (process->removes >= 0)
-		check_removal_in_doubt(process->removes);
+	if (process->seeks >= 0 && process->removes)
+		check_removal_in_doubt(process->seeks);
 	for (int i = 0; i < SIM_ENTRIES; i++)
 	{
 		const ContenderEntry *entry = &pool->entries[i];
@@ -610,12 +611,28 @@ check_ended(const SimProcess *process)
  * ------------------------------------------------------------------------
  */
 
+/* S: nobody waits for an element of a queue in which one is free. */
+static void
+check_seeker(const SimProcess *process)
+{
+	const ModelNode *queue = process->seeks >= 0 ? model_node(sim_paths[process->seeks].path) : NULL;
+
+	for (const ModelNode *node = queue ? queue->children : NULL; node; node = node->behind)
+	{
+		if (queue_of(node->path) >= 0 && node->children == NULL)
+			sim_violation(queue->path, "S: %s waits for an element, and %s is free",
+						  process->name, node->path);
+	}
+}
+
 /* All has been told by now: nobody holds what somebody has deleted. */
 void
 check_calm(void)
 {
 	memset(deleted, 0, sizeof(deleted));
 	check_step();
+	for (int i = 0; i < sim_nprocesses; i++)
+		check_seeker(&sim_processes[i]);
 }
 
 static void

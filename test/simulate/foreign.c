@@ -381,8 +381,7 @@ foreign_run(int i)
 {
 	Foreign *client = &clients[i];
 
-	client->next_at =
-		sim_now() + sim_below(sim_phase == PHASE_CALM ? 4000 * MS : 20 * MS * sim_pace);
+	client->next_at = sim_now() + sim_below(sim_phase == PHASE_CALM ? 4000 * MS : 20 * MS * sim_pace);
 
 	/* If names do not tell whose they are, it starts anew after a lost answer. */
 	if (client->expired || (client->state == FOREIGN_SEARCHES && recurs(client)))

@@ -371,19 +371,30 @@ do_offer(int path)
 	sim_tell("%s: has added %s/%s", sim_process->name, queue, name ? name : "?");
 }
 
+/* Gets the first element of a queue.  Returns false if there is none in time. */
+static bool
+seek(int path, TakeHow how, Element *element)
+{
+	int64 timeout = some_timeout(true);
+	bool  found;
+
+	tell(how == TAKE_REMOVE ? "removes an element of" : "takes an element of", path);
+	sim_process->seeks = path;
+	sim_process->removes = how == TAKE_REMOVE;
+	found = take_first(sim_paths[path].path, how, timeout, STATS_QUEUE, element);
+	sim_process->seeks = -1;
+	if (found)
+		sim_tell("%s: has %s", sim_process->name, element->name);
+	return found;
+}
+
 static void
 do_remove(int path)
 {
 	Element element;
 
-	tell("removes an element of", path);
-	sim_process->removes = path;
-	if (take_first(sim_paths[path].path, TAKE_REMOVE, some_timeout(true), STATS_QUEUE, &element))
-	{
-		sim_tell("%s: has %s", sim_process->name, element.name);
+	if (seek(path, TAKE_REMOVE, &element))
 		check_delivered(path, element.token, 0, false);
-	}
-	sim_process->removes = -1;
 }
 
 static void
@@ -391,12 +402,8 @@ do_take(int path)
 {
 	Element element;
 
-	if (ntaken == (int) lengthof(taken))
+	if (ntaken == (int) lengthof(taken) || !seek(path, TAKE_CLAIM, &element))
 		return;
-	tell("takes an element of", path);
-	if (!take_first(sim_paths[path].path, TAKE_CLAIM, some_timeout(true), STATS_QUEUE, &element))
-		return;
-	sim_tell("%s: has taken %s", sim_process->name, element.name);
 	taken[ntaken++] = (Taken){path, element.token};
 	++*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 }
@@ -540,10 +547,10 @@ on_error(const char *name)
 		sim_violation(NULL, "%s: %s fails: %s", sim_process->name, name, error->message);
 	if (offering)
 		check_offered(offering, doubt ? OFFER_IN_DOUBT : OFFER_FAILED);
-	if (sim_process->removes >= 0 && doubt)
-		check_removal_in_doubt(sim_process->removes);
+	if (sim_process->seeks >= 0 && sim_process->removes && doubt)
+		check_removal_in_doubt(sim_process->seeks);
 	offering = 0;
-	sim_process->removes = -1;
+	sim_process->seeks = -1;
 }
 
 static void
@@ -615,7 +622,6 @@ session_main(void)
 {
 	statement_context = AllocSetContextCreate(TopMemoryContext, "statement", ALLOCSET_DEFAULT_SIZES);
 	before_shmem_exit(abort_at_exit, 0);
-	sim_process->removes = -1;
 	choose_settings();
 	while (sim_phase != PHASE_TURMOIL || !sim_one_in(200))
 	{
