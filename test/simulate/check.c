@@ -50,11 +50,21 @@ static int64  last_token[SIM_PATHS];
 static int64  told_token[SIM_SERVERS][SIM_ENTRIES]; /* of the holder seen there last */
 static uint32 told_generation[SIM_SERVERS][SIM_ENTRIES];
 
-/* Nodes of zklock that others have deleted, and heirs, by their czxid */
-static int64 deleted[REMEMBERED];
-static int64 deleted_by[REMEMBERED]; /* zxid */
-static int64 heirs[REMEMBERED];
-static int64 ancestors[REMEMBERED];
+/* What is known of a node, by its czxid */
+typedef struct Known
+{
+	int64 czxid;
+	int64 deleted_by; /* zxid, if somebody else has deleted it */
+	int64 heir_of;	  /* the first of those for which it stands; 0: for itself */
+
+	/* Of an element */
+	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
+	bool  removed;	/* by a server */
+	bool  delivered;
+	bool  unguarded; /* to a transaction that would not know that it has lost the element */
+} Known;
+
+static Known all_known[REMEMBERED];
 static int64 created_last;		 /* czxid */
 static char	 created_number[16]; /* the end of its name */
 
@@ -67,26 +77,30 @@ number_of(const char *path)
 	return path + (len > 10 ? len - 10 : 0);
 }
 
-/* Where a node is remembered; hardly ever do two share a place */
-static int
-slot_of(int64 czxid)
+/* Hardly ever do two share a place. */
+static Known *
+known(int64 czxid)
 {
-	return ((czxid >> 32) * 4099 + (czxid & 0xffffffff)) % REMEMBERED;
+	Known *place = &all_known[((czxid >> 32) * 4099 + (czxid & 0xffffffff)) % REMEMBERED];
+
+	if (place->czxid != czxid)
+		*place = (Known){.czxid = czxid};
+	return place;
 }
 
 /* The node for which this one stands, if it is an heir */
 static int64
 ancestor(int64 czxid)
 {
-	int slot = slot_of(czxid);
+	int64 heir_of = known(czxid)->heir_of;
 
-	return heirs[slot] == czxid ? ancestors[slot] : czxid;
+	return heir_of ? heir_of : czxid;
 }
 
 static bool
 was_deleted(int64 czxid)
 {
-	return deleted[slot_of(czxid)] == czxid;
+	return known(czxid)->deleted_by != 0;
 }
 
 /* The ZooKeeper sessions that servers had */
@@ -128,19 +142,8 @@ session_lives(int64 id)
  * ------------------------------------------------------------------------
  */
 
-/* What is known of the element of a czxid */
-typedef struct Element
-{
-	int64 czxid;
-	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
-	bool  removed;	/* by a server */
-	bool  delivered;
-	bool  unguarded; /* to a transaction that would not know that it has lost the element */
-} Element;
-
-static Element elements[REMEMBERED];
-static int	   undelivered[SIM_PATHS]; /* elements removed by servers */
-static int	   removals_in_doubt[SIM_PATHS];
+static int undelivered[SIM_PATHS]; /* elements removed by servers */
+static int removals_in_doubt[SIM_PATHS];
 
 /* By the number of an offer */
 typedef struct Offer
@@ -154,16 +157,6 @@ static int	 noffers;
 
 static bool claimed[SIM_PATHS][REMEMBERED];
 static int	last_claim[SIM_PATHS];
-
-static Element *
-element_of(int64 czxid)
-{
-	Element *element = &elements[slot_of(czxid)];
-
-	if (element->czxid != czxid)
-		*element = (Element){.czxid = czxid};
-	return element;
-}
 
 /* The path of which that is an element; -1 if it is none */
 static int
@@ -217,7 +210,7 @@ element_created(const ModelNode *node)
 static void
 element_removed(int path, int64 czxid)
 {
-	Element *element = element_of(czxid);
+	Known *element = known(czxid);
 
 	element->removed = true;
 	undelivered[path] += !element->delivered;
@@ -236,7 +229,7 @@ check_removal_in_doubt(int path)
 void
 check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
 {
-	Element *element = element_of(czxid);
+	Known *element = known(czxid);
 
 	sim_tell("element 0x%llx of %s is delivered", (long long) czxid, sim_paths[path].path);
 	if (element->delivered && !element->unguarded && !unguarded &&
@@ -311,18 +304,10 @@ on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 	if (by && !expired && is_servers(by->id) && (queue = queue_of(node->path)) >= 0)
 		element_removed(queue, node->stat.czxid);
 	if (by && by->id != node->owner && node->owner != 0)
-	{
-		int64 czxid = ancestor(node->stat.czxid);
-
-		deleted[slot_of(czxid)] = czxid;
-		deleted_by[slot_of(czxid)] = model_last_zxid();
-	}
+		known(ancestor(node->stat.czxid))->deleted_by = model_last_zxid();
 	else if (by && !expired && created_last == model_last_zxid() &&
 			 strcmp(created_number, number_of(node->path)) == 0)
-	{
-		heirs[slot_of(created_last)] = created_last;
-		ancestors[slot_of(created_last)] = ancestor(node->stat.czxid);
-	}
+		known(created_last)->heir_of = ancestor(node->stat.czxid);
 }
 
 /* L: the leader ends a session. */
@@ -395,7 +380,7 @@ static void
 check_element(const Holder *holder)
 {
 	const ModelNode *node = model_node(holder->place);
-	const Element	*element = node ? element_of(node->stat.czxid) : NULL;
+	const Known		*element = node ? known(node->stat.czxid) : NULL;
 
 	if (element && element->delivered && !element->unguarded && session_lives(element->taken_in))
 		sim_violation(sim_paths[holder->path].path,
@@ -413,11 +398,11 @@ check_token(const Holder *holder, uint32 generation, int64 czxid)
 		return;
 	*told = holder->token;
 	told_generation[holder->server][holder->entry] = generation;
-	if (was_deleted(czxid) && deleted_by[slot_of(czxid)] <= server_worker(holder->server)->zxid)
+	if (was_deleted(czxid) && known(czxid)->deleted_by <= server_worker(holder->server)->zxid)
 		sim_violation(sim_paths[holder->path].path,
 					  "I2: server %d, entry %d is granted node \"%s\" (czxid 0x%llx), which had been deleted with zxid 0x%llx",
 					  holder->server, holder->entry, holder->node, (long long) czxid,
-					  (long long) deleted_by[slot_of(czxid)]);
+					  (long long) known(czxid)->deleted_by);
 	if (holder->kind == CONTENDER_PERMIT || holder->kind == CONTENDER_ELEMENT ||
 		holder->shared || was_deleted(czxid))
 		return;
@@ -572,10 +557,10 @@ check_relied(int server, int index, int64_t zxid)
 		sim_violation(entry->request.path,
 					  "G: a transaction of server %d commits that has relied on entry %d, which is not held",
 					  server, index);
-	if (zxid > 0 && was_deleted(entry->node.czxid) && deleted_by[slot_of(entry->node.czxid)] <= zxid)
+	if (zxid > 0 && was_deleted(entry->node.czxid) && known(entry->node.czxid)->deleted_by <= zxid)
 		sim_violation(entry->request.path,
 					  "G: a transaction of server %d commits that has relied on node %s, which was deleted with zxid 0x%llx",
-					  server, entry->node.name, (long long) deleted_by[slot_of(entry->node.czxid)]);
+					  server, entry->node.name, (long long) known(entry->node.czxid)->deleted_by);
 }
 
 void
@@ -629,7 +614,8 @@ check_seeker(const SimProcess *process)
 void
 check_calm(void)
 {
-	memset(deleted, 0, sizeof(deleted));
+	for (int i = 0; i < REMEMBERED; i++)
+		all_known[i].deleted_by = 0;
 	check_step();
 	for (int i = 0; i < sim_nprocesses; i++)
 		check_seeker(&sim_processes[i]);
@@ -649,6 +635,13 @@ check_nodes(const ModelNode *node)
 	}
 }
 
+static void
+check_left(const char *of, const char *what, size_t n, size_t most)
+{
+	if (n > most)
+		sim_violation(NULL, "left: %s has %zu %s", of, n, what);
+}
+
 /* Nobody has anything, or waits: nothing is left. */
 void
 check_drained(void)
@@ -660,32 +653,25 @@ check_drained(void)
 	for (int i = 0; i < sim_npaths; i++)
 		nelections += sim_paths[i].use == USE_ELECTION;
 	check_nodes(model_first_node());
+	check_undelivered();
 	for (int s = 0; s < sim_nservers; s++)
 	{
 		const SimServerApi *api = server_enter(s);
+		const char		   *name = server_worker(s)->name;
 
-		if (api->entries_in_use() > nelections)
-			sim_violation(NULL, "left: %d entries of server %d are in use", api->entries_in_use(), s);
-		if ((int) api->engine_paths() > nelections)
-			sim_violation(NULL, "left: server %d knows %zu paths", s, api->engine_paths());
-		if (nelections == 0 && api->engine_bytes() > 0)
-			sim_violation(NULL, "left: server %d accounts for %zu bytes", s, api->engine_bytes());
-		if (api->calls_in_use() > 0)
-			sim_violation(NULL, "left: %d slots for calls of server %d are in use",
-						  api->calls_in_use(), s);
+		check_left(name, "entries", api->entries_in_use(), nelections);
+		check_left(name, "paths", api->engine_paths(), nelections);
+		check_left(name, "bytes of paths", api->engine_bytes(), nelections * 1000);
+		check_left(name, "slots for calls", api->calls_in_use(), 0);
 		server_leave();
 	}
 	for (int i = 0; i < sim_nprocesses; i++)
-	{
-		if (process_memory(&sim_processes[i]) > MAX_MEMORY)
-			sim_violation(NULL, "left: %s has %zu bytes of memory", sim_processes[i].name,
-						  process_memory(&sim_processes[i]));
-	}
-	check_undelivered();
+		check_left(sim_processes[i].name, "bytes of memory", process_memory(&sim_processes[i]),
+				   MAX_MEMORY);
 	for (int i = 0; i < n; i++)
 	{
-		if (library_owner(handles[i]) != FOREIGN && library_watches(handles[i]) > 2 * nelections)
-			sim_violation(NULL, "left: server %d has %d watches", library_owner(handles[i]),
-						  library_watches(handles[i]));
+		if (library_owner(handles[i]) != FOREIGN)
+			check_left(server_worker(library_owner(handles[i]))->name, "watches",
+					   library_watches(handles[i]), 2 * nelections);
 	}
 }
