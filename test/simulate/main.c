@@ -441,14 +441,10 @@ describe(void)
 {
 	for (int i = 0; i < sim_nprocesses; i++)
 	{
-		const SimProcess *process = &sim_processes[i];
+		static const char *const states[] = {"is dead", "runs", "sleeps"};
 
-		printf("  %s %s%s%s%s\n", process->name,
-			   process->state == PROCESS_DEAD	  ? "is dead"
-			   : process->state == PROCESS_ASLEEP ? "sleeps"
-												  : "runs",
-			   process->is_done ? " and has nothing" : "", process->doing ? ", doing " : "",
-			   process->doing ? process->doing : "");
+		printf("  %s %s, doing %s\n", sim_processes[i].name, states[sim_processes[i].state],
+			   sim_processes[i].doing ? sim_processes[i].doing : "nothing");
 	}
 	printf("  %d can do something\n", nactors);
 	for (int i = 0; i < foreign_count(); i++)
