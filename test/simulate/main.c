@@ -556,39 +556,30 @@ number_of(const char *name, uint64_t otherwise)
 	return value && *value ? strtoull(value, NULL, 10) : otherwise;
 }
 
+/* Chooses paths by chance, or those that are named.  They are in the order of their bytes. */
 static void
 choose_paths(const char *only)
 {
 	static const SimPath known[] = {{"/a", USE_LOCK, .dialect = DIALECT_CURATOR},
-									{"/deep/er/b", USE_LOCK, .dialect = DIALECT_CURATOR},
-									{"/kazoo", USE_LOCK, .dialect = DIALECT_KAZOO},
-									{"/rw", USE_LOCK, .dialect = DIALECT_CURATOR_RW},
-									{"/recipe", USE_LOCK, .dialect = DIALECT_ZOOKEEPER},
-									{"/s", USE_SEMAPHORE, .permits = 2},
-									{"/e", USE_ELECTION, .family = ELECTION_LATCH},
-									{"/q", USE_QUEUE},
 									{"/c", USE_CLAIM},
+									{"/deep/er/b", USE_LOCK, .dialect = DIALECT_CURATOR},
+									{"/e", USE_ELECTION, .family = ELECTION_LATCH},
+									{"/ez", USE_ELECTION, .family = ELECTION_SUPPORT},
 									{"/hive", USE_LOCK, .dialect = DIALECT_HIVE},
-									{"/ez", USE_ELECTION, .family = ELECTION_SUPPORT}};
+									{"/kazoo", USE_LOCK, .dialect = DIALECT_KAZOO},
+									{"/q", USE_QUEUE},
+									{"/recipe", USE_LOCK, .dialect = DIALECT_ZOOKEEPER},
+									{"/rw", USE_LOCK, .dialect = DIALECT_CURATOR_RW},
+									{"/s", USE_SEMAPHORE, .permits = 2}};
 	int					 wanted = 1 + sim_below(sim_one_in(3) ? SIM_PATHS : 3);
 
-	for (int i = 0; i < (int) lengthof(known); i++)
+	for (int i = 0; i < (int) lengthof(known) && sim_npaths < SIM_PATHS; i++)
 	{
 		const char *found = only ? strstr(only, known[i].path) : NULL;
+		bool chosen = found && strchr(" /", found[strlen(known[i].path)]); /* or at the end */
 
-		if (found && strchr(" /", found[strlen(known[i].path)])) /* or at the end */
+		if (only ? chosen : (int) sim_below(lengthof(known) - i) < wanted - sim_npaths)
 			sim_paths[sim_npaths++] = known[i];
-	}
-	while (only == NULL && sim_npaths < wanted)
-	{
-		const SimPath *one = &known[sim_below(lengthof(known))];
-		bool		   again = false;
-
-		for (int i = 0; i < sim_npaths; i++)
-			again |= sim_paths[i].path == one->path;
-
-		if (!again)
-			sim_paths[sim_npaths++] = *one;
 	}
 }
 

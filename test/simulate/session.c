@@ -260,7 +260,7 @@ some_scope(void)
 	return sim_one_in(2) ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
 }
 
-/* A lock, and some more now and then */
+/* A lock, and some more now and then; they are in order, as the paths are */
 static LockSet
 some_locks(int path, int *paths)
 {
@@ -270,14 +270,10 @@ some_locks(int path, int *paths)
 
 	for (int i = 0; i < sim_npaths; i++)
 	{
-		if (i == path || (several && sim_paths[i].use == USE_LOCK && sim_one_in(2)))
-			targets[set.n++] = (LockTarget){.path = sim_paths[i].path, .mode = sim_below(2)};
-	}
-	qsort(targets, set.n, sizeof(LockTarget), lock_compare_targets);
-	for (int i = 0; i < set.n; i++)
-	{
-		for (paths[i] = 0; sim_paths[paths[i]].path != targets[i].path; paths[i]++)
-			;
+		if (i != path && !(several && sim_paths[i].use == USE_LOCK && sim_one_in(2)))
+			continue;
+		paths[set.n] = i;
+		targets[set.n++] = (LockTarget){.path = sim_paths[i].path, .mode = sim_below(2)};
 	}
 	return set;
 }
