@@ -40,6 +40,7 @@ typedef struct Holder
 	int64		token;
 	int			entry;
 	const char *node;
+	int64		czxid; /* of that; 0: of a foreign client */
 	const char *place; /* what is held: a path, or an element */
 } Holder;
 
@@ -359,58 +360,58 @@ path_of(const char *name)
 	return -1;
 }
 
+pg_noreturn static void
+accuse(const Holder *holder, const char *what, int64 number)
+{
+	sim_violation(sim_paths[holder->path].path,
+				  "%s %lld (0x%llx): server %d, entry %d, node \"%s\" (czxid 0x%llx)", what,
+				  (long long) number, (long long) number, holder->server, holder->entry,
+				  holder->node, (long long) holder->czxid);
+}
+
 /* I2: the node of a holder is there, and its server's. */
 static void
-check_node(int server, int index, const ContenderEntry *entry, int64 session)
+check_node(const Holder *holder, int64 session)
 {
-	const ModelNode *parent = model_node(entry->request.path);
+	const ModelNode *parent = model_node(holder->place);
 
 	for (const ModelNode *node = parent ? parent->children : NULL; node; node = node->behind)
 	{
-		if (node->owner == session && ancestor(node->stat.czxid) == entry->node.czxid)
+		if (node->owner == session && ancestor(node->stat.czxid) == holder->czxid)
 			return;
 	}
-	sim_violation(entry->request.path,
-				  "I2: server %d, entry %d holds \"%s/%s\" (czxid 0x%llx), which does not exist", server,
-				  index, entry->request.path, entry->node.name, (long long) entry->node.czxid);
+	accuse(holder, "I2: what is held has no node of session", session);
 }
 
 /* Q: what a transaction took and committed is had again only if the session has ended first. */
 static void
 check_element(const Holder *holder)
 {
-	const ModelNode *node = model_node(holder->place);
+	const ModelNode *node = holder->kind == CONTENDER_ELEMENT ? model_node(holder->place) : NULL;
 	const Known		*element = node ? known(node->stat.czxid) : NULL;
 
 	if (element && element->delivered && !element->unguarded && session_lives(element->taken_in))
-		sim_violation(sim_paths[holder->path].path,
-					  "Q: server %d, entry %d has element %s, which was delivered",
-					  holder->server, holder->entry, holder->place);
+		accuse(holder, "Q: the element was delivered:", element->czxid);
 }
 
 /* I3 */
 static void
-check_token(const Holder *holder, uint32 generation, int64 czxid)
+check_token(const Holder *holder, uint32 generation)
 {
 	int64 *told = &told_token[holder->server][holder->entry];
+	int64  deleted_by = known(holder->czxid)->deleted_by;
 
 	if (*told == holder->token && told_generation[holder->server][holder->entry] == generation)
 		return;
 	*told = holder->token;
 	told_generation[holder->server][holder->entry] = generation;
-	if (was_deleted(czxid) && known(czxid)->deleted_by <= server_worker(holder->server)->zxid)
-		sim_violation(sim_paths[holder->path].path,
-					  "I2: server %d, entry %d is granted node \"%s\" (czxid 0x%llx), which had been deleted with zxid 0x%llx",
-					  holder->server, holder->entry, holder->node, (long long) czxid,
-					  (long long) known(czxid)->deleted_by);
+	if (deleted_by != 0 && deleted_by <= server_worker(holder->server)->zxid)
+		accuse(holder, "I2: it is granted, though its node was deleted with zxid", deleted_by);
 	if (holder->kind == CONTENDER_PERMIT || holder->kind == CONTENDER_ELEMENT ||
-		holder->shared || was_deleted(czxid))
+		holder->shared || deleted_by != 0)
 		return;
 	if (holder->token <= last_token[holder->path])
-		sim_violation(sim_paths[holder->path].path,
-					  "I3: server %d, entry %d is granted with token %lld after %lld",
-					  holder->server, holder->entry, (long long) holder->token,
-					  (long long) last_token[holder->path]);
+		accuse(holder, "I3: it is granted with a token no higher than", last_token[holder->path]);
 	last_token[holder->path] = holder->token;
 }
 
@@ -449,13 +450,13 @@ collect_server(int server)
 		holder.shared = entry->status.mode == LOCK_MODE_SHARED;
 		holder.token = entry->status.token;
 		holder.node = entry->node.name;
+		holder.czxid = entry->node.czxid;
 		holder.place = entry->request.path;
-		if (holder.kind == CONTENDER_ELEMENT)
-			check_element(&holder);
-		check_token(&holder, entry->generation, entry->node.czxid);
-		if (was_deleted(entry->node.czxid))
+		check_element(&holder);
+		check_token(&holder, entry->generation);
+		if (was_deleted(holder.czxid))
 			continue;
-		check_node(server, i, entry, session);
+		check_node(&holder, session);
 		holders[nholders++] = holder;
 	}
 	server_leave();
@@ -551,16 +552,20 @@ check_relied(int server, int index, int64_t zxid)
 {
 	const SimServerApi	 *api = server_api(server);
 	const ContenderEntry *entry = &api->pool()->entries[index];
+	const Holder		  holder = {.server = server,
+									.path = path_of(entry->request.path),
+									.entry = index,
+									.node = entry->node.name,
+									.czxid = entry->node.czxid};
+	int64				  deleted_by = known(holder.czxid)->deleted_by;
 
 	if (entry->status.state != CONTENDER_GRANTED ||
 		api->entry_is_overrun(entry->status.expires_us) || api->lease_state() != LEASE_HOLDS)
-		sim_violation(entry->request.path,
-					  "G: a transaction of server %d commits that has relied on entry %d, which is not held",
-					  server, index);
-	if (zxid > 0 && was_deleted(entry->node.czxid) && known(entry->node.czxid)->deleted_by <= zxid)
-		sim_violation(entry->request.path,
-					  "G: a transaction of server %d commits that has relied on node %s, which was deleted with zxid 0x%llx",
-					  server, entry->node.name, (long long) known(entry->node.czxid)->deleted_by);
+		accuse(&holder, "G: a transaction commits that has relied on what is in state",
+			   entry->status.state);
+	if (zxid > 0 && deleted_by != 0 && deleted_by <= zxid)
+		accuse(&holder, "G: a transaction commits that has relied on what was deleted with zxid",
+			   deleted_by);
 }
 
 void
