@@ -131,8 +131,6 @@ on_reply(void *arg, const ZkReply *reply)
 		call_slot_state(question->slot) != CALL_GIVEN_UP)
 		queue_look_abroad();
 	worker_scratch_created(question->slot, wanted->kind, asked_path(operation), reply->outcome);
-	if (operation == question->operations)
-		worker_scratch_answered(question->slot, result_of(operation)->outcome);
 
 	question->lost |= reply->outcome == CALL_UNKNOWN;
 	if (--question->pending == 0)
