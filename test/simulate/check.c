@@ -11,6 +11,7 @@
  *		that commits.  Where that cannot be said, an error says so
  *	C	a slot of a claim path is claimed at most once, and each is later than the last
  *	G	what a transaction that commits has relied on is held
+ *	S	who waits for an element gets one that is free
  *	H	a session holds what its calls have promised, and nothing else (session.c)
  *	L	while a lease holds, the leader has not ended the session
  *
@@ -39,6 +40,7 @@ typedef struct Holder
 	int64		token;
 	int			entry;
 	const char *node;
+	int64		czxid; /* of that; 0: of a foreign client */
 	const char *place; /* what is held: a path, or an element */
 } Holder;
 
@@ -49,11 +51,21 @@ static int64  last_token[SIM_PATHS];
 static int64  told_token[SIM_SERVERS][SIM_ENTRIES]; /* of the holder seen there last */
 static uint32 told_generation[SIM_SERVERS][SIM_ENTRIES];
 
-/* Nodes of zklock that others have deleted, and heirs, by their czxid */
-static int64 deleted[REMEMBERED];
-static int64 deleted_by[REMEMBERED]; /* zxid */
-static int64 heirs[REMEMBERED];
-static int64 ancestors[REMEMBERED];
+/* What is known of a node, by its czxid */
+typedef struct Known
+{
+	int64 czxid;
+	int64 deleted_by; /* zxid, if somebody else has deleted it */
+	int64 heir_of;	  /* the first of those for which it stands; 0: for itself */
+
+	/* Of an element */
+	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
+	bool  removed;	/* by a server */
+	bool  delivered;
+	bool  unguarded; /* to a transaction that would not know that it has lost the element */
+} Known;
+
+static Known all_known[REMEMBERED];
 static int64 created_last;		 /* czxid */
 static char	 created_number[16]; /* the end of its name */
 
@@ -66,26 +78,30 @@ number_of(const char *path)
 	return path + (len > 10 ? len - 10 : 0);
 }
 
-/* Where a node is remembered; hardly ever do two share a place */
-static int
-slot_of(int64 czxid)
+/* Hardly ever do two share a place. */
+static Known *
+known(int64 czxid)
 {
-	return ((czxid >> 32) * 4099 + (czxid & 0xffffffff)) % REMEMBERED;
+	Known *place = &all_known[((czxid >> 32) * 4099 + (czxid & 0xffffffff)) % REMEMBERED];
+
+	if (place->czxid != czxid)
+		*place = (Known){.czxid = czxid};
+	return place;
 }
 
 /* The node for which this one stands, if it is an heir */
 static int64
 ancestor(int64 czxid)
 {
-	int slot = slot_of(czxid);
+	int64 heir_of = known(czxid)->heir_of;
 
-	return heirs[slot] == czxid ? ancestors[slot] : czxid;
+	return heir_of ? heir_of : czxid;
 }
 
 static bool
 was_deleted(int64 czxid)
 {
-	return deleted[slot_of(czxid)] == czxid;
+	return known(czxid)->deleted_by != 0;
 }
 
 /* The ZooKeeper sessions that servers had */
@@ -127,19 +143,8 @@ session_lives(int64 id)
  * ------------------------------------------------------------------------
  */
 
-/* What is known of the element of a czxid */
-typedef struct Element
-{
-	int64 czxid;
-	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
-	bool  removed;	/* by a server */
-	bool  delivered;
-	bool  unguarded; /* to a transaction that would not know that it has lost the element */
-} Element;
-
-static Element elements[REMEMBERED];
-static int	   undelivered[SIM_PATHS]; /* elements removed by servers */
-static int	   removals_in_doubt[SIM_PATHS];
+static int undelivered[SIM_PATHS]; /* elements removed by servers */
+static int removals_in_doubt[SIM_PATHS];
 
 /* By the number of an offer */
 typedef struct Offer
@@ -153,16 +158,6 @@ static int	 noffers;
 
 static bool claimed[SIM_PATHS][REMEMBERED];
 static int	last_claim[SIM_PATHS];
-
-static Element *
-element_of(int64 czxid)
-{
-	Element *element = &elements[slot_of(czxid)];
-
-	if (element->czxid != czxid)
-		*element = (Element){.czxid = czxid};
-	return element;
-}
 
 /* The path of which that is an element; -1 if it is none */
 static int
@@ -216,7 +211,7 @@ element_created(const ModelNode *node)
 static void
 element_removed(int path, int64 czxid)
 {
-	Element *element = element_of(czxid);
+	Known *element = known(czxid);
 
 	element->removed = true;
 	undelivered[path] += !element->delivered;
@@ -235,7 +230,7 @@ check_removal_in_doubt(int path)
 void
 check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
 {
-	Element *element = element_of(czxid);
+	Known *element = known(czxid);
 
 	sim_tell("element 0x%llx of %s is delivered", (long long) czxid, sim_paths[path].path);
 	if (element->delivered && !element->unguarded && !unguarded &&
@@ -310,18 +305,10 @@ on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 	if (by && !expired && is_servers(by->id) && (queue = queue_of(node->path)) >= 0)
 		element_removed(queue, node->stat.czxid);
 	if (by && by->id != node->owner && node->owner != 0)
-	{
-		int64 czxid = ancestor(node->stat.czxid);
-
-		deleted[slot_of(czxid)] = czxid;
-		deleted_by[slot_of(czxid)] = model_last_zxid;
-	}
+		known(ancestor(node->stat.czxid))->deleted_by = model_last_zxid;
 	else if (by && !expired && created_last == model_last_zxid &&
 			 strcmp(created_number, number_of(node->path)) == 0)
-	{
-		heirs[slot_of(created_last)] = created_last;
-		ancestors[slot_of(created_last)] = ancestor(node->stat.czxid);
-	}
+		known(created_last)->heir_of = ancestor(node->stat.czxid);
 }
 
 /* L: the leader ends a session. */
@@ -372,60 +359,60 @@ path_of(const char *name)
 	return -1;
 }
 
+pg_noreturn static void
+accuse(const Holder *holder, const char *what, int64 number)
+{
+	sim_violation(sim_paths[holder->path].path,
+				  "%s %lld (0x%llx): server %d, entry %d, node \"%s\" (czxid 0x%llx)", what,
+				  (long long) number, (long long) number, holder->server, holder->entry,
+				  holder->node, (long long) holder->czxid);
+}
+
 /* I2: the node of a holder is there, and its server's.  Returns its name, which an heir has anew. */
 static const char *
-check_node(int server, int index, const ContenderEntry *entry, int64 session)
+check_node(const Holder *holder, int64 session)
 {
-	const ModelNode *parent = model_node(entry->request.path);
+	const ModelNode *parent = model_node(holder->place);
 
 	for (int i = 0; parent && i < parent->stat.numChildren; i++)
 	{
 		const ModelNode *node = parent->children[i];
 
-		if (node->owner == session && ancestor(node->stat.czxid) == entry->node.czxid)
+		if (node->owner == session && ancestor(node->stat.czxid) == holder->czxid)
 			return strrchr(node->path, '/') + 1;
 	}
-	sim_violation(entry->request.path,
-				  "I2: server %d, entry %d holds \"%s/%s\" (czxid 0x%llx), which does not exist", server,
-				  index, entry->request.path, entry->node.name, (long long) entry->node.czxid);
+	accuse(holder, "I2: what is held has no node of session", session);
 }
 
 /* Q: what a transaction took and committed is had again only if the session has ended first. */
 static void
 check_element(const Holder *holder)
 {
-	const ModelNode *node = model_node(holder->place);
-	const Element	*element = node ? element_of(node->stat.czxid) : NULL;
+	const ModelNode *node = holder->kind == CONTENDER_ELEMENT ? model_node(holder->place) : NULL;
+	const Known		*element = node ? known(node->stat.czxid) : NULL;
 
 	if (element && element->delivered && !element->unguarded && session_lives(element->taken_in))
-		sim_violation(sim_paths[holder->path].path,
-					  "Q: server %d, entry %d has element %s, which was delivered",
-					  holder->server, holder->entry, holder->place);
+		accuse(holder, "Q: the element was delivered:", element->czxid);
 }
 
 /* I3 */
 static void
-check_token(const Holder *holder, uint32 generation, int64 czxid)
+check_token(const Holder *holder, uint32 generation)
 {
 	int64 *told = &told_token[holder->server][holder->entry];
+	int64  deleted_by = known(holder->czxid)->deleted_by;
 
 	if (*told == holder->token && told_generation[holder->server][holder->entry] == generation)
 		return;
 	*told = holder->token;
 	told_generation[holder->server][holder->entry] = generation;
-	if (was_deleted(czxid) && deleted_by[slot_of(czxid)] <= server_worker(holder->server)->zxid)
-		sim_violation(sim_paths[holder->path].path,
-					  "I2: server %d, entry %d is granted node \"%s\" (czxid 0x%llx), which had been deleted with zxid 0x%llx",
-					  holder->server, holder->entry, holder->node, (long long) czxid,
-					  (long long) deleted_by[slot_of(czxid)]);
+	if (deleted_by != 0 && deleted_by <= server_worker(holder->server)->zxid)
+		accuse(holder, "I2: it is granted, though its node was deleted with zxid", deleted_by);
 	if (holder->kind == CONTENDER_PERMIT || holder->kind == CONTENDER_ELEMENT ||
-		holder->shared || was_deleted(czxid))
+		holder->shared || deleted_by != 0)
 		return;
 	if (holder->token <= last_token[holder->path])
-		sim_violation(sim_paths[holder->path].path,
-					  "I3: server %d, entry %d is granted with token %lld after %lld",
-					  holder->server, holder->entry, (long long) holder->token,
-					  (long long) last_token[holder->path]);
+		accuse(holder, "I3: it is granted with a token no higher than", last_token[holder->path]);
 	last_token[holder->path] = holder->token;
 }
 
@@ -464,13 +451,13 @@ collect_server(int server)
 		holder.shared = entry->status.mode == LOCK_MODE_SHARED;
 		holder.token = entry->status.token;
 		holder.node = entry->node.name;
+		holder.czxid = entry->node.czxid;
 		holder.place = entry->request.path;
-		if (holder.kind == CONTENDER_ELEMENT)
-			check_element(&holder);
-		check_token(&holder, entry->generation, entry->node.czxid);
-		if (was_deleted(entry->node.czxid))
+		check_element(&holder);
+		check_token(&holder, entry->generation);
+		if (was_deleted(holder.czxid))
 			continue;
-		holder.node = check_node(server, i, entry, session);
+		holder.node = check_node(&holder, session);
 		holders[nholders++] = holder;
 	}
 	server_leave();
@@ -579,16 +566,20 @@ check_relied(int server, int index, int64_t zxid)
 {
 	const SimServerApi	 *api = server_api(server);
 	const ContenderEntry *entry = &api->pool()->entries[index];
+	const Holder		  holder = {.server = server,
+									.path = path_of(entry->request.path),
+									.entry = index,
+									.node = entry->node.name,
+									.czxid = entry->node.czxid};
+	int64				  deleted_by = known(holder.czxid)->deleted_by;
 
 	if (entry->status.state != CONTENDER_GRANTED ||
 		api->entry_is_overrun(entry->status.expires_us) || api->lease_state() != LEASE_HOLDS)
-		sim_violation(entry->request.path,
-					  "G: a transaction of server %d commits that has relied on entry %d, which is not held",
-					  server, index);
-	if (zxid > 0 && was_deleted(entry->node.czxid) && deleted_by[slot_of(entry->node.czxid)] <= zxid)
-		sim_violation(entry->request.path,
-					  "G: a transaction of server %d commits that has relied on node %s, which was deleted with zxid 0x%llx",
-					  server, entry->node.name, (long long) deleted_by[slot_of(entry->node.czxid)]);
+		accuse(&holder, "G: a transaction commits that has relied on what is in state",
+			   entry->status.state);
+	if (zxid > 0 && deleted_by != 0 && deleted_by <= zxid)
+		accuse(&holder, "G: a transaction commits that has relied on what was deleted with zxid",
+			   deleted_by);
 }
 
 void
@@ -607,8 +598,8 @@ check_ended(const SimProcess *process)
 {
 	const EntryPool *pool = server_api(process->server)->pool();
 
-	if (process->removes >= 0)
-		check_removal_in_doubt(process->removes);
+	if (process->seeks >= 0 && process->removes)
+		check_removal_in_doubt(process->seeks);
 	for (int i = 0; i < SIM_ENTRIES; i++)
 	{
 		const ContenderEntry *entry = &pool->entries[i];
@@ -624,12 +615,31 @@ check_ended(const SimProcess *process)
  * ------------------------------------------------------------------------
  */
 
+/* S: nobody waits for an element of a queue in which one is free. */
+static void
+check_seeker(const SimProcess *process)
+{
+	const ModelNode *queue = process->seeks >= 0 ? model_node(sim_paths[process->seeks].path) : NULL;
+
+	for (int i = 0; queue && i < queue->stat.numChildren; i++)
+	{
+		const ModelNode *node = queue->children[i];
+
+		if (queue_of(node->path) >= 0 && node->stat.numChildren == 0)
+			sim_violation(queue->path, "S: %s waits for an element, and %s is free",
+						  process->name, node->path);
+	}
+}
+
 /* All has been told by now: nobody holds what somebody has deleted. */
 void
 check_calm(void)
 {
-	memset(deleted, 0, sizeof(deleted));
+	for (int i = 0; i < REMEMBERED; i++)
+		all_known[i].deleted_by = 0;
 	check_step();
+	for (int i = 0; i < sim_nprocesses; i++)
+		check_seeker(&sim_processes[i]);
 }
 
 static void
@@ -647,6 +657,13 @@ check_nodes(const ModelNode *node)
 	}
 }
 
+static void
+check_left(const char *of, const char *what, size_t n, size_t most)
+{
+	if (n > most)
+		sim_violation(NULL, "left: %s has %zu %s", of, n, what);
+}
+
 /* Nobody has anything, or waits: nothing is left. */
 void
 check_drained(void)
@@ -658,32 +675,25 @@ check_drained(void)
 	for (int i = 0; i < sim_npaths; i++)
 		nelections += sim_paths[i].use == USE_ELECTION;
 	check_nodes(model_node("/"));
+	check_undelivered();
 	for (int s = 0; s < sim_nservers; s++)
 	{
 		const SimServerApi *api = server_enter(s);
+		const char		   *name = server_worker(s)->name;
 
-		if (api->entries_in_use() > nelections)
-			sim_violation(NULL, "left: %d entries of server %d are in use", api->entries_in_use(), s);
-		if ((int) api->engine_paths() > nelections)
-			sim_violation(NULL, "left: server %d knows %zu paths", s, api->engine_paths());
-		if (nelections == 0 && api->engine_bytes() > 0)
-			sim_violation(NULL, "left: server %d accounts for %zu bytes", s, api->engine_bytes());
-		if (api->calls_in_use() > 0)
-			sim_violation(NULL, "left: %d slots for calls of server %d are in use",
-						  api->calls_in_use(), s);
+		check_left(name, "entries", api->entries_in_use(), nelections);
+		check_left(name, "paths", api->engine_paths(), nelections);
+		check_left(name, "bytes of paths", api->engine_bytes(), nelections * 1000);
+		check_left(name, "slots for calls", api->calls_in_use(), 0);
 		server_leave();
 	}
 	for (int i = 0; i < sim_nprocesses; i++)
-	{
-		if (process_memory(&sim_processes[i]) > MAX_MEMORY)
-			sim_violation(NULL, "left: %s has %zu bytes of memory", sim_processes[i].name,
-						  process_memory(&sim_processes[i]));
-	}
-	check_undelivered();
+		check_left(sim_processes[i].name, "bytes of memory", process_memory(&sim_processes[i]),
+				   MAX_MEMORY);
 	for (int i = 0; i < n; i++)
 	{
-		if (library_owner(handles[i]) != FOREIGN && library_watches(handles[i]) > 2 * nelections)
-			sim_violation(NULL, "left: server %d has %d watches", library_owner(handles[i]),
-						  library_watches(handles[i]));
+		if (library_owner(handles[i]) != FOREIGN)
+			check_left(server_worker(library_owner(handles[i]))->name, "watches",
+					   library_watches(handles[i]), 2 * nelections);
 	}
 }

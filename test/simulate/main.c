@@ -203,7 +203,8 @@ happen(void)
 {
 	ModelConnection *connection;
 	int				 server = sim_below(sim_nservers);
-	SimProcess		*process = &sim_processes[sim_below(sim_nprocesses)];
+	SimProcess		*process =
+		 sim_one_in(2) ? server_worker(server) : &sim_processes[sim_below(sim_nprocesses)];
 
 	if (sim_one_in(sim_rates.break_connection) && (connection = some_connection()) != NULL)
 	{
@@ -396,14 +397,14 @@ begin_turmoil(void)
 						   .expire = some_rate(4000, bad),
 						   .kill_worker = some_rate(1500, bad),
 						   .freeze = some_rate(1000, bad),
-						   .cancel = some_rate(600, bad),
-						   .terminate = some_rate(2000, bad),
+						   .cancel = some_rate(300, bad),
+						   .terminate = some_rate(1000, bad),
 						   .crash = some_rate(20000, bad),
 						   .yield = some_rate(60, bad),
 						   .long_pause = some_rate(2000, bad),
 						   .away = some_rate(6, bad),
 						   .silent = some_rate(8, bad),
-						   .delete_node = some_rate(20, bad),
+						   .delete_node = some_rate(8, bad),
 						   .abandon = some_rate(200, bad)};
 	if (split)
 		sim_rates =
@@ -418,14 +419,10 @@ describe(void)
 {
 	for (int i = 0; i < sim_nprocesses; i++)
 	{
-		const SimProcess *process = &sim_processes[i];
+		static const char *const states[] = {"is dead", "runs", "sleeps"};
 
-		printf("  %s %s%s%s%s\n", process->name,
-			   process->state == PROCESS_DEAD	  ? "is dead"
-			   : process->state == PROCESS_ASLEEP ? "sleeps"
-												  : "runs",
-			   process->is_done ? " and has nothing" : "", process->doing ? ", doing " : "",
-			   process->doing ? process->doing : "");
+		printf("  %s %s, doing %s\n", sim_processes[i].name, states[sim_processes[i].state],
+			   sim_processes[i].doing ? sim_processes[i].doing : "nothing");
 	}
 	printf("  %d can do something\n", nactors);
 	for (int i = 0; i < foreign_count(); i++)
@@ -537,39 +534,30 @@ number_of(const char *name, uint64_t otherwise)
 	return value && *value ? strtoull(value, NULL, 10) : otherwise;
 }
 
+/* Chooses paths by chance, or those that are named.  They are in the order of their bytes. */
 static void
 choose_paths(const char *only)
 {
 	static const SimPath known[] = {{"/a", USE_LOCK, .dialect = DIALECT_CURATOR},
-									{"/deep/er/b", USE_LOCK, .dialect = DIALECT_CURATOR},
-									{"/kazoo", USE_LOCK, .dialect = DIALECT_KAZOO},
-									{"/rw", USE_LOCK, .dialect = DIALECT_CURATOR_RW},
-									{"/recipe", USE_LOCK, .dialect = DIALECT_ZOOKEEPER},
-									{"/s", USE_SEMAPHORE, .permits = 2},
-									{"/e", USE_ELECTION, .family = ELECTION_LATCH},
-									{"/q", USE_QUEUE},
 									{"/c", USE_CLAIM},
+									{"/deep/er/b", USE_LOCK, .dialect = DIALECT_CURATOR},
+									{"/e", USE_ELECTION, .family = ELECTION_LATCH},
+									{"/ez", USE_ELECTION, .family = ELECTION_SUPPORT},
 									{"/hive", USE_LOCK, .dialect = DIALECT_HIVE},
-									{"/ez", USE_ELECTION, .family = ELECTION_SUPPORT}};
+									{"/kazoo", USE_LOCK, .dialect = DIALECT_KAZOO},
+									{"/q", USE_QUEUE},
+									{"/recipe", USE_LOCK, .dialect = DIALECT_ZOOKEEPER},
+									{"/rw", USE_LOCK, .dialect = DIALECT_CURATOR_RW},
+									{"/s", USE_SEMAPHORE, .permits = 2}};
 	int					 wanted = 1 + sim_below(sim_one_in(3) ? SIM_PATHS : 3);
 
-	for (int i = 0; i < (int) lengthof(known); i++)
+	for (int i = 0; i < (int) lengthof(known) && sim_npaths < SIM_PATHS; i++)
 	{
 		const char *found = only ? strstr(only, known[i].path) : NULL;
+		bool chosen = found && strchr(" /", found[strlen(known[i].path)]); /* or at the end */
 
-		if (found && strchr(" /", found[strlen(known[i].path)])) /* or at the end */
+		if (only ? chosen : (int) sim_below(lengthof(known) - i) < wanted - sim_npaths)
 			sim_paths[sim_npaths++] = known[i];
-	}
-	while (only == NULL && sim_npaths < wanted)
-	{
-		const SimPath *one = &known[sim_below(lengthof(known))];
-		bool		   again = false;
-
-		for (int i = 0; i < sim_npaths; i++)
-			again |= sim_paths[i].path == one->path;
-
-		if (!again)
-			sim_paths[sim_npaths++] = *one;
 	}
 }
 

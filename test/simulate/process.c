@@ -425,7 +425,7 @@ start(SimProcess *process)
 							.state = PROCESS_RUNNABLE,
 							.frozen_until = process->frozen_until,
 							.timeout_at = SIM_NEVER,
-							.removes = -1};
+							.seeks = -1};
 	inside->memory =
 		AllocSetContextCreate(TopMemoryContext, "simulated process", ALLOCSET_DEFAULT_SIZES);
 	inside->globals = (Globals){.top = inside->memory, .current = inside->memory};

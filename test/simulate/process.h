@@ -52,7 +52,8 @@ struct SimProcess
 	const char *doing;	  /* NULL: it is idle */
 	bool		is_done;  /* it has nothing and waits for nothing */
 	bool		is_stuck; /* it waits for what need not come */
-	int			removes;  /* an element of that path; -1: none */
+	int			seeks;	  /* an element of that path; -1: none ... */
+	bool		removes;  /* ... to remove it */
 };
 
 extern int		  sim_nservers;

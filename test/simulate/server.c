@@ -247,35 +247,53 @@ __wrap_pg_strong_random(void *data, size_t length)
  * ------------------------------------------------------------------------
  */
 
-typedef struct Exit
+typedef struct Exits
 {
-	pg_on_exit_callback call;
-	Datum				arg;
-} Exit;
+	int n;
+	struct
+	{
+		pg_on_exit_callback call;
+		Datum				arg;
+	} exits[MAX_EXITS];
+} Exits;
 
-static Exit before_exit[MAX_EXITS];
-static Exit on_exit_[MAX_EXITS];
-static int	nbefore_exit;
-static int	non_exit;
+static Exits before_exit;
+static Exits at_exit;
+
+static void
+remember_exit(Exits *exits, pg_on_exit_callback call, Datum arg)
+{
+	Assert(exits->n < MAX_EXITS);
+	exits->exits[exits->n].call = call;
+	exits->exits[exits->n++].arg = arg;
+}
+
+static void
+call_exits(Exits *exits, int code)
+{
+	while (exits->n > 0)
+	{
+		exits->n--;
+		exits->exits[exits->n].call(code, exits->exits[exits->n].arg);
+	}
+}
 
 void
 __wrap_before_shmem_exit(pg_on_exit_callback call, Datum arg)
 {
-	Assert(nbefore_exit < MAX_EXITS);
-	before_exit[nbefore_exit++] = (Exit){call, arg};
+	remember_exit(&before_exit, call, arg);
 }
 
 void
 __wrap_cancel_before_shmem_exit(pg_on_exit_callback call, Datum arg)
 {
-	nbefore_exit--;
+	before_exit.n--;
 }
 
 void
 __wrap_on_shmem_exit(pg_on_exit_callback call, Datum arg)
 {
-	Assert(non_exit < MAX_EXITS);
-	on_exit_[non_exit++] = (Exit){call, arg};
+	remember_exit(&at_exit, call, arg);
 }
 
 void
@@ -283,19 +301,9 @@ __wrap_proc_exit(int code)
 {
 	sim_process->exiting = true;
 	proc_exit_inprogress = true;
-	while (nbefore_exit > 0)
-	{
-		Exit last = before_exit[--nbefore_exit];
-
-		last.call(code, last.arg);
-	}
+	call_exits(&before_exit, code);
 	sim_process->locks = 0;
-	while (non_exit > 0)
-	{
-		Exit last = on_exit_[--non_exit];
-
-		last.call(code, last.arg);
-	}
+	call_exits(&at_exit, code);
 	sim_end();
 }
 

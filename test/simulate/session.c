@@ -29,10 +29,12 @@ extern Datum zk_claim(PG_FUNCTION_ARGS);
 extern Datum zk_await_leadership(PG_FUNCTION_ARGS);
 extern Datum zk_resign(PG_FUNCTION_ARGS);
 
-/* How often each path is acquired, by mode and level */
+/* How often each path is acquired: by mode, and there by level */
+#define LEDGER_SIZE (SIM_PATHS * 4)
+
 typedef struct Ledger
 {
-	int of[SIM_PATHS][2][2];
+	int of[LEDGER_SIZE];
 } Ledger;
 
 static Ledger ledger;
@@ -72,43 +74,48 @@ path_of(const Hold *hold)
 	return -1;
 }
 
+static int *
+count_of(Ledger *of, int path, LockMode mode, LockScope scope)
+{
+	return &of->of[path * 4 + mode * 2 + scope];
+}
+
+/* It is released once at session level, if it is held. */
+static void
+uncount(int path, LockMode mode)
+{
+	int *count = count_of(&ledger, path, mode, LOCK_SCOPE_SESSION);
+
+	*count = Max(*count - 1, 0);
+}
+
 /* Does the session hold what its calls have promised, as often, and nothing else? */
 static void
 check_ledger(const char *after)
 {
 	Ledger counted = {0};
-	int	   nterms = 0;
 
 	for (const Hold *hold = hold_next(NULL); hold; hold = hold_next(hold))
 	{
-		int path = path_of(hold);
+		EntryStatus status;
 
-		if (hold->kind == CONTENDER_CANDIDACY)
-		{
-			nterms++;
+		if (hold->kind == CONTENDER_CANDIDACY && xact_depth() > 0)
 			continue;
-		}
 		for (int i = 0; i < 4; i++)
-			counted.of[path][i / 2][i % 2] += hold->acquired[i / 2][i % 2];
+			*count_of(&counted, path_of(hold), i / 2, i % 2) += hold->acquired[i / 2][i % 2];
+		status = entry_status(hold->entry);
 		if (!hold_is_acquired(hold) || entry_generation(hold->entry) != hold->generation ||
-			entry_at(hold->entry)->request.pid != MyProcPid)
-			sim_violation(sim_paths[path].path,
-						  "H: after %s, %s has entry %d without having acquired it", after,
-						  sim_process->name, hold->entry);
+			(status.state != CONTENDER_GRANTED && status.state != CONTENDER_LOST))
+			sim_violation(hold->path, "H: after %s, %s has entry %d, which is not acquired",
+						  after, sim_process->name, hold->entry);
 	}
-	for (int i = 0; i < sim_npaths * 4; i++)
+	for (int i = 0; i < LEDGER_SIZE; i++)
 	{
-		int expected = ledger.of[i / 4][i / 2 % 2][i % 2];
-		int found = counted.of[i / 4][i / 2 % 2][i % 2];
-
-		if (found != expected)
+		if (counted.of[i] != ledger.of[i])
 			sim_violation(sim_paths[i / 4].path,
 						  "H: after %s, %s has acquired it %d times in mode %d at level %d, not %d times",
-						  after, sim_process->name, found, i / 2 % 2, i % 2, expected);
+						  after, sim_process->name, counted.of[i], i / 2 % 2, i % 2, ledger.of[i]);
 	}
-	if (nterms > 0 && xact_depth() == 0)
-		sim_violation(NULL, "H: after %s, %s relies on a term outside a transaction", after,
-					  sim_process->name);
 }
 
 static bool
@@ -123,9 +130,8 @@ ledger_is_empty(void)
 static void
 restore(int depth)
 {
-	for (int i = 0; i < SIM_PATHS * 2; i++)
-		ledger.of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION] =
-			at_savepoint[depth].of[i / 2][i % 2][LOCK_SCOPE_TRANSACTION];
+	for (int i = LOCK_SCOPE_TRANSACTION; i < LEDGER_SIZE; i += 2)
+		ledger.of[i] = at_savepoint[depth].of[i];
 	ntaken = ntaken_at[depth];
 }
 
@@ -254,7 +260,7 @@ some_scope(void)
 	return sim_one_in(2) ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
 }
 
-/* A lock, and some more now and then */
+/* A lock, and some more now and then; they are in order, as the paths are */
 static LockSet
 some_locks(int path, int *paths)
 {
@@ -264,14 +270,10 @@ some_locks(int path, int *paths)
 
 	for (int i = 0; i < sim_npaths; i++)
 	{
-		if (i == path || (several && sim_paths[i].use == USE_LOCK && sim_one_in(2)))
-			targets[set.n++] = (LockTarget){.path = sim_paths[i].path, .mode = sim_below(2)};
-	}
-	qsort(targets, set.n, sizeof(LockTarget), lock_compare_targets);
-	for (int i = 0; i < set.n; i++)
-	{
-		for (paths[i] = 0; sim_paths[paths[i]].path != targets[i].path; paths[i]++)
-			;
+		if (i != path && !(several && sim_paths[i].use == USE_LOCK && sim_one_in(2)))
+			continue;
+		paths[set.n] = i;
+		targets[set.n++] = (LockTarget){.path = sim_paths[i].path, .mode = sim_below(2)};
 	}
 	return set;
 }
@@ -296,7 +298,7 @@ do_lock(int path)
 	if (!lock_acquire(&set, scope, some_timeout(false)))
 		return;
 	for (int i = 0; i < set.n; i++)
-		ledger.of[paths[i]][set.targets[i].mode][scope]++;
+		++*count_of(&ledger, paths[i], set.targets[i].mode, scope);
 	tell_locks("has", &set, scope);
 }
 
@@ -310,13 +312,9 @@ do_unlock(int path)
 
 	set.whole = sim_one_in(2);
 	for (int i = 0; i < set.n; i++)
-		held &= ledger.of[paths[i]][set.targets[i].mode][LOCK_SCOPE_SESSION] > 0;
+		held &= *count_of(&ledger, paths[i], set.targets[i].mode, LOCK_SCOPE_SESSION) > 0;
 	for (int i = 0; (held || !set.whole) && i < set.n; i++)
-	{
-		int *count = &ledger.of[paths[i]][set.targets[i].mode][LOCK_SCOPE_SESSION];
-
-		*count = Max(*count - 1, 0);
-	}
+		uncount(paths[i], set.targets[i].mode);
 	tell_locks("releases", &set, LOCK_SCOPE_SESSION);
 	(void) lock_release(&set);
 }
@@ -325,8 +323,8 @@ static void
 do_release_all(int path)
 {
 	sim_tell("%s: releases all", sim_process->name);
-	for (int i = 0; i < SIM_PATHS * 2; i++)
-		ledger.of[i / 2][i % 2][LOCK_SCOPE_SESSION] = 0;
+	for (int i = LOCK_SCOPE_SESSION; i < LEDGER_SIZE; i += 2)
+		ledger.of[i] = 0;
 	lock_release_all();
 }
 
@@ -338,17 +336,15 @@ do_acquire_permit(int path)
 	tell("asks for a permit of", path);
 	if (!permit_acquire(sim_paths[path].path, sim_paths[path].permits, scope, some_timeout(false)))
 		return;
-	ledger.of[path][LOCK_MODE_EXCLUSIVE][scope]++;
+	++*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, scope);
 	tell("has a permit of", path);
 }
 
 static void
 do_release_permit(int path)
 {
-	int *count = &ledger.of[path][LOCK_MODE_EXCLUSIVE][LOCK_SCOPE_SESSION];
-
 	tell("releases a permit of", path);
-	*count = Max(*count - 1, 0);
+	uncount(path, LOCK_MODE_EXCLUSIVE);
 	(void) permit_release(sim_paths[path].path);
 }
 
@@ -371,19 +367,30 @@ do_offer(int path)
 	sim_tell("%s: has added %s/%s", sim_process->name, queue, name ? name : "?");
 }
 
+/* Gets the first element of a queue.  Returns false if there is none in time. */
+static bool
+seek(int path, TakeHow how, Element *element)
+{
+	int64 timeout = some_timeout(true);
+	bool  found;
+
+	tell(how == TAKE_REMOVE ? "removes an element of" : "takes an element of", path);
+	sim_process->seeks = path;
+	sim_process->removes = how == TAKE_REMOVE;
+	found = take_first(sim_paths[path].path, how, timeout, STATS_QUEUE, element);
+	sim_process->seeks = -1;
+	if (found)
+		sim_tell("%s: has %s", sim_process->name, element->name);
+	return found;
+}
+
 static void
 do_remove(int path)
 {
 	Element element;
 
-	tell("removes an element of", path);
-	sim_process->removes = path;
-	if (take_first(sim_paths[path].path, TAKE_REMOVE, some_timeout(true), STATS_QUEUE, &element))
-	{
-		sim_tell("%s: has %s", sim_process->name, element.name);
+	if (seek(path, TAKE_REMOVE, &element))
 		check_delivered(path, element.token, 0, false);
-	}
-	sim_process->removes = -1;
 }
 
 static void
@@ -391,14 +398,10 @@ do_take(int path)
 {
 	Element element;
 
-	if (ntaken == (int) lengthof(taken))
+	if (ntaken == (int) lengthof(taken) || !seek(path, TAKE_CLAIM, &element))
 		return;
-	tell("takes an element of", path);
-	if (!take_first(sim_paths[path].path, TAKE_CLAIM, some_timeout(true), STATS_QUEUE, &element))
-		return;
-	sim_tell("%s: has taken %s", sim_process->name, element.name);
 	taken[ntaken++] = (Taken){path, element.token};
-	ledger.of[path][LOCK_MODE_EXCLUSIVE][LOCK_SCOPE_TRANSACTION]++;
+	++*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 }
 
 static void
@@ -488,9 +491,9 @@ static const Thing things[] = {
 	{"SAVEPOINT", do_savepoint, ANY_USE, 1, XACT_MAX_DEPTH - 1, 6, true},
 	{"RELEASE", do_release_savepoint, ANY_USE, 2, XACT_MAX_DEPTH, 6, true},
 	{"write", do_write, ANY_USE, 1, XACT_MAX_DEPTH, 2},
-	{"DISCARD ALL", do_release_all, ANY_USE, 0, XACT_MAX_DEPTH, 12},
+	{"DISCARD ALL", do_release_all, ANY_USE, 0, XACT_MAX_DEPTH, 30},
 	{"lock", do_lock, USE_LOCK, 0, XACT_MAX_DEPTH, 1},
-	{"unlock", do_unlock, USE_LOCK, 0, XACT_MAX_DEPTH, 1},
+	{"unlock", do_unlock, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
 	{"permit", do_acquire_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
 	{"permit back", do_release_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
 	{"is_leader", do_lead, USE_ELECTION, 0, XACT_MAX_DEPTH, 1},
@@ -540,10 +543,10 @@ on_error(const char *name)
 		sim_violation(NULL, "%s: %s fails: %s", sim_process->name, name, error->message);
 	if (offering)
 		check_offered(offering, doubt ? OFFER_IN_DOUBT : OFFER_FAILED);
-	if (sim_process->removes >= 0 && doubt)
-		check_removal_in_doubt(sim_process->removes);
+	if (sim_process->seeks >= 0 && sim_process->removes && doubt)
+		check_removal_in_doubt(sim_process->seeks);
 	offering = 0;
-	sim_process->removes = -1;
+	sim_process->seeks = -1;
 }
 
 static void
@@ -615,7 +618,6 @@ session_main(void)
 {
 	statement_context = AllocSetContextCreate(TopMemoryContext, "statement", ALLOCSET_DEFAULT_SIZES);
 	before_shmem_exit(abort_at_exit, 0);
-	sim_process->removes = -1;
 	choose_settings();
 	while (sim_phase != PHASE_TURMOIL || !sim_one_in(200))
 	{
