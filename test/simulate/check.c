@@ -6,9 +6,15 @@
  *		foreign clients; no more holders of a semaphore than it has permits
  *	I2	who holds has its node, of its server's session
  *	I3	tokens grow from one exclusive grant to the next
+ *	I4	each node of a server's session is in one of its entries
  *	E	at most one server leads
  *	Q	an element goes when a transaction that took it commits, and nobody has it again
  *	L	while a lease holds, the leader has not ended the session
+ *
+ * In calm, moreover:
+ *
+ *	W	who holds would hear of the end of its node
+ *	S	who waits does so for somebody else
  *
  * A session holds what its entry and the lease tell it at this moment.  What somebody
  * else has deleted is held by nobody, but its holder cannot know at once: it has until
@@ -22,7 +28,9 @@
 
 #define MAX_HOLDERS 160
 #define REMEMBERED 65536
-#define MAX_MEMORY (256 * 1024) /* of a worker that has nothing to do */
+
+/* Of a worker that has nothing to do, with what it had to allocate before */
+#define MAX_MEMORY (512 * 1024)
 
 /* Somebody who holds something now */
 typedef struct Holder
@@ -339,6 +347,40 @@ collect(void)
 }
 
 /* ------------------------------------------------------------------------
+ * I4
+ * ------------------------------------------------------------------------
+ */
+
+/* Does the entry tell of the node?  As long as the create is not answered, it has the beginning of the name. */
+static bool
+tells_of(const ContenderEntry *entry, const ModelNode *node)
+{
+	const char *name = strrchr(node->path, '/') + 1;
+
+	if (entry->status.state == CONTENDER_FREE || entry->node.run_id == 0 ||
+		strcmp(entry->request.path, node->parent->path) != 0)
+		return false;
+	return entry->node.czxid == ancestor(node->stat.czxid) ||
+		   (entry->node.czxid == 0 && strncmp(name, entry->node.name, strlen(entry->node.name)) == 0);
+}
+
+static void
+check_records(int server, int64 session, const EntryPool *pool, const ModelNode *parent)
+{
+	for (const ModelNode *node = parent ? parent->children : NULL; node; node = node->behind)
+	{
+		bool is_told = node->owner != session;
+
+		for (int i = 0; i < SIM_ENTRIES && !is_told; i++)
+			is_told = tells_of(&pool->entries[i], node);
+		if (!is_told)
+			sim_violation(parent->path, "I4: server %d has node %s (czxid 0x%llx) in no entry",
+						  server, node->path, (long long) node->stat.czxid);
+		check_records(server, session, pool, node);
+	}
+}
+
+/* ------------------------------------------------------------------------
  * I1, E
  * ------------------------------------------------------------------------
  */
@@ -392,6 +434,14 @@ check_step(void)
 		}
 	}
 	check_permits();
+	for (int s = 0; s < sim_nservers; s++)
+	{
+		int64 session = server_enter(s, SIM_WORKER)->session_id();
+
+		for (int i = 0; i < sim_npaths && session_lives(session); i++)
+			check_records(s, session, server_entries(s), model_node(sim_paths[i].path));
+		server_leave();
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -399,12 +449,98 @@ check_step(void)
  * ------------------------------------------------------------------------
  */
 
+/* W: does a watch of the session's tell of the node's end? */
+static void
+check_watched(const ModelNode *node)
+{
+	const ModelConnection *connection = model_connections;
+
+	while (connection &&
+		   (connection->broken || !connection->session || connection->session->id != node->owner))
+		connection = connection->next;
+	for (const ModelWatch *watch = connection ? connection->watches : NULL; watch;
+		 watch = watch->next)
+	{
+		if (strcmp(watch->path, watch->children ? node->parent->path : node->path) == 0)
+			return;
+	}
+	sim_violation(node->parent->path,
+				  "W: session 0x%llx would not hear of the end of %s, under which it holds",
+				  (long long) node->owner, node->path);
+}
+
+/* Is somebody behind the node whom the one that waits has to wait for? */
+static bool
+is_of_others(const EntryPool *pool, const ModelNode *node, const ContenderEntry *waits)
+{
+	bool is_ours = false;
+
+	for (int i = 0; i < SIM_ENTRIES; i++)
+	{
+		const ContenderEntry *entry = &pool->entries[i];
+
+		if (!tells_of(entry, node))
+			continue;
+		is_ours = true;
+		if (entry->request.pid != waits->request.pid &&
+			(entry->node.run_id != waits->node.run_id || entry->status.ticket < waits->status.ticket))
+			return true;
+	}
+	return !is_ours;
+}
+
+/* S */
+static void
+check_waits(int server, const EntryPool *pool, const ContenderEntry *waits)
+{
+	const Recipe *recipe = waits->request.kind == CONTENDER_CANDIDACY ? &election_recipe : &lock_recipe;
+	const ModelNode *path = model_node(waits->request.path);
+	RecipeRequest	 request = waits->request.terms;
+	RecipePeer		 own;
+
+	request.mode = waits->status.mode;
+	(void) recipe->read(waits->node.name, &own);
+	for (const ModelNode *node = path ? path->children : NULL; node; node = node->behind)
+	{
+		const char *name = strrchr(node->path, '/') + 1;
+		RecipePeer	peer;
+		bool		is_before = recipe->read(name, &peer) && peer.sequence < own.sequence &&
+						 (recipe->excludes == NULL || recipe->excludes(&peer, &request));
+
+		if ((is_before || strcmp(name, waits->node.name) == 0) && is_of_others(pool, node, waits))
+			return;
+	}
+	sim_violation(waits->request.path, "S: server %d, entry %d waits for nobody, with node \"%s\"",
+				  server, (int) (waits - pool->entries), waits->node.name);
+}
+
 /* All has been told by now: nobody holds what somebody has deleted. */
 void
 check_calm(void)
 {
 	memset(deleted, 0, sizeof(deleted));
 	check_step();
+	for (int i = 0; i < nholders; i++)
+	{
+		char node[ZKLOCK_MAX_PATH + ZKLOCK_NODE_SIZE + 2];
+
+		snprintf(node, sizeof(node), "%s/%s", holders[i].place, holders[i].node);
+		if (holders[i].server != FOREIGN)
+			check_watched(model_node(node));
+	}
+	for (int s = 0; s < sim_nservers; s++)
+	{
+		const EntryPool *pool = server_entries(s);
+
+		for (int i = 0; i < SIM_ENTRIES; i++)
+		{
+			const ContenderEntry *entry = &pool->entries[i];
+
+			if (entry->status.state == CONTENDER_QUEUED && entry->node.czxid != 0 &&
+				entry->request.kind != CONTENDER_PERMIT && entry->request.kind != CONTENDER_ELEMENT)
+				check_waits(s, pool, entry);
+		}
+	}
 }
 
 static void
