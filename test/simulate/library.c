@@ -682,14 +682,18 @@ zoo_async(zhandle_t *handle, const char *path, string_completion_t completion, c
 	return submit(handle, model_request(MODEL_SYNC, path), pending);
 }
 
+/* It knows of a watch when that has been answered, and sends no removal of another. */
 int
 zoo_aremove_all_watches(zhandle_t *handle, const char *path, ZooWatcherType type, int local,
 						void_completion_t *completion, const void *context)
 {
 	bool	 children = type == ZWATCHTYPE_CHILD;
-	Pending *pending = new_pending(COMPLETE_VOID, context);
+	Pending *pending;
 
 	(void) local;
+	if (*watch_find(handle, path, children) == NULL)
+		return ZNOWATCHER;
+	pending = new_pending(COMPLETE_VOID, context);
 	pending->done = (void_completion_t) completion;
 	pending->path = strdup(path);
 	return submit(handle, model_request(children ? MODEL_UNWATCH_CHILDREN : MODEL_UNWATCH_DATA, path),
