@@ -442,11 +442,12 @@ begin_turmoil(void)
 						   .long_pause = some_rate(2000, bad),
 						   .away = some_rate(6, bad),
 						   .silent = some_rate(8, bad),
-						   .delete_node = some_rate(20, bad)};
+						   .delete_node = sim_one_in(5) ? 1 : some_rate(20, bad)};
 	if (split)
 		sim_rates = (SimRates){.cut_off = 100,
 							   .yield = some_rate(60, false),
 							   .freeze_worker = some_rate(2000, false)};
+	sim_rates.long_hold = sim_one_in(4) ? 1 : 8;
 	for (int i = 0; i < MODEL_SERVERS; i++)
 		model_lag[i] = sim_one_in(3) ? sim_below(sim_one_in(2) ? 5 * MS : tick_ms * MS / 4) : 0;
 	sim_pace = split ? 100 : sim_one_in(2) ? 1 : sim_one_in(2) ? 10 : 100;

@@ -198,8 +198,8 @@ look_at_asked(Session *session, const SimServerApi *api, Hold *hold)
 		hold->state = HOLD_HELD;
 		if (hold->kind == CONTENDER_ELEMENT)
 			hold->czxid = czxid_of(place_of(hold));
-		hold->until =
-			sim_now() + (sim_one_in(8) ? sim_below(2000 * MS) : sim_below(5 * MS * sim_pace));
+		hold->until = sim_now() + (sim_one_in(sim_rates.long_hold) ? sim_below(2000 * MS)
+																   : sim_below(5 * MS * sim_pace));
 		tell(session, hold, "has");
 	}
 	else if (status.state == CONTENDER_FAILED)

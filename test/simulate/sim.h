@@ -49,6 +49,7 @@ typedef struct SimRates
 	int away;		 /* of losses of a connection: for long */
 	int silent;		 /* of losses of a connection: the library says nothing of it */
 	int delete_node; /* of a foreign client's steps */
+	int long_hold;	 /* of what sessions hold: for seconds */
 } SimRates;
 
 extern SimRates sim_rates;
