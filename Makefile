@@ -14,6 +14,7 @@
 #   make demo            show what it does, with real servers
 #   make demo-shell      the same servers, with a psql prompt
 #   make test            all tests            (JOBS=8 TESTS=test/t/... SLOW=... MUTANT=...)
+#                        and, without TESTS, the models and 20 seconds of the simulation
 #   make nemesis         a run with random faults, and a checker of what the clients
 #                        saw (SECONDS=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
 #   make simulate        the engine in a simulated world, each step checked (SEED=... STEPS=... SERVERS=...
@@ -128,7 +129,7 @@ tls-client:
 
 test:
 	@test/install-deps build demo test model
-	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client unit-test $(if $(TESTS)$(ON),,model-quick)
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client unit-test $(if $(TESTS)$(ON),,model-quick simulate)
 	@$(run) JOBS=$(JOBS) test/run-tap $(TESTS)
 
 unit-test:
