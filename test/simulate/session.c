@@ -184,6 +184,14 @@ give_up(Session *session, const SimServerApi *api, Hold *hold, const char *why)
 	sim_changed = true;
 }
 
+/* Until when is something kept that was granted, or downgraded, now? */
+static int64_t
+end_of_hold(void)
+{
+	return sim_now() + (sim_one_in(sim_rates.long_hold) ? sim_below(2000 * MS)
+														: sim_below(5 * MS * sim_pace));
+}
+
 /* Looks at what was asked for. */
 static void
 look_at_asked(Session *session, const SimServerApi *api, Hold *hold)
@@ -198,8 +206,7 @@ look_at_asked(Session *session, const SimServerApi *api, Hold *hold)
 		hold->state = HOLD_HELD;
 		if (hold->kind == CONTENDER_ELEMENT)
 			hold->czxid = czxid_of(place_of(hold));
-		hold->until = sim_now() + (sim_one_in(sim_rates.long_hold) ? sim_below(2000 * MS)
-																   : sim_below(5 * MS * sim_pace));
+		hold->until = end_of_hold();
 		tell(session, hold, "has");
 	}
 	else if (status.state == CONTENDER_FAILED)
@@ -265,7 +272,7 @@ look_at_held(Session *session, const SimServerApi *api, Hold *hold)
 		tell(session, hold, "downgrades");
 		api->entry_keep_shared(hold->entry);
 		hold->mode = LOCK_MODE_SHARED;
-		hold->until = sim_now() + sim_below(10 * MS);
+		hold->until = end_of_hold();
 		sim_changed = true;
 	}
 	else
