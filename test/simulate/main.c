@@ -414,6 +414,37 @@ make_step(void)
  * ------------------------------------------------------------------------
  */
 
+/* What SIM_WITHOUT names does not happen. */
+static void
+leave_out_faults(void)
+{
+	static const struct
+	{
+		const char *name;
+		int		   *rate;
+	} faults[] = {{"break_connection", &sim_rates.break_connection},
+				  {"stall_connection", &sim_rates.stall_connection},
+				  {"cut_off", &sim_rates.cut_off},
+				  {"new_leader", &sim_rates.new_leader},
+				  {"expire", &sim_rates.expire},
+				  {"kill_worker", &sim_rates.kill_worker},
+				  {"freeze_worker", &sim_rates.freeze_worker},
+				  {"crash", &sim_rates.crash},
+				  {"yield", &sim_rates.yield},
+				  {"long_pause", &sim_rates.long_pause},
+				  {"away", &sim_rates.away},
+				  {"silent", &sim_rates.silent},
+				  {"delete_node", &sim_rates.delete_node},
+				  {"long_hold", &sim_rates.long_hold}};
+	const char *without = getenv("SIM_WITHOUT");
+
+	for (int i = 0; without && i < (int) lengthof(faults); i++)
+	{
+		if (strstr(without, faults[i].name))
+			*faults[i].rate = 0;
+	}
+}
+
 /* One in so many steps, or never; in a bad season, everything happens. */
 static int
 some_rate(int usual, bool bad)
@@ -448,6 +479,7 @@ begin_turmoil(void)
 							   .yield = some_rate(60, false),
 							   .freeze_worker = some_rate(2000, false)};
 	sim_rates.long_hold = sim_one_in(4) ? 1 : 8;
+	leave_out_faults();
 	for (int i = 0; i < MODEL_SERVERS; i++)
 		model_lag[i] = sim_one_in(3) ? sim_below(sim_one_in(2) ? 5 * MS : tick_ms * MS / 4) : 0;
 	sim_pace = split ? 100 : sim_one_in(2) ? 1 : sim_one_in(2) ? 10 : 100;
@@ -632,7 +664,7 @@ begin(void)
 					 "%s%s%s", elections[0] ? ", " : "", sim_paths[i].path,
 					 sim_paths[i].family == ELECTION_SUPPORT ? "=zookeeper" : "");
 	}
-	per_server = 1 + sim_below(6);
+	per_server = number_of("SIM_SESSIONS", 1 + sim_below(6));
 	for (int i = 0; i < sim_nservers; i++)
 	{
 		SimSettings settings = {.session_timeout = timeout_ms,
@@ -648,7 +680,7 @@ begin(void)
 		for (int j = 0; j < per_server; j++)
 			session_start(i, 1 + j);
 	}
-	foreign_start(sim_below(6));
+	foreign_start(number_of("SIM_CLIENTS", sim_below(6)));
 }
 
 static void __attribute__((constructor)) simulate(void)
@@ -668,7 +700,7 @@ static void __attribute__((constructor)) simulate(void)
 	begin();
 	while (step < steps)
 	{
-		uint64_t until = step + 500 + sim_below(number_of("SIM_SEASON", 8000));
+		uint64_t until = step + 500 + sim_below(8000);
 
 		seasons++;
 		begin_turmoil();
