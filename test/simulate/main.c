@@ -458,7 +458,7 @@ static void
 begin_turmoil(void)
 {
 	bool bad = sim_one_in(4);
-	bool split = sim_one_in(6); /* ZooKeeper's servers lose touch, and little else happens */
+	bool split = sim_one_in(3); /* ZooKeeper's servers lose touch, and little else happens */
 
 	sim_phase = PHASE_TURMOIL;
 	sim_rates = (SimRates){.break_connection = some_rate(400, bad),
