@@ -6,6 +6,7 @@
  *		foreign clients; no more holders of a semaphore than it has permits
  *	I2	who holds has its node, of its server's session
  *	I3	tokens grow from one exclusive grant to the next
+ *	I4	each node of a server's session is in one of its entries
  *	E	at most one server leads
  *	Q	an element is added once, and delivered once: by a removal, or to a transaction
  *		that commits.  Where that cannot be said, an error says so
@@ -14,6 +15,11 @@
  *	S	who waits for an element gets one that is free
  *	H	a session holds what its calls have promised, and nothing else (session.c)
  *	L	while a lease holds, the leader has not ended the session
+ *
+ * In calm, moreover:
+ *
+ *	W	who holds would hear of the end of its node
+ *	S	who waits does so for somebody else
  *
  * A session holds what its entry and the lease tell it at this moment.  What somebody
  * else has deleted is held by nobody, but its holder cannot know at once: it has until
@@ -27,6 +33,7 @@
 
 #define MAX_HOLDERS 160
 #define REMEMBERED 65536
+#define PIN_PREFIX "zk-queue-" /* as in ELEMENT_PIN */
 #define MAX_MEMORY (512 * 1024) /* of a process that has nothing to do */
 
 /* Somebody who holds something now */
@@ -488,6 +495,49 @@ collect(void)
 }
 
 /* ------------------------------------------------------------------------
+ * I4
+ * ------------------------------------------------------------------------
+ */
+
+/* Does the entry tell of the node?  As long as the create is not answered, it has the beginning of the name. */
+static bool
+tells_of(const ContenderEntry *entry, const ModelNode *node)
+{
+	const char *name = strrchr(node->path, '/') + 1;
+	size_t		length = strlen(entry->request.path);
+
+	if (entry->status.state == CONTENDER_FREE || entry->node.run_id == 0 ||
+		strncmp(node->path, entry->request.path, length) != 0 || node->path + length + 1 != name)
+		return false;
+	return entry->node.czxid == ancestor(node->stat.czxid) ||
+		   (entry->node.czxid == 0 && strncmp(name, entry->node.name, strlen(entry->node.name)) == 0);
+}
+
+/* Does a call, and no entry, have it for a while? */
+static bool
+is_pin(const ModelNode *node)
+{
+	return strncmp(strrchr(node->path, '/') + 1, PIN_PREFIX, strlen(PIN_PREFIX)) == 0;
+}
+
+static void
+check_records(int server, int64 session, const EntryPool *pool, const ModelNode *parent)
+{
+	for (int i = 0; parent && i < parent->stat.numChildren; i++)
+	{
+		const ModelNode *node = parent->children[i];
+		bool			 is_told = node->owner != session || is_pin(node);
+
+		for (int j = 0; j < SIM_ENTRIES && !is_told; j++)
+			is_told = tells_of(&pool->entries[j], node);
+		if (!is_told)
+			sim_violation(parent->path, "I4: server %d has node %s (czxid 0x%llx) in no entry",
+						  server, node->path, (long long) node->stat.czxid);
+		check_records(server, session, pool, node);
+	}
+}
+
+/* ------------------------------------------------------------------------
  * I1, E
  * ------------------------------------------------------------------------
  */
@@ -554,6 +604,14 @@ check_step(void)
 		}
 	}
 	check_permits();
+	for (int s = 0; s < sim_nservers; s++)
+	{
+		const SimServerApi *api = server_api(s);
+		int64				session = api->session_id();
+
+		for (int i = 0; i < sim_npaths && session_lives(session); i++)
+			check_records(s, session, api->pool(), model_node(sim_paths[i].path));
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -631,6 +689,70 @@ check_seeker(const SimProcess *process)
 	}
 }
 
+/* W: does a watch of the session's tell of the node's end? */
+static void
+check_watched(const ModelNode *node)
+{
+	ModelConnection *connection = model_connections;
+	char			 parent[ZKLOCK_MAX_PATH];
+
+	strlcpy(parent, node->path, sizeof(parent));
+	*strrchr(parent, '/') = '\0';
+	while (connection &&
+		   (connection->broken || !connection->session || connection->session->id != node->owner))
+		connection = connection->next;
+	if (!connection || (!model_watch_has(&connection->watches, node->path, MODEL_WATCH_DATA) &&
+						!model_watch_has(&connection->watches, parent, MODEL_WATCH_CHILDREN)))
+		sim_violation(parent, "W: session 0x%llx would not hear of the end of %s, under which it holds",
+					  (long long) node->owner, node->path);
+}
+
+/* Is somebody behind the node whom the one that waits has to wait for? */
+static bool
+is_of_others(const EntryPool *pool, const ModelNode *node, const ContenderEntry *waits)
+{
+	bool is_ours = false;
+
+	for (int i = 0; i < SIM_ENTRIES; i++)
+	{
+		const ContenderEntry *entry = &pool->entries[i];
+
+		if (!tells_of(entry, node))
+			continue;
+		is_ours = true;
+		if (entry->request.pid != waits->request.pid &&
+			(entry->node.run_id != waits->node.run_id || entry->status.ticket < waits->status.ticket))
+			return true;
+	}
+	return !is_ours;
+}
+
+/* S */
+static void
+check_waits(int server, const EntryPool *pool, const ContenderEntry *waits)
+{
+	const Recipe *recipe = waits->request.kind == CONTENDER_CANDIDACY ? &election_recipe : &lock_recipe;
+	const ModelNode *path = model_node(waits->request.path);
+	RecipeRequest	 request = waits->request.terms;
+	RecipePeer		 own;
+
+	request.mode = waits->status.mode;
+	(void) recipe->read(waits->node.name, &own);
+	for (int i = 0; path && i < path->stat.numChildren; i++)
+	{
+		const ModelNode *node = path->children[i];
+		const char		*name = strrchr(node->path, '/') + 1;
+		RecipePeer		 peer;
+		bool			 is_before = recipe->read(name, &peer) && peer.sequence < own.sequence &&
+						 (recipe->excludes == NULL || recipe->excludes(&peer, &request));
+
+		if ((is_before || strcmp(name, waits->node.name) == 0) && is_of_others(pool, node, waits))
+			return;
+	}
+	sim_violation(waits->request.path, "S: server %d, entry %d waits for nobody, with node \"%s\"",
+				  server, (int) (waits - pool->entries), waits->node.name);
+}
+
 /* All has been told by now: nobody holds what somebody has deleted. */
 void
 check_calm(void)
@@ -640,6 +762,27 @@ check_calm(void)
 	check_step();
 	for (int i = 0; i < sim_nprocesses; i++)
 		check_seeker(&sim_processes[i]);
+	for (int i = 0; i < nholders; i++)
+	{
+		char node[ZKLOCK_MAX_PATH + ZKLOCK_NODE_SIZE + 2];
+
+		snprintf(node, sizeof(node), "%s/%s", holders[i].place, holders[i].node);
+		if (holders[i].server != FOREIGN)
+			check_watched(model_node(node));
+	}
+	for (int s = 0; s < sim_nservers; s++)
+	{
+		const EntryPool *pool = server_api(s)->pool();
+
+		for (int i = 0; i < SIM_ENTRIES; i++)
+		{
+			const ContenderEntry *entry = &pool->entries[i];
+
+			if (entry->status.state == CONTENDER_QUEUED && entry->node.czxid != 0 &&
+				entry->request.kind != CONTENDER_PERMIT && entry->request.kind != CONTENDER_ELEMENT)
+				check_waits(s, pool, entry);
+		}
+	}
 }
 
 static void

@@ -374,6 +374,37 @@ make_step(void)
  * ------------------------------------------------------------------------
  */
 
+/* What SIM_WITHOUT names does not happen. */
+static void
+leave_out_faults(void)
+{
+	static const struct
+	{
+		const char *name;
+		int		   *rate;
+	} faults[] = {{"break_connection", &sim_rates.break_connection},
+				  {"stall_connection", &sim_rates.stall_connection},
+				  {"cut_off", &sim_rates.cut_off},
+				  {"new_leader", &sim_rates.new_leader},
+				  {"expire", &sim_rates.expire},
+				  {"kill_worker", &sim_rates.kill_worker},
+				  {"freeze", &sim_rates.freeze},
+				  {"crash", &sim_rates.crash},
+				  {"yield", &sim_rates.yield},
+				  {"long_pause", &sim_rates.long_pause},
+				  {"away", &sim_rates.away},
+				  {"silent", &sim_rates.silent},
+				  {"delete_node", &sim_rates.delete_node},
+				  {"abandon", &sim_rates.abandon}};
+	const char *without = getenv("SIM_WITHOUT");
+
+	for (int i = 0; without && i < (int) lengthof(faults); i++)
+	{
+		if (strstr(without, faults[i].name))
+			*faults[i].rate = 0;
+	}
+}
+
 /* One in so many steps, or never; in a bad season, everything happens. */
 static int
 some_rate(int usual, bool bad)
@@ -387,7 +418,7 @@ static void
 begin_turmoil(void)
 {
 	bool bad = sim_one_in(4);
-	bool split = sim_one_in(6); /* ZooKeeper's servers lose touch, and little else happens */
+	bool split = sim_one_in(3); /* ZooKeeper's servers lose touch, and little else happens */
 
 	sim_phase = PHASE_TURMOIL;
 	sim_rates = (SimRates){.break_connection = some_rate(400, bad),
@@ -409,6 +440,7 @@ begin_turmoil(void)
 	if (split)
 		sim_rates =
 			(SimRates){.cut_off = 100, .yield = some_rate(60, false), .freeze = some_rate(1000, false)};
+	leave_out_faults();
 	for (int i = 0; i < MODEL_SERVERS; i++)
 		model_lag[i] = sim_one_in(3) ? sim_below(sim_one_in(2) ? 5 * MS : tick_ms * MS / 4) : 0;
 	sim_pace = split ? 100 : sim_one_in(2) ? 1 : sim_one_in(2) ? 10 : 100;
@@ -583,7 +615,7 @@ begin(void)
 					 "%s%s%s", elections[0] ? ", " : "", sim_paths[i].path,
 					 sim_paths[i].family == ELECTION_SUPPORT ? "=zookeeper" : "");
 	}
-	nbackends = 1 + sim_below(SIM_PROCS - 1);
+	nbackends = number_of("SIM_SESSIONS", 1 + sim_below(SIM_PROCS - 1));
 	for (int i = 0; i < sim_nservers; i++)
 	{
 		SimSettings settings = {.session_timeout = timeout_ms,
@@ -595,7 +627,7 @@ begin(void)
 		snprintf(names[i], sizeof(names[i]), "db%d", i);
 		server_load(i, 1 + nbackends, &settings);
 	}
-	foreign_start(sim_below(6));
+	foreign_start(number_of("SIM_CLIENTS", sim_below(6)));
 }
 
 static void __attribute__((constructor)) simulate(void)
@@ -616,7 +648,7 @@ static void __attribute__((constructor)) simulate(void)
 	begin();
 	while (step < steps)
 	{
-		uint64_t until = step + 500 + sim_below(number_of("SIM_SEASON", 8000));
+		uint64_t until = step + 500 + sim_below(8000);
 
 		seasons++;
 		begin_turmoil();

@@ -192,6 +192,7 @@ extern ModelWatchKind model_event_fires(int event);
 
 /* Watches, which are operations of a packet */
 extern void model_watch_set(ModelPacket *watches, const char *path, ModelWatchKind kind);
+extern bool model_watch_has(const ModelPacket *watches, const char *path, ModelWatchKind kinds);
 extern bool model_watch_take(ModelPacket *watches, const char *path, ModelWatchKind kinds);
 extern void model_packet_clear(ModelPacket *packet);
 

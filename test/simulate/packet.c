@@ -137,6 +137,17 @@ model_event_fires(int event)
 	return event == ZOO_CHILD_EVENT ? MODEL_WATCH_CHILDREN : MODEL_WATCH_DATA;
 }
 
+bool
+model_watch_has(const ModelPacket *watches, const char *path, ModelWatchKind kinds)
+{
+	for (int i = 0; i < watches->nops; i++)
+	{
+		if ((watches->ops[i].watch & kinds) != 0 && strcmp(watches->ops[i].path, path) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Removes watches of a path, of these kinds; returns whether there was any. */
 bool
 model_watch_take(ModelPacket *watches, const char *path, ModelWatchKind kinds)
