@@ -14,10 +14,11 @@
 #   make demo            show what it does, with real servers
 #   make demo-shell      the same servers, with a psql prompt
 #   make test            all tests            (JOBS=8 TESTS=test/t/... SLOW=... MUTANT=...)
+#                        and, without TESTS, the models and 20 seconds of the simulation
 #   make nemesis         a run with random faults, and a checker of what the clients
 #                        saw (DURATION=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
 #   make simulate        the engine in a simulated world, each step checked (SEED=... STEPS=... SERVERS=...
-#                        DURATION=... PATHS="/hive /ez" MUTANT=... SHRINK=1): test/simulate/README
+#                        DURATION=... PATHS="/hive /ez" MUTANT=... SHRINK=1 ...): test/simulate/README
 #   make mutants         that the tests find the bugs of test/faults/README.md, of which
 #                        MUTANT=... switches one on
 #   make test-assert     all tests, with the extension's assertions (JOBS=8 TESTS=test/t/...)
@@ -82,6 +83,9 @@ TESTS ?=
 SLOW ?=
 FUZZ_SECONDS ?= 30
 DURATION ?= $(if $(MUTANT),40,60)
+ifeq ($(origin SECONDS),command line)
+override DURATION := $(SECONDS)
+endif
 SEED ?=
 FAULTS ?=
 TARGETS ?=
@@ -130,7 +134,7 @@ tls-client:
 
 test:
 	@tools/install-deps build demo test model
-	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client unit-test $(if $(TESTS)$(ON),,model-quick)
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client unit-test $(if $(TESTS)$(ON),,model-quick simulate)
 	@$(run) JOBS=$(JOBS) test/perl/run-tap $(TESTS)
 
 unit-test:
@@ -151,7 +155,8 @@ simulate:
 		echo "not simulating: what stands in for PostgreSQL is that of 15 and 16"; exit 0 ;; esac; \
 	$(MAKE) -s -C test/simulate OUT=$(BUILD)/simulate PG_CONFIG=$(PG_CONFIG) && \
 	BUILD=$(BUILD)/simulate PG_CONFIG=$(PG_CONFIG) SEED=$(SEED) STEPS=$(STEPS) SERVERS=$(SERVERS) DURATION=$(DURATION) \
-		PATHS="$(PATHS)" MUTANT=$(MUTANT) SHRINK=$(SHRINK) test/simulate/run
+		SESSIONS=$(SESSIONS) CLIENTS=$(CLIENTS) PATHS="$(PATHS)" WITHOUT="$(WITHOUT)" MUTANT=$(MUTANT) SHRINK=$(SHRINK) \
+		test/simulate/run
 
 some-seed = $(or $(SEED),$$(shuf -n 1 -i 1-1000000))
 nemesis:

@@ -265,12 +265,12 @@ settle(TakeQueue *queue, CallStep *step)
 	CallStep look = {.kind = OP_LOOK, .path = step->scratch};
 
 	call_batch(&settling, &look, 1, CALL_AFTER_SYNC);
+	call_slot_give_up(call_slot_own());
 	if (settling.session != queue->call.sent_session)
 		report_uncertain(queue);
 	call_report(&look);
 	if (look.result.outcome == CALL_OK)
 		step->result = look.result;
-	call_slot_give_up(call_slot_own());
 }
 
 /*

@@ -73,7 +73,9 @@ find_stuck(Waits *waits)
 		WaitsProcess *process = waits_explore(waits, waits->contenders[i]->request.pid);
 
 		process->rank = Max(process->rank, rank_of(waits, i));
-		if (!is_abroad(waits->contenders[i]))
+
+		/* One that is about to be refused, as others are there, is no wait. */
+		if (process->waiting != &waits->contenders[i] || !is_abroad(waits->contenders[i]))
 			continue;
 		abroad = true;
 		graph->vertices[process->vertex].needs = WAIT_GRAPH_NEVER;

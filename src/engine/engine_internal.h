@@ -441,6 +441,7 @@ extern bool run_has_node(const Run *run);
 extern bool run_is_wanted(const Run *run, const Contender *by_others_than);
 extern bool run_consumes(const Run *run);
 extern bool run_name_recurs(const Run *run);
+extern bool run_has_heir(const Run *run);
 extern bool run_owns(const Run *run, const NodeStat *stat);
 extern Run *run_replaced_for(const Contender *c);
 extern void run_replaces(Run *run, const Contender *c);

@@ -134,8 +134,11 @@ run_name_recurs(const Run *run)
 	return recipe->single || (recipe->recurs && recipe->recurs(&run->request));
 }
 
-/* Has an heir taken the place of the node that was created for the run? */
-static bool
+/*
+ * Has an heir taken the place of the node that was created for the run?  Its holder alone tells,
+ * so nobody joins that one.
+ */
+bool
 run_has_heir(const Run *run)
 {
 	const Contender *c = run_head_or_keeper(run);

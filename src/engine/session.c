@@ -350,6 +350,7 @@ contender_adopt(Contender *c)
 		run->joined += c->place == PLACE_WAITING;
 		dlist_push_tail(&run->queue, &c->link);
 	}
+	run->closed |= run_has_heir(run);
 	if (state == CONTENDER_RELEASING || entry_status(entry_index(c)).downgrading)
 		entry_mark_dirty(entry_index(c));
 }

@@ -158,6 +158,16 @@ answer(Work *work, CallState from, CallOutcome outcome)
 		call_slot_tell(slot);
 }
 
+/*
+ * What the first operation's answer tells of the scratch node counts when nothing keeps the answer
+ * from the session any more: if this worker ends before, the session looks for the node.
+ */
+static void
+settle_scratch(Work *work)
+{
+	worker_scratch_answered(work->slot, ((CallResult *) work->question.answer.data)->outcome);
+}
+
 /* Puts the answer where the backend finds it, if there is room. */
 static void
 deliver(Work *work)
@@ -167,11 +177,13 @@ deliver(Work *work)
 
 	if (work->question.too_long)
 	{
+		settle_scratch(work);
 		answer(work, CALL_SENT, CALL_TOO_LONG);
 		return;
 	}
 	if (text->len > CALL_BUFFER_SIZE && !room_allocate(slot, &slot->answer_room, text->len))
 		return;
+	settle_scratch(work);
 	memcpy(call_slot_text(slot, &slot->answer_room), text->data, text->len);
 	answer(work, CALL_SENT, CALL_OK);
 }
@@ -236,6 +248,8 @@ attend(Work *work)
 		case CALL_GIVEN_UP:
 			if (work->question.pending > 0)
 				break;
+			if (work->question.context)
+				settle_scratch(work);
 			question_end(work);
 			room_free(&slot->question_room);
 			if (call_slot_step(slot, CALL_GIVEN_UP, CALL_FREE))

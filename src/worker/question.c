@@ -123,14 +123,14 @@ on_reply(void *arg, const ZkReply *reply)
 
 	set_result(operation, reply);
 	keep_text(operation, reply);
-	if ((wanted->kind == OP_WATCH || wanted->watch) && !reply->watching)
-		worker_seeks_unwatched(asked_path(operation));
+	if (wanted->kind == OP_WATCH || wanted->watch)
+		worker_seeks_answered(asked_path(operation),
+							  wanted->kind == OP_WATCH ? WATCHED_CLAIM : WATCHED_QUEUE,
+							  question->slot, reply);
 	if (wanted->kind == OP_ABROAD && reply->outcome == CALL_OK &&
 		call_slot_state(question->slot) != CALL_GIVEN_UP)
 		engine_look_abroad();
 	worker_scratch_created(question->slot, wanted->kind, asked_path(operation), reply->outcome);
-	if (operation == question->operations)
-		worker_scratch_answered(question->slot, result_of(operation)->outcome);
 
 	question->lost |= reply->outcome == CALL_UNKNOWN;
 	if (--question->pending == 0)

@@ -95,6 +95,23 @@ forget(Watched *each)
 	hash_search(watched, each->path, HASH_REMOVE, NULL);
 }
 
+static void
+add(const char *path, WatchedKind kind, const CallSlot *slot)
+{
+	size_t	 length = strlen(path);
+	Watched *each;
+
+	charge(slot->role, length + PER_WATCH);
+	each = hash_search(watched, path, HASH_ENTER, NULL);
+	for (int levels = kind == WATCHED_CLAIM ? 2 : 0; levels > 0; levels--)
+	{
+		while (path[--length] != '/')
+			;
+	}
+	each->queue_length = length;
+	each->role = slot->role;
+}
+
 /*
  * A path is going to be watched for a session that asks: a queue's, for its children, or
  * an element's claim.  Returns false if there is no room for that.
@@ -102,33 +119,31 @@ forget(Watched *each)
 bool
 worker_seeks_watch(const char *path, WatchedKind kind, const CallSlot *slot)
 {
-	size_t	 length = strlen(path);
-	Watched *each = find(path);
+	size_t length = strlen(path);
 
-	if (each)
+	if (find(path))
 		return true;
 	if (length >= WATCHED_SIZE || !has_room(slot, length + PER_WATCH))
 		return false;
-	charge(slot->role, length + PER_WATCH);
-	for (int levels = kind == WATCHED_CLAIM ? 2 : 0; levels > 0; levels--)
-	{
-		while (path[--length] != '/')
-			;
-	}
-	each = hash_search(watched, path, HASH_ENTER, NULL);
-	each->queue_length = length;
-	each->role = slot->role;
+	add(path, kind, slot);
 	return true;
 }
 
-/* The watch could not be set. */
+/*
+ * What asked for a watch has been answered.  If the answer was lost, the watch may be set.  One
+ * that was there before may have fired since it was asked for, and the session have gone.
+ */
 void
-worker_seeks_unwatched(const char *path)
+worker_seeks_answered(const char *path, WatchedKind kind, const CallSlot *slot, const ZkReply *reply)
 {
 	Watched *each = find(path);
 
-	if (each)
+	if (!reply->watching && reply->outcome != CALL_UNKNOWN && each)
 		forget(each);
+	if (!reply->watching || each)
+		return;
+	add(path, kind, slot);
+	pg_atomic_write_u32(&call_pool->seeks_left, 1);
 }
 
 /* A watch has fired. */

@@ -145,7 +145,8 @@ typedef enum WatchedKind
 extern void worker_seeks_start(void);
 extern void worker_seeks_attend(void);
 extern bool worker_seeks_watch(const char *path, WatchedKind kind, const CallSlot *slot);
-extern void worker_seeks_unwatched(const char *path);
+extern void worker_seeks_answered(const char *path, WatchedKind kind, const CallSlot *slot,
+								  const ZkReply *reply);
 extern void worker_seeks_event(const char *path);
 extern void worker_seeks_connected(void);
 

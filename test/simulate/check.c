@@ -6,9 +6,20 @@
  *		foreign clients; no more holders of a semaphore than it has permits
  *	I2	who holds has its node, of its server's session
  *	I3	tokens grow from one exclusive grant to the next
+ *	I4	each node of a server's session is in one of its entries
  *	E	at most one server leads
- *	Q	an element goes when a transaction that took it commits, and nobody has it again
+ *	Q	an element is added once, and delivered once: by a removal, or to a transaction
+ *		that commits.  Where that cannot be said, an error says so
+ *	C	a slot of a claim path is claimed at most once, and each is later than the last
+ *	G	what a transaction that commits has relied on is held
+ *	S	who waits for an element gets one that is free
+ *	H	a session holds what its calls have promised, and nothing else (session.c)
  *	L	while a lease holds, the leader has not ended the session
+ *
+ * In calm, moreover:
+ *
+ *	W	who holds would hear of the end of its node
+ *	S	who waits does so for somebody else
  *
  * A session holds what its entry and the lease tell it at this moment.  What somebody
  * else has deleted is held by nobody, but its holder cannot know at once: it has until
@@ -22,7 +33,8 @@
 
 #define MAX_HOLDERS 160
 #define REMEMBERED 65536
-#define MAX_MEMORY (256 * 1024) /* of a worker that has nothing to do */
+#define PIN_PREFIX "zk-queue-"	/* as in ELEMENT_PIN */
+#define MAX_MEMORY (512 * 1024) /* of a process that has nothing to do */
 
 /* Somebody who holds something now */
 typedef struct Holder
@@ -35,6 +47,7 @@ typedef struct Holder
 	int64		token;
 	int			entry;
 	const char *node;
+	int64		czxid; /* of that; 0: of a foreign client */
 	const char *place; /* what is held: a path, or an element */
 } Holder;
 
@@ -45,11 +58,21 @@ static int64  last_token[SIM_PATHS];
 static int64  told_token[SIM_SERVERS][SIM_ENTRIES]; /* of the holder seen there last */
 static uint32 told_generation[SIM_SERVERS][SIM_ENTRIES];
 
-/* Nodes of zklock that others have deleted, and heirs, by their czxid */
-static int64 deleted[REMEMBERED];
-static int64 deleted_by[REMEMBERED]; /* zxid */
-static int64 heirs[REMEMBERED];
-static int64 ancestors[REMEMBERED];
+/* What is known of a node, by its czxid */
+typedef struct Known
+{
+	int64 czxid;
+	int64 deleted_by; /* zxid, if somebody else has deleted it */
+	int64 heir_of;	  /* the first of those for which it stands; 0: for itself */
+
+	/* Of an element */
+	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
+	bool  removed;	/* by a server */
+	bool  delivered;
+	bool  unguarded; /* to a transaction that would not know that it has lost the element */
+} Known;
+
+static Known all_known[REMEMBERED];
 static int64 created_last;		 /* czxid */
 static char	 created_number[16]; /* the end of its name */
 
@@ -62,58 +85,54 @@ number_of(const char *path)
 	return path + (len > 10 ? len - 10 : 0);
 }
 
-/* Where a node is remembered; hardly ever do two share a place */
-static int
-slot_of(int64 czxid)
+/* Hardly ever do two share a place. */
+static Known *
+known(int64 czxid)
 {
-	return ((czxid >> 32) * 4099 + (czxid & 0xffffffff)) % REMEMBERED;
+	Known *place = &all_known[((czxid >> 32) * 4099 + (czxid & 0xffffffff)) % REMEMBERED];
+
+	if (place->czxid != czxid)
+		*place = (Known){.czxid = czxid};
+	return place;
 }
 
 /* The node for which this one stands, if it is an heir */
 static int64
 ancestor(int64 czxid)
 {
-	int slot = slot_of(czxid);
+	int64 heir_of = known(czxid)->heir_of;
 
-	return heirs[slot] == czxid ? ancestors[slot] : czxid;
+	return heir_of ? heir_of : czxid;
 }
 
 static bool
 was_deleted(int64 czxid)
 {
-	return deleted[slot_of(czxid)] == czxid;
+	return known(czxid)->deleted_by != 0;
 }
 
-/* Elements that were taken in a transaction that committed, by their czxid, and in which session */
-static int64 consumed[REMEMBERED];
-static int64 consumed_in[REMEMBERED];
+/* The ZooKeeper sessions that servers had */
+#define SESSIONS 4096
 
-void
-check_consumed(int64_t session, int path, int64_t czxid)
+static int64 sessions[SESSIONS];
+static int	 nsessions;
+
+static void
+note_session(int64 session)
 {
-	consumed[slot_of(czxid)] = czxid;
-	consumed_in[slot_of(czxid)] = session;
-	sim_tell("element 0x%llx of %s is consumed", (long long) czxid, sim_paths[path].path);
+	if (sessions[(nsessions + SESSIONS - 1) % SESSIONS] != session)
+		sessions[nsessions++ % SESSIONS] = session;
 }
 
-/* Is it the session of one of our servers, or was it? */
 static bool
 is_servers(int64 session)
 {
-	bool is = false;
-
-	for (int s = 0; s < sim_nservers && !is; s++)
-		is = server_enter(s, SIM_WORKER)->session_id() == session;
-	server_leave();
-	return is;
-}
-
-static bool
-is_element(const ModelNode *node)
-{
-	const char *name = strrchr(node->path, '/') + 1;
-
-	return strncmp(name, ELEMENT_PREFIX, strlen(ELEMENT_PREFIX)) == 0;
+	for (int i = 0; i < Min(nsessions, SESSIONS); i++)
+	{
+		if (sessions[i] == session)
+			return true;
+	}
+	return false;
 }
 
 static bool
@@ -126,11 +145,155 @@ session_lives(int64 id)
 	return session && !session->closing;
 }
 
+/* ------------------------------------------------------------------------
+ * Elements and claims
+ * ------------------------------------------------------------------------
+ */
+
+static int undelivered[SIM_PATHS]; /* elements removed by servers */
+static int removals_in_doubt[SIM_PATHS];
+
+/* By the number of an offer */
+typedef struct Offer
+{
+	bool made;
+	bool failed;
+} Offer;
+
+static Offer offers[REMEMBERED];
+static int	 noffers;
+
+static bool claimed[SIM_PATHS][REMEMBERED];
+static int	last_claim[SIM_PATHS];
+
+/* The path of which that is an element; -1 if it is none */
+static int
+queue_of(const char *path)
+{
+	const char *name = strrchr(path, '/') + 1;
+
+	for (int i = 0; i < sim_npaths && strncmp(name, ELEMENT_PREFIX, strlen(ELEMENT_PREFIX)) == 0; i++)
+	{
+		size_t len = strlen(sim_paths[i].path);
+
+		if (sim_paths[i].use == USE_QUEUE && path + len + 1 == name &&
+			strncmp(sim_paths[i].path, path, len) == 0)
+			return i;
+	}
+	return -1;
+}
+
+/* A session begins to offer an element, which has that number. */
+int
+check_offer(void)
+{
+	noffers = noffers % (REMEMBERED - 1) + 1;
+	offers[noffers] = (Offer){false};
+	return noffers;
+}
+
+void
+check_offered(int element, OfferEnd end)
+{
+	Offer *offer = &offers[element];
+
+	if (end == OFFER_MADE && !offer->made)
+		sim_violation(NULL, "Q: element %d is said to be in the queue, and is not", element);
+	if (end == OFFER_FAILED && offer->made)
+		sim_violation(NULL, "Q: element %d is in the queue, though the offer has failed", element);
+	offer->failed = end == OFFER_FAILED;
+}
+
+static void
+element_created(const ModelNode *node)
+{
+	Offer *offer = &offers[node->data ? atoi(node->data) : 0];
+
+	if (offer->made || offer->failed)
+		sim_violation(node->path, "Q: element %s is added, though the offer %s", node->data,
+					  offer->made ? "was made before" : "has failed");
+	offer->made = true;
+}
+
+static void
+element_removed(int path, int64 czxid)
+{
+	Known *element = known(czxid);
+
+	element->removed = true;
+	undelivered[path] += !element->delivered;
+}
+
+void
+check_removal_in_doubt(int path)
+{
+	removals_in_doubt[path]++;
+}
+
+/*
+ * Somebody has got an element, by a removal or by a transaction, which can get it once more
+ * after the end of the ZooKeeper session in which it was taken.
+ */
+void
+check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
+{
+	Known *element = known(czxid);
+
+	sim_tell("element 0x%llx of %s is delivered", (long long) czxid, sim_paths[path].path);
+	if (element->delivered && !element->unguarded && !unguarded &&
+		(element->taken_in == 0 || session_lives(element->taken_in)))
+		sim_violation(sim_paths[path].path, "Q: element 0x%llx is delivered twice", (long long) czxid);
+	undelivered[path] -= element->removed && !element->delivered;
+	element->delivered = true;
+	element->unguarded |= unguarded;
+	element->taken_in = taken_in;
+}
+
+static void
+check_undelivered(void)
+{
+	for (int i = 0; i < sim_npaths; i++)
+	{
+		if (undelivered[i] > removals_in_doubt[i])
+			sim_violation(sim_paths[i].path,
+						  "Q: %d elements were removed and not delivered, %d of them with an error that says so",
+						  undelivered[i], removals_in_doubt[i]);
+		undelivered[i] = removals_in_doubt[i] = 0;
+	}
+}
+
+/* The last slot that is known to be claimed */
+int
+check_last_claim(int path)
+{
+	return last_claim[path];
+}
+
+/* A slot was claimed, by a call that began when the last one was that. */
+void
+check_claimed(int path, int slot, int last)
+{
+	if (slot >= REMEMBERED)
+		return;
+	if (claimed[path][slot] || slot <= last)
+		sim_violation(sim_paths[path].path, "C: slot %d is claimed, after slot %d", slot,
+					  claimed[path][slot] ? slot : last);
+	claimed[path][slot] = true;
+	last_claim[path] = Max(last_claim[path], slot);
+}
+
+/* ------------------------------------------------------------------------
+ * What happens in ZooKeeper
+ * ------------------------------------------------------------------------
+ */
+
 static void
 on_created(const ModelNode *node, const ModelSession *by)
 {
 	sim_changed = true;
 	created_last = node->stat.czxid;
+	if (by && is_servers(by->id) && queue_of(node->path) >= 0)
+		element_created(node);
 	strlcpy(created_number, number_of(node->path), sizeof(created_number));
 	if (sim_tells)
 		sim_tell("zookeeper: 0x%llx creates %s (czxid 0x%llx)", by ? (long long) by->id : 0LL,
@@ -140,28 +303,19 @@ on_created(const ModelNode *node, const ModelSession *by)
 static void
 on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 {
+	int queue;
+
 	sim_changed = true;
 	if (sim_tells)
 		sim_tell("zookeeper: 0x%llx deletes %s (czxid 0x%llx)%s", by ? (long long) by->id : 0LL,
 				 node->path, (long long) node->stat.czxid, expired ? ", its session is over" : "");
-	if (by && !expired && is_element(node) && is_servers(by->id) &&
-		consumed[slot_of(node->stat.czxid)] != node->stat.czxid)
-		sim_violation(node->path,
-					  "Q: element %s is removed, and no transaction that took it has committed",
-					  node->path);
+	if (by && !expired && is_servers(by->id) && (queue = queue_of(node->path)) >= 0)
+		element_removed(queue, node->stat.czxid);
 	if (by && by->id != node->owner && node->owner != 0)
-	{
-		int64 czxid = ancestor(node->stat.czxid);
-
-		deleted[slot_of(czxid)] = czxid;
-		deleted_by[slot_of(czxid)] = model_last_zxid();
-	}
-	else if (by && !expired && created_last == model_last_zxid() &&
+		known(ancestor(node->stat.czxid))->deleted_by = model_last_zxid;
+	else if (by && !expired && created_last == model_last_zxid &&
 			 strcmp(created_number, number_of(node->path)) == 0)
-	{
-		heirs[slot_of(created_last)] = created_last;
-		ancestors[slot_of(created_last)] = ancestor(node->stat.czxid);
-	}
+		known(created_last)->heir_of = ancestor(node->stat.czxid);
 }
 
 /* L: the leader ends a session. */
@@ -172,7 +326,7 @@ on_session_ended(const ModelSession *session, bool expired)
 	sim_tell("zookeeper: session 0x%llx %s", (long long) session->id, expired ? "expires" : "is closed");
 	for (int s = 0; s < sim_nservers; s++)
 	{
-		const SimServerApi *api = server_enter(s, SIM_WORKER);
+		const SimServerApi *api = server_enter(s);
 
 		if (expired && api->session_id() == session->id && api->lease_state() == LEASE_HOLDS)
 			sim_violation(NULL, "L: the leader ends session 0x%llx of server %d, whose lease holds for %lld ms",
@@ -187,8 +341,7 @@ check_start(int64_t tick)
 {
 	static const ModelHooks hooks = {.deleted = on_deleted,
 									 .created = on_created,
-									 .session_ended = on_session_ended,
-									 .random = sim_random};
+									 .session_ended = on_session_ended};
 
 	model_start(&hooks, tick);
 }
@@ -213,58 +366,60 @@ path_of(const char *name)
 	return -1;
 }
 
-/* I2: the node of a holder is there, and its server's. */
-static void
-check_node(int server, int index, const ContenderEntry *entry, int64 session)
+pg_noreturn static void
+accuse(const Holder *holder, const char *what, int64 number)
 {
-	const ModelNode *parent = model_node(entry->request.path);
-
-	for (const ModelNode *node = parent ? parent->children : NULL; node; node = node->behind)
-	{
-		if (node->owner == session && ancestor(node->stat.czxid) == entry->node.czxid)
-			return;
-	}
-	sim_violation(entry->request.path,
-				  "I2: server %d, entry %d holds \"%s/%s\" (czxid 0x%llx), which does not exist", server,
-				  index, entry->request.path, entry->node.name, (long long) entry->node.czxid);
+	sim_violation(sim_paths[holder->path].path,
+				  "%s %lld (0x%llx): server %d, entry %d, node \"%s\" (czxid 0x%llx)", what,
+				  (long long) number, (long long) number, holder->server, holder->entry,
+				  holder->node, (long long) holder->czxid);
 }
 
-/* Q: what was taken and committed is taken again only if the session has ended first. */
+/* I2: the node of a holder is there, and its server's.  Returns its name, which an heir has anew. */
+static const char *
+check_node(const Holder *holder, int64 session)
+{
+	const ModelNode *parent = model_node(holder->place);
+
+	for (int i = 0; parent && i < parent->stat.numChildren; i++)
+	{
+		const ModelNode *node = parent->children[i];
+
+		if (node->owner == session && ancestor(node->stat.czxid) == holder->czxid)
+			return strrchr(node->path, '/') + 1;
+	}
+	accuse(holder, "I2: what is held has no node of session", session);
+}
+
+/* Q: what a transaction took and committed is had again only if the session has ended first. */
 static void
 check_element(const Holder *holder)
 {
-	const ModelNode *node = model_node(holder->place);
-	int64			 czxid = node ? node->stat.czxid : 0;
+	const ModelNode *node = holder->kind == CONTENDER_ELEMENT ? model_node(holder->place) : NULL;
+	const Known		*element = node ? known(node->stat.czxid) : NULL;
 
-	if (czxid != 0 && consumed[slot_of(czxid)] == czxid && session_lives(consumed_in[slot_of(czxid)]))
-		sim_violation(sim_paths[holder->path].path,
-					  "Q: server %d, entry %d has element %s, which was consumed",
-					  holder->server, holder->entry, holder->place);
+	if (element && element->delivered && !element->unguarded && session_lives(element->taken_in))
+		accuse(holder, "Q: the element was delivered:", element->czxid);
 }
 
 /* I3 */
 static void
-check_token(const Holder *holder, uint32 generation, int64 czxid)
+check_token(const Holder *holder, uint32 generation)
 {
 	int64 *told = &told_token[holder->server][holder->entry];
+	int64  deleted_by = known(holder->czxid)->deleted_by;
 
 	if (*told == holder->token && told_generation[holder->server][holder->entry] == generation)
 		return;
 	*told = holder->token;
 	told_generation[holder->server][holder->entry] = generation;
-	if (was_deleted(czxid) && deleted_by[slot_of(czxid)] <= worker_zxid(holder->server))
-		sim_violation(sim_paths[holder->path].path,
-					  "I2: server %d, entry %d is granted node \"%s\" (czxid 0x%llx), which had been deleted with zxid 0x%llx",
-					  holder->server, holder->entry, holder->node, (long long) czxid,
-					  (long long) deleted_by[slot_of(czxid)]);
+	if (deleted_by != 0 && deleted_by <= server_worker(holder->server)->zxid)
+		accuse(holder, "I2: it is granted, though its node was deleted with zxid", deleted_by);
 	if (holder->kind == CONTENDER_PERMIT || holder->kind == CONTENDER_ELEMENT ||
-		holder->shared || was_deleted(czxid))
+		holder->shared || deleted_by != 0)
 		return;
 	if (holder->token <= last_token[holder->path])
-		sim_violation(sim_paths[holder->path].path,
-					  "I3: server %d, entry %d is granted with token %lld after %lld",
-					  holder->server, holder->entry, (long long) holder->token,
-					  (long long) last_token[holder->path]);
+		accuse(holder, "I3: it is granted with a token no higher than", last_token[holder->path]);
 	last_token[holder->path] = holder->token;
 }
 
@@ -282,11 +437,12 @@ leads(const SimServerApi *api, const ContenderEntry *entry)
 static void
 collect_server(int server)
 {
-	const SimServerApi *api = server_enter(server, SIM_WORKER);
+	const SimServerApi *api = server_enter(server);
 	EntryPool		   *pool = api->pool();
 	int64				session = api->session_id();
 	bool				proved = api->lease_state() == LEASE_HOLDS;
 
+	note_session(session);
 	for (int i = 0; i < SIM_ENTRIES; i++)
 	{
 		const ContenderEntry *entry = &pool->entries[i];
@@ -302,13 +458,13 @@ collect_server(int server)
 		holder.shared = entry->status.mode == LOCK_MODE_SHARED;
 		holder.token = entry->status.token;
 		holder.node = entry->node.name;
+		holder.czxid = entry->node.czxid;
 		holder.place = entry->request.path;
-		if (holder.kind == CONTENDER_ELEMENT)
-			check_element(&holder);
-		check_token(&holder, entry->generation, entry->node.czxid);
-		if (was_deleted(entry->node.czxid))
+		check_element(&holder);
+		check_token(&holder, entry->generation);
+		if (was_deleted(holder.czxid))
 			continue;
-		check_node(server, i, entry, session);
+		holder.node = check_node(&holder, session);
 		holders[nholders++] = holder;
 	}
 	server_leave();
@@ -339,9 +495,64 @@ collect(void)
 }
 
 /* ------------------------------------------------------------------------
+ * I4
+ * ------------------------------------------------------------------------
+ */
+
+/* Does the entry tell of the node?  As long as the create is not answered, it has the beginning of the name. */
+static bool
+tells_of(const ContenderEntry *entry, const ModelNode *node)
+{
+	const char *name = strrchr(node->path, '/') + 1;
+	size_t		length = strlen(entry->request.path);
+
+	if (entry->status.state == CONTENDER_FREE || entry->node.run_id == 0 ||
+		strncmp(node->path, entry->request.path, length) != 0 || node->path + length + 1 != name)
+		return false;
+	return entry->node.czxid == ancestor(node->stat.czxid) ||
+		   (entry->node.czxid == 0 && strncmp(name, entry->node.name, strlen(entry->node.name)) == 0);
+}
+
+/* Does a call, and no entry, have it for a while? */
+static bool
+is_pin(const ModelNode *node)
+{
+	return strncmp(strrchr(node->path, '/') + 1, PIN_PREFIX, strlen(PIN_PREFIX)) == 0;
+}
+
+static void
+check_records(int server, int64 session, const EntryPool *pool, const ModelNode *parent)
+{
+	for (int i = 0; parent && i < parent->stat.numChildren; i++)
+	{
+		const ModelNode *node = parent->children[i];
+		bool			 is_told = node->owner != session || is_pin(node);
+
+		for (int j = 0; j < SIM_ENTRIES && !is_told; j++)
+			is_told = tells_of(&pool->entries[j], node);
+		if (!is_told)
+			sim_violation(parent->path, "I4: server %d has node %s (czxid 0x%llx) in no entry",
+						  server, node->path, (long long) node->stat.czxid);
+		check_records(server, session, pool, node);
+	}
+}
+
+/* ------------------------------------------------------------------------
  * I1, E
  * ------------------------------------------------------------------------
  */
+
+/* Is "a" that of a foreign client which need not wait for the older one of ours? */
+static bool
+ignores(const Holder *a, const Holder *b)
+{
+	const SimPath *path = &sim_paths[a->path];
+
+	return a->server == FOREIGN && path->use == USE_LOCK &&
+		   strcmp(number_of(a->node), number_of(b->node)) > 0 &&
+		   heed_expected(path->dialect, b->shared ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE,
+						 strrchr(a->node, '/') + 1) != HEED_YES;
+}
 
 static bool
 excludes(const Holder *a, const Holder *b)
@@ -351,7 +562,8 @@ excludes(const Holder *a, const Holder *b)
 		return false;
 	if (a->server == FOREIGN && b->server == FOREIGN)
 		return false; /* theirs to see to */
-
+	if (ignores(a, b) || ignores(b, a))
+		return false;
 	if (a->kind == CONTENDER_ELEMENT && strcmp(a->place, b->place) != 0)
 		return false;
 
@@ -392,6 +604,68 @@ check_step(void)
 		}
 	}
 	check_permits();
+	for (int s = 0; s < sim_nservers; s++)
+	{
+		const SimServerApi *api = server_api(s);
+		int64				session = api->session_id();
+
+		for (int i = 0; i < sim_npaths && session_lives(session); i++)
+			check_records(s, session, api->pool(), model_node(sim_paths[i].path));
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Transactions and processes that end
+ * ------------------------------------------------------------------------
+ */
+
+void
+check_relied(int server, int index, int64_t zxid)
+{
+	const SimServerApi	 *api = server_api(server);
+	const ContenderEntry *entry = &api->pool()->entries[index];
+	const Holder		  holder = {.server = server,
+									.path = path_of(entry->request.path),
+									.entry = index,
+									.node = entry->node.name,
+									.czxid = entry->node.czxid};
+	int64				  deleted_by = known(holder.czxid)->deleted_by;
+
+	if (entry->status.state != CONTENDER_GRANTED ||
+		api->entry_is_overrun(entry->status.expires_us) || api->lease_state() != LEASE_HOLDS)
+		accuse(&holder, "G: a transaction commits that has relied on what is in state",
+			   entry->status.state);
+	if (zxid > 0 && deleted_by != 0 && deleted_by <= zxid)
+		accuse(&holder, "G: a transaction commits that has relied on what was deleted with zxid",
+			   deleted_by);
+}
+
+void
+check_relied_term(int server, int election, int64_t term)
+{
+	int64 now;
+
+	if (server_api(server)->election_leadership(election, &now) != LEADERSHIP_PROVED || now != term)
+		sim_violation(NULL, "G: a transaction of server %d commits that has relied on a term which is over",
+					  server);
+}
+
+/* A backend is no more: nor is what it had, and what it did is in doubt. */
+void
+check_ended(const SimProcess *process)
+{
+	const EntryPool *pool = server_api(process->server)->pool();
+
+	if (process->seeks >= 0 && process->removes)
+		check_removal_in_doubt(process->seeks);
+	for (int i = 0; i < SIM_ENTRIES; i++)
+	{
+		const ContenderEntry *entry = &pool->entries[i];
+
+		if (entry->request.pid == process_pid(process) &&
+			entry->status.state != CONTENDER_FREE && entry->status.state != CONTENDER_RELEASING)
+			sim_violation(entry->request.path, "H: %s has ended, and has entry %d", process->name, i);
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -399,26 +673,138 @@ check_step(void)
  * ------------------------------------------------------------------------
  */
 
+/* S: nobody waits for an element of a queue in which one is free. */
+static void
+check_seeker(const SimProcess *process)
+{
+	const ModelNode *queue = process->seeks >= 0 ? model_node(sim_paths[process->seeks].path) : NULL;
+
+	for (int i = 0; queue && i < queue->stat.numChildren; i++)
+	{
+		const ModelNode *node = queue->children[i];
+
+		if (queue_of(node->path) >= 0 && node->stat.numChildren == 0)
+			sim_violation(queue->path, "S: %s waits for an element, and %s is free",
+						  process->name, node->path);
+	}
+}
+
+/* W: does a watch of the session's tell of the node's end? */
+static void
+check_watched(const ModelNode *node)
+{
+	ModelConnection *connection = model_connections;
+	char			 parent[ZKLOCK_MAX_PATH];
+
+	strlcpy(parent, node->path, sizeof(parent));
+	*strrchr(parent, '/') = '\0';
+	while (connection &&
+		   (connection->broken || !connection->session || connection->session->id != node->owner))
+		connection = connection->next;
+	if (!connection || (!model_watch_has(&connection->watches, node->path, MODEL_WATCH_DATA) &&
+						!model_watch_has(&connection->watches, parent, MODEL_WATCH_CHILDREN)))
+		sim_violation(parent, "W: session 0x%llx would not hear of the end of %s, under which it holds",
+					  (long long) node->owner, node->path);
+}
+
+/* Is somebody behind the node whom the one that waits has to wait for? */
+static bool
+is_of_others(const EntryPool *pool, const ModelNode *node, const ContenderEntry *waits)
+{
+	bool is_ours = false;
+
+	for (int i = 0; i < SIM_ENTRIES; i++)
+	{
+		const ContenderEntry *entry = &pool->entries[i];
+
+		if (!tells_of(entry, node))
+			continue;
+		is_ours = true;
+		if (entry->request.pid != waits->request.pid &&
+			(entry->node.run_id != waits->node.run_id || entry->status.ticket < waits->status.ticket))
+			return true;
+	}
+	return !is_ours;
+}
+
+/* S */
+static void
+check_waits(int server, const EntryPool *pool, const ContenderEntry *waits)
+{
+	const Recipe *recipe = waits->request.kind == CONTENDER_CANDIDACY ? &election_recipe : &lock_recipe;
+	const ModelNode *path = model_node(waits->request.path);
+	RecipeRequest	 request = waits->request.terms;
+	RecipePeer		 own;
+
+	request.mode = waits->status.mode;
+	(void) recipe->read(waits->node.name, &own);
+	for (int i = 0; path && i < path->stat.numChildren; i++)
+	{
+		const ModelNode *node = path->children[i];
+		const char		*name = strrchr(node->path, '/') + 1;
+		RecipePeer		 peer;
+		bool is_before = recipe->read(name, &peer) && peer.sequence < own.sequence &&
+						 (recipe->excludes == NULL || recipe->excludes(&peer, &request));
+
+		if ((is_before || strcmp(name, waits->node.name) == 0) && is_of_others(pool, node, waits))
+			return;
+	}
+	sim_violation(waits->request.path, "S: server %d, entry %d waits for nobody, with node \"%s\"",
+				  server, (int) (waits - pool->entries), waits->node.name);
+}
+
 /* All has been told by now: nobody holds what somebody has deleted. */
 void
 check_calm(void)
 {
-	memset(deleted, 0, sizeof(deleted));
+	for (int i = 0; i < REMEMBERED; i++)
+		all_known[i].deleted_by = 0;
 	check_step();
+	for (int i = 0; i < sim_nprocesses; i++)
+		check_seeker(&sim_processes[i]);
+	for (int i = 0; i < nholders; i++)
+	{
+		char node[ZKLOCK_MAX_PATH + ZKLOCK_NODE_SIZE + 2];
+
+		snprintf(node, sizeof(node), "%s/%s", holders[i].place, holders[i].node);
+		if (holders[i].server != FOREIGN)
+			check_watched(model_node(node));
+	}
+	for (int s = 0; s < sim_nservers; s++)
+	{
+		const EntryPool *pool = server_api(s)->pool();
+
+		for (int i = 0; i < SIM_ENTRIES; i++)
+		{
+			const ContenderEntry *entry = &pool->entries[i];
+
+			if (entry->status.state == CONTENDER_QUEUED && entry->node.czxid != 0 &&
+				entry->request.kind != CONTENDER_PERMIT && entry->request.kind != CONTENDER_ELEMENT)
+				check_waits(s, pool, entry);
+		}
+	}
 }
 
 static void
 check_nodes(const ModelNode *node)
 {
-	for (const ModelNode *child = node->children; child; child = child->behind)
+	for (int i = 0; i < node->stat.numChildren; i++)
 	{
-		int path = path_of(node->path);
+		const ModelNode *child = node->children[i];
+		int				 path = path_of(node->path);
 
 		check_nodes(child);
 		if (child->owner != 0 && (path < 0 || sim_paths[path].use != USE_ELECTION))
 			sim_violation(node->path, "left: node %s (czxid 0x%llx)", child->path,
 						  (long long) child->stat.czxid);
 	}
+}
+
+static void
+check_left(const char *of, const char *what, size_t n, size_t most)
+{
+	if (n > most)
+		sim_violation(NULL, "left: %s has %zu %s", of, n, what);
 }
 
 /* Nobody has anything, or waits: nothing is left. */
@@ -431,25 +817,26 @@ check_drained(void)
 
 	for (int i = 0; i < sim_npaths; i++)
 		nelections += sim_paths[i].use == USE_ELECTION;
-	check_nodes(model_first_node());
+	check_nodes(model_node("/"));
+	check_undelivered();
 	for (int s = 0; s < sim_nservers; s++)
 	{
-		const SimServerApi *api = server_enter(s, SIM_WORKER);
+		const SimServerApi *api = server_enter(s);
+		const char		   *name = server_worker(s)->name;
 
-		if (api->entries_in_use() > nelections)
-			sim_violation(NULL, "left: %d entries of server %d are in use", api->entries_in_use(), s);
-		if ((int) api->engine_paths() > nelections)
-			sim_violation(NULL, "left: server %d knows %zu paths", s, api->engine_paths());
-		if (nelections == 0 && api->engine_bytes() > 0)
-			sim_violation(NULL, "left: server %d accounts for %zu bytes", s, api->engine_bytes());
-		if (worker_memory(s) > MAX_MEMORY)
-			sim_violation(NULL, "left: worker %d has %zu bytes of memory", s, worker_memory(s));
+		check_left(name, "entries", api->entries_in_use(), nelections);
+		check_left(name, "paths", api->engine_paths(), nelections);
+		check_left(name, "bytes of paths", api->engine_bytes(), nelections * 1000);
+		check_left(name, "slots for calls", api->calls_in_use(), 0);
 		server_leave();
 	}
+	for (int i = 0; i < sim_nprocesses; i++)
+		check_left(sim_processes[i].name, "bytes of memory", process_memory(&sim_processes[i]),
+				   MAX_MEMORY);
 	for (int i = 0; i < n; i++)
 	{
-		if (library_owner(handles[i]) != FOREIGN && library_watches(handles[i]) > 2 * nelections)
-			sim_violation(NULL, "left: server %d has %d watches", library_owner(handles[i]),
-						  library_watches(handles[i]));
+		if (library_owner(handles[i]) != FOREIGN)
+			check_left(server_worker(library_owner(handles[i]))->name, "watches",
+					   library_watches(handles[i]), 2 * nelections);
 	}
 }

@@ -5,49 +5,36 @@
  *
  *		compare HOST PORT SEED OPERATIONS
  *
- * Each session reaches the real server through a relay (a thread), which cuts its
- * connection and keeps it away for a while: what others do meanwhile, it hears of when it
- * comes back.  After each operation each session that is connected asks for something
+ * A session is cut off now and then, and kept away for a while: what others do meanwhile,
+ * it hears of when it comes back.  After each operation each session that is connected asks for something
  * trivial, so all events up to then have arrived.  Numbers of transactions differ, but
- * stand for each other one to one.
+ * stand for each other one to one, and so do sessions.
+ *
+ * COMPARE_TELLS=1 in the environment writes the operations.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "sim.h"
 
 #include <arpa/inet.h>
-#include <netinet/tcp.h>
-#include <poll.h>
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "model.h"
 
 #define SESSIONS 3
 #define TIMEOUT 30000 /* ms, of the sessions */
+#define AT_ONCE 3	  /* operations of a session */
+#define MULTI 4		  /* operations in a multi */
+#define NUMBERS 64	  /* of transactions and sessions, in answers */
 #define PAIRS 65536
-
-/* library.c, under other names */
-#define OTHER(name) extern typeof(name) sim_##name
-OTHER(zookeeper_init2);
-OTHER(zookeeper_close);
-OTHER(zoo_client_id);
-OTHER(zoo_acreate2);
-OTHER(zoo_adelete);
-OTHER(zoo_aset);
-OTHER(zoo_aexists);
-OTHER(zoo_awget);
-OTHER(zoo_awget_children2);
-OTHER(zoo_amulti);
-OTHER(zoo_aremove_all_watches);
-OTHER(zoo_create_op_init);
-OTHER(zoo_delete_op_init);
-OTHER(zoo_set_op_init);
-OTHER(zoo_check_op_init);
 
 typedef enum World
 {
@@ -56,97 +43,100 @@ typedef enum World
 	WORLDS
 } World;
 
-/* What one session is told in one world */
-typedef struct Told
+/* A function of the client library; library.c has other names here. */
+#define IN(world, name) ((world) == REAL ? name : sim_##name)
+
+extern typeof(zookeeper_init2)		   sim_zookeeper_init2;
+extern typeof(zookeeper_close)		   sim_zookeeper_close;
+extern typeof(zoo_acreate2)			   sim_zoo_acreate2;
+extern typeof(zoo_adelete)			   sim_zoo_adelete;
+extern typeof(zoo_aset)				   sim_zoo_aset;
+extern typeof(zoo_aexists)			   sim_zoo_aexists;
+extern typeof(zoo_awget)			   sim_zoo_awget;
+extern typeof(zoo_awget_children2)	   sim_zoo_awget_children2;
+extern typeof(zoo_async)			   sim_zoo_async;
+extern typeof(zoo_aremove_all_watches) sim_zoo_aremove_all_watches;
+extern typeof(zoo_amulti)			   sim_zoo_amulti;
+
+/* What one session hears in one world */
+typedef struct Heard
 {
-	bool	connected;
-	bool	answered;
-	char	answer[4096];
+	int		connected;
+	int		awaited; /* answers */
+	char	answers[8192];
 	char	events[4096];
-	int64_t zxids[2]; /* of the answer's node: created, changed */
-	int64_t owner;
-} Told;
+	int64_t numbers[NUMBERS];
+	int		nnumbers;
+} Heard;
+
+/* A request in one world, until it is answered */
+typedef struct Asked
+{
+	Heard		   *heard;
+	int				nops;
+	zoo_op_result_t results[MULTI];
+	char			paths[MULTI][64];
+	struct Stat		stats[MULTI];
+} Asked;
 
 typedef struct Session
 {
-	zhandle_t *handles[WORLDS];
-	Told	   told[WORLDS];
-	int		   listener;
-	int		   port;
-	bool	   cut;
+	zhandle_t  *handles[WORLDS];
+	Heard		heard[WORLDS];
+	int			fd; /* to the real server */
+	atomic_bool cut;
 } Session;
 
 SimRates sim_rates;
-bool	 sim_tells;
-bool	 sim_changed;
 int		 sim_current = FOREIGN;
 
-static uint64_t			  random_state;
 static Session			  sessions[SESSIONS];
 static pthread_mutex_t	  mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t	  news = PTHREAD_COND_INITIALIZER;
 static struct sockaddr_in real_server;
-static int64_t			  pairs[PAIRS][2];
+static int64_t			  pairs[PAIRS][WORLDS];
 static int				  npairs;
-static char				  chroot_[32]; /* so that what another run has left is not to be met */
-
-uint64_t
-sim_random(void)
-{
-	uint64_t z = (random_state += UINT64_C(0x9E3779B97F4A7C15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-	return z ^ (z >> 31);
-}
-
-uint64_t
-sim_below(uint64_t n)
-{
-	return sim_random() % n;
-}
-
-bool
-sim_one_in(uint64_t n)
-{
-	return n > 0 && sim_random() % n == 0;
-}
+static char root[32]; /* of all paths: what another run has left is not to be met */
 
 /* ------------------------------------------------------------------------
  * Answers and events
  * ------------------------------------------------------------------------
  */
 
-/* The context of a call tells the session and the world. */
-static Told *
-told_of(const void *context)
+/* Adds what belongs to an answer: a code, a text, a node. */
+static void
+note(Heard *heard, int code, const char *text, const struct Stat *stat)
 {
-	int number = (int) (intptr_t) context;
+	char *end = heard->answers + strlen(heard->answers);
 
-	return &sessions[number / WORLDS].told[number % WORLDS];
+	end += sprintf(end, "%d %s", code, text ? text : "");
+	if (stat)
+	{
+		int64_t numbers[] = {stat->czxid, stat->mzxid, stat->pzxid, stat->ephemeralOwner};
+
+		sprintf(end, " version %d children %d/%d data %d", stat->version, stat->numChildren,
+				stat->cversion, stat->dataLength);
+		memcpy(heard->numbers + heard->nnumbers, numbers, sizeof(numbers));
+		heard->nnumbers += sizeof(numbers) / sizeof(numbers[0]);
+	}
+	strcat(heard->answers, "; ");
 }
 
 static void
-answer(const void *context, int code, const struct Stat *stat, const char *text)
+answer(const void *context, int code, const char *text, const struct Stat *stat)
 {
-	Told *told = told_of(context);
+	Asked *asked = (Asked *) context;
+	Heard *heard = asked->heard;
 
 	pthread_mutex_lock(&mutex);
-	told->zxids[0] = told->zxids[1] = told->owner = 0;
-	if (code == ZOK && stat)
-	{
-		snprintf(told->answer, sizeof(told->answer), "%d version %d children %d/%d data %d %s",
-				 code, stat->version, stat->numChildren, stat->cversion, stat->dataLength,
-				 text ? text : "");
-		told->zxids[0] = stat->czxid;
-		told->zxids[1] = stat->mzxid;
-		told->owner = stat->ephemeralOwner;
-	}
-	else
-		snprintf(told->answer, sizeof(told->answer), "%d", code);
-	told->answered = true;
+	note(heard, code, code == ZOK ? text : NULL, code == ZOK ? stat : NULL);
+	for (int i = 0; i < asked->nops; i++)
+		note(heard, asked->results[i].err, asked->paths[i],
+			 asked->stats[i].mzxid != 0 ? &asked->stats[i] : NULL);
+	heard->awaited--;
 	pthread_cond_broadcast(&news);
 	pthread_mutex_unlock(&mutex);
+	free(asked);
 }
 
 static void
@@ -158,26 +148,32 @@ on_done(int code, const void *context)
 static void
 on_stat(int code, const struct Stat *stat, const void *context)
 {
-	answer(context, code, stat, NULL);
+	answer(context, code, NULL, stat);
 }
 
 static void
 on_created(int code, const char *path, const struct Stat *stat, const void *context)
 {
-	answer(context, code, stat, path);
+	answer(context, code, path, stat);
+}
+
+static void
+on_synced(int code, const char *path, const void *context)
+{
+	answer(context, code, path, NULL);
 }
 
 static void
 on_data(int code, const char *data, int length, const struct Stat *stat, const void *context)
 {
-	char text[256];
+	char text[64];
 
-	snprintf(text, sizeof(text), "%.*s", length > 0 ? length : 0, data ? data : "");
-	answer(context, code, stat, text);
+	snprintf(text, sizeof(text), "%d %.*s", length, length > 0 ? length : 0, data ? data : "");
+	answer(context, code, text, stat);
 }
 
 static int
-compare_names(const void *a, const void *b)
+compare_texts(const void *a, const void *b)
 {
 	return strcmp(*(char *const *) a, *(char *const *) b);
 }
@@ -185,26 +181,25 @@ compare_names(const void *a, const void *b)
 static void
 on_children(int code, const struct String_vector *children, const struct Stat *stat, const void *context)
 {
-	char text[3000] = "";
+	char text[1000] = "";
 
 	if (code == ZOK)
-		qsort(children->data, children->count, sizeof(char *), compare_names);
+		qsort(children->data, children->count, sizeof(char *), compare_texts);
 	for (int i = 0; code == ZOK && i < children->count; i++)
 		snprintf(text + strlen(text), sizeof(text) - strlen(text), " %s", children->data[i]);
-	answer(context, code, stat, text);
+	answer(context, code, text, stat);
 }
 
 static void
 on_event(zhandle_t *handle, int type, int state, const char *path, void *context)
 {
-	Told *told = told_of(context);
+	Heard *heard = context;
 
 	pthread_mutex_lock(&mutex);
 	if (type == -1)
-		told->connected = state == 3;
+		heard->connected = state == 3;
 	else
-		snprintf(told->events + strlen(told->events),
-				 sizeof(told->events) - strlen(told->events), "%d %s;", type, path);
+		sprintf(heard->events + strlen(heard->events), "%d %s;", type, path);
 	pthread_cond_broadcast(&news);
 	pthread_mutex_unlock(&mutex);
 }
@@ -215,40 +210,37 @@ on_event(zhandle_t *handle, int type, int state, const char *path, void *context
  */
 
 static bool
-is_cut(const zhandle_t *handle)
+can_step(const Session *session)
 {
-	for (int s = 0; s < SESSIONS; s++)
-	{
-		if (sessions[s].handles[MODEL] == handle)
-			return sessions[s].cut && !sessions[s].told[MODEL].connected;
-	}
-	return false;
+	return session->handles[MODEL] && (!session->cut || session->heard[MODEL].connected) &&
+		   library_can_step(session->handles[MODEL]);
 }
 
+/* In a round whatever is under way gets to the leader, back to the servers, or to its client. */
 static void
 run_model(void)
 {
-	bool moved = true;
-
-	while (moved)
+	for (int round = 0; round < 8; round++)
 	{
-		zhandle_t *handles[16];
-		int		   n = library_handles(handles, 16);
-
-		moved = false;
-		for (int i = 0; i < n; i++)
+		for (Session *s = sessions; s < sessions + SESSIONS; s++)
 		{
-			if (!library_can_step(handles[i]) || is_cut(handles[i]))
-				continue;
-			library_step(handles[i]);
-			moved = true;
+			while (can_step(s))
+				library_step(s->handles[MODEL]);
 		}
 		for (ModelConnection *c = model_connections; c; c = c->next)
-			moved |= model_step_connection(c);
+		{
+			while (model_can_step_connection(c))
+				model_step_connection(c);
+		}
 		for (int i = 0; i < MODEL_SERVERS; i++)
 		{
-			moved |= model_step_forward(i);
-			moved |= model_step_apply(i);
+			while (model_can_forward(i))
+				model_step_forward(i);
+		}
+		for (int i = 0; i < MODEL_SERVERS; i++)
+		{
+			while (model_can_apply(i))
+				model_step_apply(i);
 		}
 		library_attend_connections();
 	}
@@ -256,14 +248,14 @@ run_model(void)
 
 /* Waits for the real server; gives up after a minute. */
 static void
-wait_for(const bool *what)
+wait_until(const int *what, int value)
 {
 	struct timespec until;
 
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += 60;
 	pthread_mutex_lock(&mutex);
-	while (!*what)
+	while (*what != value)
 	{
 		if (pthread_cond_timedwait(&news, &mutex, &until) != 0)
 		{
@@ -274,66 +266,45 @@ wait_for(const bool *what)
 	pthread_mutex_unlock(&mutex);
 }
 
-/* The relay of a session: one connection at a time, and none while it is cut. */
-static void *
-relay_main(void *arg)
+/* The client library connects: a session's port is its number.  None while it is cut. */
+__attribute__((visibility("default"))) int
+connect(int fd, const struct sockaddr *address, socklen_t length)
 {
-	Session *session = arg;
-	char	 data[65536];
+	Session *session = &sessions[ntohs(((const struct sockaddr_in *) address)->sin_port) - 1];
 
-	for (;;)
+	if (session->cut)
 	{
-		int			  inner = accept(session->listener, NULL, NULL);
-		int			  outer = socket(AF_INET, SOCK_STREAM, 0);
-		struct pollfd fds[2] = {{inner, POLLIN, 0}, {outer, POLLIN, 0}};
-		int			  one = 1;
-		bool alive = connect(outer, (struct sockaddr *) &real_server, sizeof(real_server)) == 0;
-
-		(void) setsockopt(inner, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		(void) setsockopt(outer, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		while (alive && !__atomic_load_n(&session->cut, __ATOMIC_SEQ_CST))
-		{
-			(void) poll(fds, 2, 20);
-			for (int i = 0; i < 2 && alive; i++)
-			{
-				ssize_t n = fds[i].revents ? recv(fds[i].fd, data, sizeof(data), 0) : 1;
-
-				alive = n > 0 &&
-						(fds[i].revents == 0 || send(fds[1 - i].fd, data, n, MSG_NOSIGNAL) == n);
-			}
-		}
-		close(inner);
-		close(outer);
-		while (__atomic_load_n(&session->cut, __ATOMIC_SEQ_CST))
-			usleep(1000);
+		errno = ECONNREFUSED;
+		return -1;
 	}
-	return NULL;
+	session->fd = fd;
+	return syscall(SYS_connect, fd, &real_server, sizeof(real_server));
 }
 
 static void
-open_session(int s)
+open_session(Session *session)
 {
-	Session *session = &sessions[s];
-	char	 address[64];
+	char address[64];
 
-	snprintf(address, sizeof(address), "127.0.0.1:%d%s", session->port, chroot_);
-	memset(session->told, 0, sizeof(session->told));
-	session->handles[REAL] = zookeeper_init2(address, on_event, TIMEOUT, NULL,
-											 (void *) (intptr_t) (s * WORLDS + REAL), 0, NULL);
-	session->handles[MODEL] = sim_zookeeper_init2(address, on_event, TIMEOUT, NULL,
-												  (void *) (intptr_t) (s * WORLDS + MODEL), 0, NULL);
-	wait_for(&session->told[REAL].connected);
+	snprintf(address, sizeof(address), "127.0.0.1:%d", (int) (session - sessions) + 1);
+	memset(session->heard, 0, sizeof(session->heard));
+	for (World w = REAL; w < WORLDS; w++)
+		session->handles[w] =
+			IN(w, zookeeper_init2)(address, on_event, TIMEOUT, NULL, &session->heard[w], 0, NULL);
+	wait_until(&session->heard[REAL].connected, 1);
 	model_advance(model_now + 10 * MS);
 	run_model();
 }
 
 static void
-reopen_session(int s)
+close_session(Session *session)
 {
-	(void) zookeeper_close(sessions[s].handles[REAL]);
-	(void) sim_zookeeper_close(sessions[s].handles[MODEL]);
+	for (World w = REAL; w < WORLDS; w++)
+	{
+		(void) IN(w, zookeeper_close)(session->handles[w]);
+		session->handles[w] = NULL;
+	}
 	run_model();
-	open_session(s);
 }
 
 /* ------------------------------------------------------------------------
@@ -345,6 +316,8 @@ reopen_session(int s)
 static bool
 pair(int64_t real, int64_t model)
 {
+	if (real == 0 && model == 0)
+		return true;
 	for (int i = 0; i < npairs; i++)
 	{
 		if (pairs[i][REAL] == real || pairs[i][MODEL] == model)
@@ -359,28 +332,30 @@ pair(int64_t real, int64_t model)
 }
 
 static void
-complain(int s, const char *what, const char *real, const char *model)
+complain(const Session *session, const char *what, const char *real, const char *model)
 {
-	printf("session %d, %s\n  real:  %s\n  model: %s\n", s, what, real, model);
+	printf("session %d, %s\n  real:  %s\n  model: %s\n", (int) (session - sessions), what, real, model);
 	exit(1);
 }
 
+/* Waits for all that was asked, and compares it. */
 static void
-compare_answers(int s, const char *what)
+compare_answers(Session *session, const char *what)
 {
-	Told *told = sessions[s].told;
+	Heard *real = &session->heard[REAL];
+	Heard *model = &session->heard[MODEL];
 
-	wait_for(&told[REAL].answered);
 	run_model();
-	if (!told[MODEL].answered)
-		complain(s, what, told[REAL].answer, "no answer");
-	if (strcmp(told[REAL].answer, told[MODEL].answer) != 0)
-		complain(s, what, told[REAL].answer, told[MODEL].answer);
-	if (!pair(told[REAL].zxids[0], told[MODEL].zxids[0]) ||
-		!pair(told[REAL].zxids[1], told[MODEL].zxids[1]))
-		complain(s, what, "numbers of transactions", "differ");
-	if ((told[REAL].owner == 0) != (told[MODEL].owner == 0))
-		complain(s, what, "owners", "differ");
+	wait_until(&real->awaited, 0);
+	if (strcmp(real->answers, model->answers) != 0)
+		complain(session, what, real->answers, model->answers);
+	for (int i = 0; i < real->nnumbers; i++)
+	{
+		if (!pair(real->numbers[i], model->numbers[i]))
+			complain(session, what, "numbers of transactions or sessions", "differ");
+	}
+	real->answers[0] = model->answers[0] = '\0';
+	real->nnumbers = model->nnumbers = 0;
 }
 
 /* The order of what happens at once, such as at the end of a session, does not matter. */
@@ -388,43 +363,15 @@ static void
 sort_events(char *events)
 {
 	char *list[64] = {NULL};
-	char  sorted[4096] = "";
 	char *copied = strdup(events);
 	int	  n = 0;
 
 	for (char *each = strtok(copied, ";"); each && n < 64; each = strtok(NULL, ";"))
 		list[n++] = each;
-	qsort(list, n, sizeof(char *), compare_names);
+	qsort(list, n, sizeof(char *), compare_texts);
 	for (int i = 0; i < n; i++)
-		sprintf(sorted + strlen(sorted), "%s;", list[i]);
-	strcpy(events, sorted);
+		events += sprintf(events, "%s;", list[i]);
 	free(copied);
-}
-
-/* All sessions that are connected hear of what has happened. */
-static void
-compare_events(const char *what)
-{
-	for (int s = 0; s < SESSIONS; s++)
-	{
-		Session *session = &sessions[s];
-		Told	*told = session->told;
-
-		if (session->cut)
-			continue;
-		told[REAL].answered = told[MODEL].answered = false;
-		(void) zoo_aexists(session->handles[REAL], "/", 0, on_stat,
-						   (void *) (intptr_t) (s * WORLDS + REAL));
-		(void) sim_zoo_aexists(session->handles[MODEL], "/", 0, on_stat,
-							   (void *) (intptr_t) (s * WORLDS + MODEL));
-		wait_for(&told[REAL].answered);
-		run_model();
-		sort_events(told[REAL].events);
-		sort_events(told[MODEL].events);
-		if (strcmp(told[REAL].events, told[MODEL].events) != 0)
-			complain(s, what, told[REAL].events, told[MODEL].events);
-		told[REAL].events[0] = told[MODEL].events[0] = '\0';
-	}
 }
 
 /* ------------------------------------------------------------------------
@@ -432,188 +379,234 @@ compare_events(const char *what)
  * ------------------------------------------------------------------------
  */
 
-#define BOTH(call, ...)                                                                          \
-	do                                                                                           \
-	{                                                                                            \
-		int codes[WORLDS] = {call(session->handles[REAL], __VA_ARGS__, contexts[REAL]),          \
-							 sim_##call(session->handles[MODEL], __VA_ARGS__, contexts[MODEL])}; \
-		if (codes[REAL] != codes[MODEL])                                                         \
-			complain(s, what, zerror(codes[REAL]), zerror(codes[MODEL]));                        \
-		if (codes[REAL] == ZOK)                                                                  \
-			compare_answers(s, what);                                                            \
-	} while (0)
-
-static void
-some_path(char *dst)
+static ModelOp *
+add_some_op(ModelPacket *packet, ModelKind kind)
 {
-	static const char *const roots[] = {"", "/a", "/b"};
+	static const char *const parents[] = {"", "/c", "/d"};
+	static const char *const data[] = {NULL, "", "data"};
 
-	dst += sprintf(dst, "/model%s", roots[sim_below(3)]);
-	if (!sim_one_in(4))
-		sprintf(dst, "/%c", 'c' + (int) sim_below(4));
+	const char *chosen = data[sim_below(3)];
+	char		path[64];
+	ModelOp	   *op;
+	int			n = sprintf(path, "%s%s", root, parents[sim_below(3)]);
+
+	if (kind < MODEL_LOOK || !sim_one_in(4)) /* the root remains */
+		sprintf(path + n, "/%c", 'c' + (int) sim_below(4));
+	op = model_add_op(packet, kind, path);
+	op->version = sim_one_in(3) ? (int) sim_below(4) : -1;
+	op->mode = sim_below(4);
+	op->watch = sim_one_in(2) ? MODEL_WATCH_DATA : MODEL_WATCH_CHILDREN;
+	model_op_data(op, chosen, chosen ? strlen(chosen) : 0);
+	return op;
 }
 
-static void
-do_multi(int s, const char *what, void *const contexts[])
+static ModelPacket *
+some_request(void)
 {
-	static zoo_op_result_t results[4];
-	static struct Stat	   stat;
+	static const ModelKind single[] = {MODEL_CREATE, MODEL_CREATE, MODEL_DELETE, MODEL_SET,
+									   MODEL_CHECK,	 MODEL_SYNC,   MODEL_LOOK,	 MODEL_READ,
+									   MODEL_LIST,	 MODEL_UNWATCH};
+	static const ModelKind multi[] = {MODEL_CREATE, MODEL_DELETE, MODEL_SET, MODEL_CHECK};
 
-	Session *session = &sessions[s];
-	zoo_op_t real[4];
-	zoo_op_t model[4];
-	char	 paths[4][64];
-	int		 n = 1 + sim_below(4);
-	int		 codes[WORLDS];
+	ModelPacket *packet = calloc(1, sizeof(ModelPacket));
 
-	for (int i = 0; i < n; i++)
+	if (sim_one_in(5))
 	{
-		int version = sim_one_in(3) ? (int) sim_below(3) : -1;
-		int mode = sim_below(4);
-
-		some_path(paths[i]);
-		switch (sim_below(4))
-		{
-			case 0:
-				zoo_create_op_init(&real[i], paths[i], "m", 1, &ZOO_OPEN_ACL_UNSAFE, mode, NULL, 0);
-				sim_zoo_create_op_init(&model[i], paths[i], "m", 1, NULL, mode, NULL, 0);
-				break;
-			case 1:
-				zoo_delete_op_init(&real[i], paths[i], version);
-				sim_zoo_delete_op_init(&model[i], paths[i], version);
-				break;
-			case 2:
-				zoo_set_op_init(&real[i], paths[i], "mm", 2, -1, &stat);
-				sim_zoo_set_op_init(&model[i], paths[i], "mm", 2, -1, &stat);
-				break;
-			default:
-				zoo_check_op_init(&real[i], paths[i], -1);
-				sim_zoo_check_op_init(&model[i], paths[i], -1);
-		}
+		for (int n = 2 + sim_below(MULTI - 1); n > 0; n--)
+			(void) add_some_op(packet, multi[sim_below(4)]);
 	}
-	codes[REAL] = zoo_amulti(session->handles[REAL], n, real, results, on_done, contexts[REAL]);
-	codes[MODEL] =
-		sim_zoo_amulti(session->handles[MODEL], n, model, results, on_done, contexts[MODEL]);
-	if (codes[REAL] != codes[MODEL])
-		complain(s, what, zerror(codes[REAL]), zerror(codes[MODEL]));
-	compare_answers(s, what);
+	else if (sim_one_in(10)) /* the client library crashes on one in a multi */
+		add_some_op(packet, MODEL_CREATE)->mode = ZOO_CONTAINER;
+	else
+		(void) add_some_op(packet, single[sim_below(10)]);
+	return packet;
+}
+
+static int
+send_multi(zhandle_t *handle, World world, const ModelPacket *packet, Asked *asked)
+{
+	zoo_op_t ops[MULTI];
+
+	asked->nops = packet->nops;
+	for (int i = 0; i < packet->nops; i++)
+	{
+		const ModelOp *op = &packet->ops[i];
+
+		if (op->kind == MODEL_CREATE)
+			zoo_create_op_init(&ops[i], op->path, op->data, op->data ? op->length : -1,
+							   &ZOO_OPEN_ACL_UNSAFE, op->mode, asked->paths[i],
+							   sizeof(asked->paths[i]));
+		if (op->kind == MODEL_DELETE)
+			zoo_delete_op_init(&ops[i], op->path, op->version);
+		if (op->kind == MODEL_SET)
+			zoo_set_op_init(&ops[i], op->path, op->data, op->data ? op->length : -1,
+							op->version, &asked->stats[i]);
+		if (op->kind == MODEL_CHECK)
+			zoo_check_op_init(&ops[i], op->path, op->version);
+	}
+	return IN(world, zoo_amulti)(handle, packet->nops, ops, asked->results, on_done, asked);
+}
+
+static int
+send_request(zhandle_t *handle, World world, const ModelPacket *packet, Asked *asked)
+{
+	const ModelOp *op = &packet->ops[0];
+	watcher_fn	   watcher = op->watch == MODEL_WATCH_DATA ? on_event : NULL;
+	int			   length = op->data ? op->length : -1;
+
+	if (packet->nops > 1 || op->kind == MODEL_CHECK)
+		return send_multi(handle, world, packet, asked);
+	switch (op->kind)
+	{
+		case MODEL_CREATE:
+			return IN(world, zoo_acreate2)(handle, op->path, op->data, length,
+										   &ZOO_OPEN_ACL_UNSAFE, op->mode, on_created, asked);
+		case MODEL_DELETE:
+			return IN(world, zoo_adelete)(handle, op->path, op->version, on_done, asked);
+		case MODEL_SET:
+			return IN(world, zoo_aset)(handle, op->path, op->data, length, op->version, on_stat, asked);
+		case MODEL_LOOK:
+			return IN(world, zoo_aexists)(handle, op->path, 0, on_stat, asked);
+		case MODEL_READ:
+			return IN(world, zoo_awget)(handle, op->path, watcher, asked->heard, on_data, asked);
+		case MODEL_LIST:
+			return IN(world, zoo_awget_children2)(handle, op->path, watcher, asked->heard,
+												  on_children, asked);
+		case MODEL_SYNC:
+			return IN(world, zoo_async)(handle, op->path, on_synced, asked);
+		default:
+			return IN(world, zoo_aremove_all_watches)(handle, op->path,
+													  op->watch == MODEL_WATCH_DATA ? ZWATCHTYPE_DATA
+																					: ZWATCHTYPE_CHILD,
+													  0, (void_completion_t *) on_done, asked);
+	}
+}
+
+/* Asks in both worlds.  What is not even sent is answered with the library's code. */
+static void
+ask(Session *session, const ModelPacket *packet)
+{
+	for (World w = REAL; w < WORLDS; w++)
+	{
+		Asked *asked = calloc(1, sizeof(Asked));
+		int	   code;
+
+		asked->heard = &session->heard[w];
+		pthread_mutex_lock(&mutex);
+		asked->heard->awaited++;
+		pthread_mutex_unlock(&mutex);
+		code = send_request(session->handles[w], w, packet, asked);
+		if (code != ZOK)
+			answer(asked, code, NULL, NULL);
+	}
+}
+
+/* All sessions that are connected hear of what has happened. */
+static void
+compare_events(const char *what)
+{
+	for (Session *session = sessions; session < sessions + SESSIONS; session++)
+	{
+		char		*real = session->heard[REAL].events;
+		char		*model = session->heard[MODEL].events;
+		ModelPacket *packet = model_packet(MODEL_LOOK, root);
+
+		if (!session->cut)
+		{
+			ask(session, packet);
+			compare_answers(session, what);
+			sort_events(real);
+			sort_events(model);
+			if (strcmp(real, model) != 0)
+				complain(session, what, real, model);
+			real[0] = model[0] = '\0';
+		}
+		model_release(packet);
+	}
+}
+
+/* As a complaint begins */
+static void
+describe(char *dst, const ModelPacket *packet)
+{
+	static const char *const names[] =
+		{[MODEL_CREATE] = "create", [MODEL_DELETE] = "delete", [MODEL_SET] = "set",
+		 [MODEL_CHECK] = "check",	[MODEL_SYNC] = "sync",	   [MODEL_LOOK] = "look at",
+		 [MODEL_READ] = "read",		[MODEL_LIST] = "list",	   [MODEL_UNWATCH] = "unwatch"};
+
+	for (int i = 0; i < packet->nops; i++)
+	{
+		const ModelOp *op = &packet->ops[i];
+
+		dst += sprintf(dst, "%s %s, mode %d, version %d, watch %d; ", names[op->kind],
+					   op->path, op->mode, op->version, op->watch);
+	}
+}
+
+/* One or several requests of a session, each asked ahead of the answers to those before */
+static void
+do_something(Session *session)
+{
+	char what[2048] = "";
+
+	for (int n = 1 + sim_below(AT_ONCE); n > 0; n--)
+	{
+		ModelPacket *packet = some_request();
+
+		describe(what + strlen(what), packet);
+		ask(session, packet);
+		model_release(packet);
+	}
+	if (getenv("COMPARE_TELLS"))
+		printf("session %d: %s\n", (int) (session - sessions), what);
+	compare_answers(session, what);
+	compare_events(what);
 }
 
 /* Cuts a session off, or lets it come back. */
 static void
-cut_or_mend(int s)
+cut_or_mend(Session *session)
 {
-	Session *session = &sessions[s];
-
-	if (!session->cut)
+	if (session->cut)
 	{
-		__atomic_store_n(&session->cut, true, __ATOMIC_SEQ_CST);
-		for (ModelConnection *c = model_connections; c; c = c->next)
-		{
-			if (c->client == session->handles[MODEL])
-				model_break(c);
-		}
+		session->cut = false;
+		wait_until(&session->heard[REAL].connected, 1);
+		model_advance(model_now + 300 * MS);
 		run_model();
-		while (__atomic_load_n(&session->told[REAL].connected, __ATOMIC_SEQ_CST))
-			usleep(1000);
+		compare_events("coming back");
 		return;
 	}
-	__atomic_store_n(&session->cut, false, __ATOMIC_SEQ_CST);
-	wait_for(&session->told[REAL].connected);
-	model_advance(model_now + 300 * MS);
-	run_model();
-	compare_events("coming back");
-}
-
-static void
-do_something(int s)
-{
-	static const char *const names[] = {"create", "delete",	 "set",	  "exists", "read",
-										"list",	  "unwatch", "multi", "end"};
-	static const int		 modes[] = {0, 1, 2, 3, 4};
-
-	Session		  *session = &sessions[s];
-	void *const	   contexts[] = {(void *) (intptr_t) (s * WORLDS + REAL),
-								 (void *) (intptr_t) (s * WORLDS + MODEL)};
-	char		   path[64];
-	char		   what[256];
-	int			   kind = sim_one_in(60) ? 8 : sim_below(8);
-	int			   mode = modes[sim_below(5)];
-	int			   version = sim_one_in(3) ? (int) sim_below(4) : -1;
-	watcher_fn	   watcher = sim_one_in(2) ? on_event : NULL;
-	ZooWatcherType type = sim_one_in(2) ? ZWATCHTYPE_DATA : ZWATCHTYPE_CHILD;
-	void		  *watching[] = {contexts[REAL], contexts[MODEL]};
-
-	some_path(path);
-	snprintf(what, sizeof(what), "%s %s, mode %d, version %d%s", names[kind], path, mode,
-			 version, watcher ? ", watch" : "");
-	if (getenv("COMPARE_TELLS"))
-		printf("session %d: %s\n", s, what);
-	session->told[REAL].answered = session->told[MODEL].answered = false;
-	switch (kind)
+	session->cut = true;
+	(void) shutdown(session->fd, SHUT_RDWR);
+	for (ModelConnection *c = model_connections; c; c = c->next)
 	{
-		case 0:
-			BOTH(zoo_acreate2, path, "data", 4, &ZOO_OPEN_ACL_UNSAFE, mode, on_created);
-			break;
-		case 1:
-			BOTH(zoo_adelete, path, version, on_done);
-			break;
-		case 2:
-			BOTH(zoo_aset, path, "changed", 7, version, on_stat);
-			break;
-		case 3:
-			BOTH(zoo_aexists, path, 0, on_stat);
-			break;
-		case 4:
-			if (zoo_awget(session->handles[REAL], path, watcher, watching[REAL], on_data,
-						  contexts[REAL]) != ZOK)
-				complain(s, what, "not even sent", "");
-			(void) sim_zoo_awget(session->handles[MODEL], path, watcher, watching[MODEL],
-								 on_data, contexts[MODEL]);
-			compare_answers(s, what);
-			break;
-		case 5:
-			if (zoo_awget_children2(session->handles[REAL], path, watcher, watching[REAL],
-									on_children, contexts[REAL]) != ZOK)
-				complain(s, what, "not even sent", "");
-			(void) sim_zoo_awget_children2(session->handles[MODEL], path, watcher,
-										   watching[MODEL], on_children, contexts[MODEL]);
-			compare_answers(s, what);
-			break;
-		case 6:
-			BOTH(zoo_aremove_all_watches, path, type, 0, (void_completion_t *) on_done);
-			break;
-		case 7:
-			do_multi(s, what, contexts);
-			break;
-		default:
-			reopen_session(s);
+		if (c->client == session->handles[MODEL])
+			model_break(c);
 	}
-	compare_events(what);
+	run_model();
+	wait_until(&session->heard[REAL].connected, 0);
 }
 
-/* In the real world alone; sessions begin anew, below it. */
+/* Creates what all paths are below. */
 static void
-make_chroot(void)
+create_root(void)
 {
-	char path[32];
+	ModelPacket *packet;
 
-	snprintf(path, sizeof(path), "/model%d", (int) getpid());
-	(void) zoo_acreate2(sessions[0].handles[REAL], path, NULL, -1, &ZOO_OPEN_ACL_UNSAFE, 0,
-						on_created, (void *) REAL);
-	wait_for(&sessions[0].told[REAL].answered);
-	strcpy(chroot_, path);
-	for (int s = 0; s < SESSIONS; s++)
-		reopen_session(s);
-}
-
-static void
-ignore_node(const ModelNode *node, const ModelSession *by, bool expired)
-{
+	sprintf(root, "/model%d", (int) getpid());
+	packet = model_packet(MODEL_CREATE, root);
+	ask(&sessions[0], packet);
+	compare_answers(&sessions[0], "create");
+	model_release(packet);
 }
 
 static void
 ignore_created(const ModelNode *node, const ModelSession *by)
+{
+}
+
+static void
+ignore_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 {
 }
 
@@ -625,39 +618,33 @@ ignore_session(const ModelSession *session, bool expired)
 int
 main(int argc, char **argv)
 {
-	static const ModelHooks hooks = {ignore_node, ignore_created, ignore_session, sim_random};
-	int						n = atoi(argv[4]);
+	static const ModelHooks hooks = {ignore_deleted, ignore_created, ignore_session};
+
+	int n = atoi(argv[4]);
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	zoo_set_debug_level(0);
-	random_state = strtoull(argv[3], NULL, 10);
+	sim_seed(strtoull(argv[3], NULL, 10));
 	real_server = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(atoi(argv[2]))};
 	inet_pton(AF_INET, argv[1], &real_server.sin_addr);
 	model_start(&hooks, 2000 * MS);
 	for (int s = 0; s < SESSIONS; s++)
-	{
-		struct sockaddr_in address = {.sin_family = AF_INET,
-									  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-		socklen_t		   length = sizeof(address);
-		pthread_t		   thread;
-
-		sessions[s].listener = socket(AF_INET, SOCK_STREAM, 0);
-		(void) bind(sessions[s].listener, (struct sockaddr *) &address, length);
-		(void) listen(sessions[s].listener, 8);
-		(void) getsockname(sessions[s].listener, (struct sockaddr *) &address, &length);
-		sessions[s].port = ntohs(address.sin_port);
-		pthread_create(&thread, NULL, relay_main, &sessions[s]);
-		open_session(s);
-	}
-	make_chroot();
+		open_session(&sessions[s]);
+	create_root();
 	for (int i = 0; i < n; i++)
 	{
-		int s = sim_below(SESSIONS);
+		Session *session = &sessions[sim_below(SESSIONS)];
 
-		if (sessions[s].cut ? sim_one_in(8) : sim_one_in(80))
-			cut_or_mend(s);
-		else if (!sessions[s].cut)
-			do_something(s);
+		if (session->cut ? sim_one_in(8) : sim_one_in(80))
+			cut_or_mend(session);
+		else if (!session->cut && sim_one_in(60))
+		{
+			close_session(session);
+			open_session(session);
+			compare_events("a new session");
+		}
+		else if (!session->cut)
+			do_something(session);
 	}
 	printf("%d operations: all answers and events agree\n", n);
 	_exit(0);

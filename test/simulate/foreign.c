@@ -1,69 +1,488 @@
 /*
  * foreign.c
- *		Clients that are not zklock: Curator's mutex and read-write lock, kazoo's and Hive's
- *		locks, and somebody who deletes what is not his.
+ *		Clients that are not zklock: those of the common recipes, and somebody who deletes
+ *		what is not his.
  *
- * They are as simple as their recipes allow: one request at a time, and they ask again
- * and again instead of watching.  To add a kind, give it its names in prefix() and what it
- * does in foreign_run().
+ * Each client has a stack of its own, so that its recipe reads as in the client's own
+ * source: create(), list(), get() and remove_node() ask ZooKeeper and return when the answer
+ * is there; meanwhile, and in rest(), others run.  A client may crash where it rests, and its
+ * session may expire at any time: then it begins anew in another one.
+ *
+ * To add a kind of client, give it a row in kinds[], and a recipe of its own if contend()
+ * is not what it does.  Whom its names heed, src/recipes/heed.c says for check.c.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "sim.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucontext.h>
 
 #include "recipes/recipe.h"
 
 #define MAX_CLIENTS 8
 #define MAX_SWEPT 16
+#define MAX_HEEDED 2
+#define DIGITS 10 /* of the number at the end of a name */
+#define PATH_SIZE 256
+#define STACK_SIZE (64 * 1024)
 
-typedef enum ForeignState
+typedef struct Foreign Foreign;
+
+typedef struct ForeignKind
 {
-	FOREIGN_IDLE,
-	FOREIGN_CREATES,
-	FOREIGN_SEARCHES, /* its create was not answered */
-	FOREIGN_WAITS,
-	FOREIGN_HOLDS,
-	FOREIGN_DELETES,
-	FOREIGN_MEDDLES /* lists, and deletes somebody's node */
-} ForeignState;
+	SimUse use;	   /* of the paths where it is at home */
+	int	   tongue; /* there: a NodeDialect, an ElectionFamily, or 0 */
+	void (*recipe)(Foreign *client);
+	const char *name;			   /* of its node, with a UUID for %s */
+	UuidForm	uuid;			   /* UUID_NONE: nobody can tell whose it is */
+	const char *heeds[MAX_HEEDED]; /* what is before the number in names that it waits for, or takes */
+	int			traits;
+} ForeignKind;
 
-typedef struct Foreign
+enum /* traits */
 {
-	zhandle_t	*handle;
-	bool		 expired;
-	bool		 busy; /* a request is under way */
-	ForeignState state;
-	int			 path;
-	bool		 shared;
-	char		 prefix[128];
-	char		 node[256]; /* its whole path, once it is known */
-	int64_t		 czxid;		/* of that; 0 if it was found by its name */
-	int64_t		 next_at;
-} Foreign;
+	SHARES = 1,
+	GIVES_UP = 2,	/* instead of waiting, and tries again */
+	TIDIES = 4,		/* it deletes the path behind its node */
+	NEEDS_PATH = 8, /* it does not create it */
+	USES_CONTAINERS = 16
+};
 
-static Foreign clients[MAX_CLIENTS];
-static int	   nclients;
+struct Foreign
+{
+	const ForeignKind *kind; /* NULL: nothing is to be done */
+	int				   path;
+	zhandle_t		  *handle;
+	bool			   over; /* its session is of no use any more */
+	bool			   holds;
+	bool			   busy;	/* a request is under way */
+	int64_t			   next_at; /* if not: us */
+	char			   node[PATH_SIZE];
+	int64_t			   node_czxid; /* 0: it was found by its name */
+
+	/* The last answer */
+	int							code;
+	const struct String_vector *children; /* until something else is asked */
+
+	ucontext_t context;
+	char	   stack[STACK_SIZE];
+};
+
+static Foreign	  clients[MAX_CLIENTS];
+static int		  nclients;
+static Foreign	 *running;
+static ucontext_t world;
 
 static void
-on_session(zhandle_t *handle, int type, int state, const char *path, void *context)
+tell(const Foreign *client, const char *what, const char *path)
 {
-	Foreign *client = context;
+	if (sim_tells)
+		sim_tell("foreign %d: %s %s", (int) (client - clients), what, path);
+}
 
-	if (type == ZOO_SESSION_EVENT && state == ZOO_EXPIRED_SESSION_STATE)
-		client->expired = true;
+static const char *
+path_of(const Foreign *client)
+{
+	return sim_paths[client->path].path;
+}
+
+/* ------------------------------------------------------------------------
+ * Asking and waiting
+ * ------------------------------------------------------------------------
+ */
+
+static void
+enter(Foreign *client)
+{
+	running = client;
+	swapcontext(&world, &client->context);
+}
+
+/* Lets so much time pass at most, or until a watch fires. */
+static void
+rest(Foreign *client, int64_t most)
+{
+	client->next_at = sim_now() + sim_below(most);
+	swapcontext(&client->context, &world);
+}
+
+/* Waits for the answer, and returns its code. */
+static int
+answer(Foreign *client)
+{
+	client->busy = true;
+	swapcontext(&client->context, &world);
+	return client->code;
 }
 
 static void
-open_handle(Foreign *client)
+on_done(int code, const void *context)
 {
-	client->handle = zookeeper_init2("", on_session, 4000, NULL, client, 0, NULL);
-	client->expired = client->busy = false;
-	client->state = FOREIGN_IDLE;
-	client->node[0] = '\0';
+	Foreign *client = (Foreign *) context;
+
+	client->busy = false;
+	client->code = code;
+	enter(client);
+}
+
+static void
+on_created(int code, const char *path, const struct Stat *stat, const void *context)
+{
+	Foreign *client = (Foreign *) context;
+
+	if (code == ZOK && stat->ephemeralOwner != 0)
+	{
+		snprintf(client->node, PATH_SIZE, "%s", path);
+		client->node_czxid = stat->czxid;
+		tell(client, "has created", path);
+	}
+	on_done(code, client);
+}
+
+static void
+on_listed(int code, const struct String_vector *children, const struct Stat *stat, const void *context)
+{
+	((Foreign *) context)->children = children;
+	on_done(code, context);
+}
+
+static void
+on_got(int code, const char *data, int length, const struct Stat *stat, const void *context)
+{
+	on_done(code, context);
+}
+
+static void
+on_event(zhandle_t *handle, int type, int state, const char *path, void *context)
+{
+	Foreign *client = context;
+
+	client->over |= type == ZOO_SESSION_EVENT && state == ZOO_EXPIRED_SESSION_STATE;
+	client->next_at = sim_now();
+}
+
+static int
+create(Foreign *client, const char *path, int mode)
+{
+	(void) zoo_acreate2(client->handle, path, "data", 4, &ZOO_OPEN_ACL_UNSAFE, mode, on_created, client);
+	return answer(client);
+}
+
+static int
+list(Foreign *client, watcher_fn watcher)
+{
+	(void) zoo_awget_children2(client->handle, path_of(client), watcher, client, on_listed, client);
+	return answer(client);
+}
+
+static int
+get(Foreign *client, const char *path, watcher_fn watcher)
+{
+	(void) zoo_awget(client->handle, path, watcher, client, on_got, client);
+	return answer(client);
+}
+
+static int
+remove_node(Foreign *client, const char *path)
+{
+	(void) zoo_adelete(client->handle, path, -1, on_done, client);
+	return answer(client);
+}
+
+/* ------------------------------------------------------------------------
+ * Recipes
+ * ------------------------------------------------------------------------
+ */
+
+/* Creates the client's node, and the path if that is missing. */
+static int
+create_node(Foreign *client, int mode, char *prefix)
+{
+	const ForeignKind *kind = client->kind;
+	uint8_t			   uuid[ZKLOCK_UUID_BYTES];
+	char			   text[37];
+	char			   name[PATH_SIZE / 2];
+	int				   code;
+
+	for (int i = 0; i < ZKLOCK_UUID_BYTES; i++)
+		uuid[i] = sim_random();
+	uuid_format(text, sizeof(text), uuid, kind->uuid);
+	snprintf(name, sizeof(name), kind->name, text);
+	snprintf(prefix, PATH_SIZE, "%s/%s", path_of(client), name);
+	while ((code = create(client, prefix, mode)) == ZNONODE && !(kind->traits & NEEDS_PATH))
+	{
+		char  above[PATH_SIZE];
+		char *end;
+
+		strcpy(above, path_of(client));
+		while (create(client, above,
+					  kind->traits & USES_CONTAINERS ? ZOO_CONTAINER : ZOO_PERSISTENT) == ZNONODE &&
+			   (end = strrchr(above, '/')) > above)
+			*end = '\0';
+	}
+	return code;
+}
+
+/* Finds a child that begins so in the listing; returns false if there is none. */
+static bool
+find(Foreign *client, const char *beginning)
+{
+	const char *name = strrchr(beginning, '/') + 1;
+
+	for (int i = 0; i < client->children->count; i++)
+	{
+		if (strncmp(client->children->data[i], name, strlen(name)) != 0)
+			continue;
+		snprintf(client->node, PATH_SIZE, "%s/%s", path_of(client), client->children->data[i]);
+		return true;
+	}
+	return false;
+}
+
+/* The number at the end of a name */
+static long
+number_of(const char *name)
+{
+	return atol(name + strlen(name) - DIGITS);
+}
+
+/* Does a client wait for older nodes of that name? */
+static bool
+heeds(const ForeignKind *kind, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (int i = 0; i < MAX_HEEDED && kind->heeds[i]; i++)
+	{
+		size_t before = strlen(kind->heeds[i]);
+
+		if (length >= before + DIGITS &&
+			strncmp(name + length - DIGITS - before, kind->heeds[i], before) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Finds, of the children in the listing that the client heeds, the oldest, if it has a lower
+ * number.  (Many clients watch the last of those before them; they wake less often.)
+ */
+static bool
+find_heeded(const Foreign *client, long number, char *found)
+{
+	long oldest = number;
+
+	for (int i = 0; i < client->children->count; i++)
+	{
+		const char *child = client->children->data[i];
+
+		if (!heeds(client->kind, child) || number_of(child) >= oldest)
+			continue;
+		oldest = number_of(child);
+		snprintf(found, PATH_SIZE, "%s/%s", path_of(client), child);
+	}
+	return oldest < number;
+}
+
+static void
+hold(Foreign *client)
+{
+	tell(client, "has", client->node);
+	client->holds = sim_changed = true;
+	rest(client, 20 * MS * sim_pace);
+	tell(client, "gives back", client->node);
+	client->holds = false;
+	sim_changed = true;
+}
+
+/* Waits until nobody is before it: locks and elections. */
+static void
+contend(Foreign *client)
+{
+	char prefix[PATH_SIZE];
+	char before[PATH_SIZE];
+	int	 code = create_node(client, ZOO_EPHEMERAL_SEQUENTIAL, prefix);
+
+	/* If there was no answer, it looks for its node, wherever; and ends its session if it finds none. */
+	if (code > ZAPIERROR && code < ZOK)
+	{
+		client->node_czxid = 0;
+		client->over = client->kind->uuid == UUID_NONE || list(client, NULL) != ZOK ||
+					   !find(client, prefix);
+	}
+	if (code < ZAPIERROR || client->over)
+		return;
+	for (;;)
+	{
+		code = list(client, NULL);
+		if (code == ZNONODE || (code == ZOK && !find(client, client->node)))
+			return;
+		if (code != ZOK)
+			continue;
+		if (!find_heeded(client, number_of(client->node), before))
+		{
+			hold(client);
+			break;
+		}
+		if (client->kind->traits & GIVES_UP)
+			break;
+		if (sim_phase == PHASE_DRAIN && client->kind->use == USE_ELECTION)
+			break; /* a server of ours leads for ever */
+		if (get(client, before, on_event) == ZOK)
+			rest(client, 2000 * MS);
+	}
+	do
+		code = remove_node(client, client->node);
+	while (code != ZOK && code != ZNONODE);
+	if (client->kind->traits & TIDIES)
+		(void) remove_node(client, path_of(client));
+}
+
+static void
+offer(Foreign *client)
+{
+	char prefix[PATH_SIZE];
+
+	(void) create_node(client, ZOO_PERSISTENT_SEQUENTIAL, prefix);
+}
+
+/* Takes a queue's first element, and waits for one if there is none, or not. */
+static void
+take(Foreign *client)
+{
+	char first[PATH_SIZE];
+
+	while (list(client, on_event) == ZOK)
+	{
+		int code;
+
+		if (!find_heeded(client, LONG_MAX, first))
+		{
+			if (sim_phase != PHASE_TURMOIL || sim_one_in(4))
+				return;
+			rest(client, 2000 * MS);
+			continue;
+		}
+		code = get(client, first, NULL);
+		if (code == ZOK)
+			code = remove_node(client, first);
+		if (code != ZNONODE)
+			return;
+	}
+}
+
+/* Deletes the path with all of its children, or only one of them. */
+static void
+meddle(Foreign *client)
+{
+	char			victims[MAX_SWEPT + 1][PATH_SIZE];
+	zoo_op_t		ops[MAX_SWEPT + 1];
+	zoo_op_result_t results[MAX_SWEPT + 1];
+	int				n = 0;
+
+	if (list(client, NULL) != ZOK)
+		return;
+	for (; n < client->children->count && n < MAX_SWEPT; n++)
+		snprintf(victims[n], PATH_SIZE, "%s/%s", path_of(client), client->children->data[n]);
+	strcpy(victims[n++], path_of(client));
+	if (sim_one_in(2))
+	{
+		(void) remove_node(client, victims[sim_below(n)]);
+		return;
+	}
+	for (int i = 0; i < n; i++)
+		zoo_delete_op_init(&ops[i], victims[i], -1);
+	(void) zoo_amulti(client->handle, n, ops, results, on_done, client);
+	(void) answer(client);
+}
+
+/* ------------------------------------------------------------------------
+ * Who they are
+ * ------------------------------------------------------------------------
+ */
+
+static const ForeignKind meddler = {.recipe = meddle};
+
+static const ForeignKind kinds[] = {
+	/* Curator's mutex, go-zookeeper's, and Curator's read-write lock */
+	{USE_LOCK, DIALECT_CURATOR, contend, "_c_%s-lock-", UUID_DASHES, {"lock-"}, USES_CONTAINERS},
+	{USE_LOCK, DIALECT_CURATOR, contend, "_c_%s-lock-", UUID_HEX, {"lock-", "__READ__"}},
+	{USE_LOCK, DIALECT_CURATOR_RW, contend, "_c_%s-__WRIT__", UUID_DASHES, {"__WRIT__", "__READ__"}, USES_CONTAINERS},
+	{USE_LOCK, DIALECT_CURATOR_RW, contend, "_c_%s-__READ__", UUID_DASHES, {"__WRIT__"}, SHARES | USES_CONTAINERS},
+
+	/* kazoo's Lock, WriteLock and ReadLock */
+	{USE_LOCK, DIALECT_KAZOO, contend, "%s__lock__", UUID_HEX, {"__lock__"}},
+	{USE_LOCK, DIALECT_KAZOO, contend, "%s__lock__", UUID_HEX, {"__lock__", "__rlock__"}},
+	{USE_LOCK, DIALECT_KAZOO, contend, "%s__rlock__", UUID_HEX, {"__lock__"}, SHARES},
+
+	/* ZooKeeper's WriteLock, and Hive's locks */
+	{USE_LOCK, DIALECT_ZOOKEEPER, contend, "x-%s-", UUID_HALF, {"-"}},
+	{USE_LOCK, DIALECT_HIVE, contend, "LOCK-EXCLUSIVE-", UUID_NONE, {"LOCK-EXCLUSIVE-", "LOCK-SHARED-"}, GIVES_UP | TIDIES},
+	{USE_LOCK, DIALECT_HIVE, contend, "LOCK-SHARED-", UUID_NONE, {"LOCK-EXCLUSIVE-"}, SHARES | GIVES_UP | TIDIES},
+
+	/* Curator's LeaderLatch, and ZooKeeper's LeaderElectionSupport */
+	{USE_ELECTION, ELECTION_LATCH, contend, "_c_%s-latch-", UUID_DASHES, {"latch-"}, USES_CONTAINERS},
+	{USE_ELECTION, ELECTION_SUPPORT, contend, "n_", UUID_NONE, {""}, NEEDS_PATH},
+
+	/* ZooKeeper's DistributedQueue: who offers, and who takes */
+	{USE_QUEUE, 0, offer, ELEMENT_PREFIX, UUID_NONE},
+	{USE_QUEUE, 0, take, .heeds = {ELEMENT_PREFIX}},
+};
+
+/* Chooses who to be, of those who are at home on some path. */
+static void
+choose_kind(Foreign *client)
+{
+	const SimPath *path;
+	int			   n = 0;
+
+	client->path = sim_below(sim_npaths);
+	path = &sim_paths[client->path];
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+	{
+		if (kinds[i].use == path->use &&
+			kinds[i].tongue == (path->use == USE_ELECTION ? path->family : path->dialect) &&
+			sim_below(++n) == 0)
+			client->kind = &kinds[i];
+	}
+	if (client->kind && sim_one_in(sim_rates.delete_node))
+		client->kind = &meddler;
+}
+
+static void
+client_main(void)
+{
+	Foreign *client = running;
+
+	for (;;)
+	{
+		client->kind = NULL;
+		rest(client, 20 * MS * sim_pace);
+		choose_kind(client);
+		if (client->kind)
+			client->kind->recipe(client);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Steps
+ * ------------------------------------------------------------------------
+ */
+
+static void
+start(Foreign *client)
+{
+	client->handle = zookeeper_init2("", on_event, 4000, NULL, client, 0, NULL);
+	client->over = client->holds = client->busy = false;
+	getcontext(&client->context);
+	client->context.uc_stack.ss_sp = client->stack;
+	client->context.uc_stack.ss_size = STACK_SIZE;
+	makecontext(&client->context, client_main, 0);
+	enter(client);
 }
 
 void
@@ -71,7 +490,7 @@ foreign_start(int n)
 {
 	nclients = n;
 	for (int i = 0; i < n; i++)
-		open_handle(&clients[i]);
+		start(&clients[i]);
 }
 
 int
@@ -80,247 +499,12 @@ foreign_count(void)
 	return nclients;
 }
 
-static void
-tell(const Foreign *client, const char *what)
-{
-	if (sim_tells)
-		sim_tell("foreign %d: %s %s %s", (int) (client - clients), what,
-				 sim_paths[client->path].path, client->node[0] ? client->node : client->prefix);
-}
-
-/* ------------------------------------------------------------------------
- * Their names
- * ------------------------------------------------------------------------
- */
-
-static const Recipe *
-recipe_of(const Foreign *client)
-{
-	return sim_paths[client->path].use == USE_ELECTION ? &election_recipe : &lock_recipe;
-}
-
-static RecipeRequest
-request_of(const Foreign *client)
-{
-	const SimPath *path = &sim_paths[client->path];
-
-	return (RecipeRequest){.mode = client->shared ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE,
-						   .dialect = path->dialect,
-						   .family = path->family};
-}
-
-static void
-prefix(Foreign *client)
-{
-	const SimPath *path = &sim_paths[client->path];
-	RecipeRequest  request;
-	uint8_t		   uuid[ZKLOCK_UUID_BYTES];
-
-	for (int i = 0; i < ZKLOCK_UUID_BYTES; i++)
-		uuid[i] = sim_random();
-	client->shared = path->use == USE_LOCK && path->dialect != DIALECT_CURATOR && sim_one_in(2);
-	request = request_of(client);
-	recipe_of(client)->write(client->prefix, sizeof(client->prefix), &request, uuid);
-}
-
-/* Does the name of its node not tell whose it is? */
-static bool
-recurs(const Foreign *client)
-{
-	RecipeRequest request = request_of(client);
-
-	return recipe_of(client)->recurs && recipe_of(client)->recurs(&request);
-}
-
-/* May the client have the lock, if these are the children?  False if its node is not there. */
-static bool
-is_first(const Foreign *client, const struct String_vector *children, bool *exists)
-{
-	const Recipe *recipe = recipe_of(client);
-	RecipeRequest request = request_of(client);
-	const char	 *own = strrchr(client->node, '/') + 1;
-	RecipePeer	  self;
-	bool		  first = true;
-
-	*exists = false;
-	(void) recipe->read(own, &self);
-	for (int i = 0; i < children->count; i++)
-	{
-		RecipePeer peer;
-
-		if (strcmp(children->data[i], own) == 0)
-			*exists = true;
-		else if (recipe->read(children->data[i], &peer) && peer.sequence < self.sequence &&
-				 (recipe->excludes == NULL || recipe->excludes(&peer, &request)))
-			first = false;
-	}
-	return first && *exists;
-}
-
-/* ------------------------------------------------------------------------
- * Answers
- * ------------------------------------------------------------------------
- */
-
-static void
-on_created(int code, const char *path, const struct Stat *stat, const void *context)
-{
-	Foreign *client = (Foreign *) context;
-
-	client->busy = false;
-	if (client->state != FOREIGN_CREATES)
-		return;
-	if (code == ZOK)
-	{
-		snprintf(client->node, sizeof(client->node), "%s", path);
-		client->czxid = stat->czxid;
-		client->state = FOREIGN_WAITS;
-		tell(client, "has created");
-	}
-	else if (code > ZAPIERROR)
-		client->state = FOREIGN_SEARCHES;
-	else
-		client->state = FOREIGN_IDLE;
-}
-
-static void
-on_parent(int code, const char *path, const struct Stat *stat, const void *context)
-{
-	((Foreign *) context)->busy = false;
-}
-
-static void
-on_deleted(int code, const void *context)
-{
-	Foreign *client = (Foreign *) context;
-
-	client->busy = false;
-	if (client->state != FOREIGN_DELETES || (code != ZOK && code != ZNONODE))
-		return;
-	client->node[0] = '\0';
-	client->state = FOREIGN_IDLE;
-}
-
-static void
-on_meddled(int code, const void *context)
-{
-	((Foreign *) context)->busy = false;
-}
-
-/* Deletes the path with all that is below it. */
-static void
-sweep(Foreign *client, const struct String_vector *children)
-{
-	const char	   *path = sim_paths[client->path].path;
-	char			victims[MAX_SWEPT][512];
-	zoo_op_t		ops[MAX_SWEPT + 1];
-	zoo_op_result_t results[MAX_SWEPT + 1];
-
-	for (int i = 0; i < children->count; i++)
-	{
-		snprintf(victims[i], sizeof(victims[i]), "%s/%s", path, children->data[i]);
-		zoo_delete_op_init(&ops[i], victims[i], -1);
-	}
-	zoo_delete_op_init(&ops[children->count], path, -1);
-	(void) zoo_amulti(client->handle, children->count + 1, ops, results, on_meddled, client);
-}
-
-/* Deletes one of the children, or all and the path with them. */
-static void
-meddle(Foreign *client, const struct String_vector *children)
-{
-	const char *path = sim_paths[client->path].path;
-	char		victim[512];
-
-	if (children->count <= MAX_SWEPT && sim_one_in(recurs(client) ? 1 : 3))
-	{
-		client->busy = true;
-		sweep(client, children);
-		return;
-	}
-	if (children->count == 0)
-		snprintf(victim, sizeof(victim), "%s", path);
-	else
-		snprintf(victim, sizeof(victim), "%s/%s", path, children->data[sim_below(children->count)]);
-	client->busy = true;
-	if (sim_tells)
-		sim_tell("foreign %d: deletes %s", (int) (client - clients), victim);
-	(void) zoo_adelete(client->handle, victim, -1, on_meddled, client);
-}
-
-static void
-search(Foreign *client, const struct String_vector *children)
-{
-	for (int i = 0; i < children->count; i++)
-	{
-		if (strncmp(children->data[i], client->prefix, strlen(client->prefix)) != 0)
-			continue;
-		snprintf(client->node, sizeof(client->node), "%s/%s", sim_paths[client->path].path,
-				 children->data[i]);
-		client->czxid = 0;
-		client->state = FOREIGN_WAITS;
-		return;
-	}
-	client->state = FOREIGN_IDLE;
-}
-
-static void
-on_listed(int code, const struct String_vector *children, const struct Stat *stat, const void *context)
-{
-	Foreign *client = (Foreign *) context;
-	bool	 exists;
-
-	client->busy = false;
-	if (code == ZNONODE && client->state != FOREIGN_HOLDS)
-	{
-		client->node[0] = '\0';
-		client->state = FOREIGN_IDLE;
-	}
-	if (code != ZOK)
-		return;
-	if (client->state == FOREIGN_SEARCHES)
-		search(client, children);
-	else if (client->state == FOREIGN_MEDDLES)
-	{
-		client->state = FOREIGN_IDLE;
-		meddle(client, children);
-	}
-	else if (client->state == FOREIGN_WAITS && is_first(client, children, &exists))
-	{
-		client->state = FOREIGN_HOLDS;
-		client->next_at = sim_now() + sim_below(20 * MS * sim_pace);
-		sim_changed = true;
-		tell(client, "has");
-	}
-	else if (client->state == FOREIGN_WAITS && !exists)
-	{
-		client->node[0] = '\0';
-		client->state = FOREIGN_IDLE;
-	}
-}
-
-/* What another server has committed of ours is to be seen in the listing that follows. */
-static void
-on_synced(int code, const char *path, const void *context)
-{
-	Foreign *client = (Foreign *) context;
-
-	client->busy = code == ZOK;
-	if (code == ZOK)
-		(void) zoo_awget_children2(client->handle, sim_paths[client->path].path, NULL, NULL,
-								   on_listed, client);
-}
-
-/* ------------------------------------------------------------------------
- * Steps
- * ------------------------------------------------------------------------
- */
-
+/* Is there nothing that it would do now? */
 bool
-foreign_can_run(int i)
+foreign_is_done(int i)
 {
-	return clients[i].expired ||
-		   (!clients[i].busy && sim_now() >= clients[i].next_at && !foreign_is_done(i));
+	return (sim_phase != PHASE_TURMOIL && clients[i].kind == NULL) ||
+		   (sim_phase == PHASE_CALM && clients[i].holds);
 }
 
 int64_t
@@ -329,51 +513,10 @@ foreign_next_timer(int i)
 	return clients[i].busy || foreign_is_done(i) ? SIM_NEVER : clients[i].next_at;
 }
 
-/* Is there nothing that it would do now? */
 bool
-foreign_is_done(int i)
+foreign_can_run(int i)
 {
-	return (sim_phase != PHASE_TURMOIL && clients[i].state == FOREIGN_IDLE && !clients[i].busy) ||
-		   (sim_phase == PHASE_CALM && clients[i].state == FOREIGN_HOLDS);
-}
-
-static void
-begin(Foreign *client)
-{
-	char path[512];
-
-	client->path = sim_below(sim_npaths);
-	if (sim_paths[client->path].use == USE_SEMAPHORE)
-		return;
-	client->busy = true;
-	if (sim_paths[client->path].use == USE_QUEUE && !sim_one_in(sim_rates.delete_node))
-	{
-		bool is_element = !sim_one_in(4);
-
-		snprintf(path, sizeof(path), "%s%s", sim_paths[client->path].path,
-				 is_element ? "/" ELEMENT_PREFIX : "");
-		(void) zoo_acreate2(client->handle, path, "data", 4, &ZOO_OPEN_ACL_UNSAFE,
-							is_element ? ZOO_PERSISTENT_SEQUENTIAL : ZOO_CONTAINER, on_parent,
-							client);
-		return;
-	}
-	if (sim_one_in(sim_rates.delete_node))
-	{
-		client->state = FOREIGN_MEDDLES;
-		(void) zoo_awget_children2(client->handle, sim_paths[client->path].path, NULL, NULL,
-								   on_listed, client);
-	}
-	else if (sim_one_in(3))
-		(void) zoo_acreate2(client->handle, sim_paths[client->path].path, NULL, -1,
-							&ZOO_OPEN_ACL_UNSAFE, ZOO_CONTAINER, on_parent, client);
-	else
-	{
-		prefix(client);
-		snprintf(path, sizeof(path), "%s/%s", sim_paths[client->path].path, client->prefix);
-		client->state = FOREIGN_CREATES;
-		(void) zoo_acreate2(client->handle, path, "", 0, &ZOO_OPEN_ACL_UNSAFE,
-							ZOO_EPHEMERAL_SEQUENTIAL, on_created, client);
-	}
+	return clients[i].over || foreign_next_timer(i) <= sim_now();
 }
 
 void
@@ -381,58 +524,41 @@ foreign_run(int i)
 {
 	Foreign *client = &clients[i];
 
-	client->next_at = sim_now() + sim_below(20 * MS * sim_pace);
-
-	/* If names do not tell whose they are, it starts anew after a lost answer. */
-	if (client->expired || (client->state == FOREIGN_SEARCHES && recurs(client)))
+	if (sim_one_in(sim_rates.abandon))
+	{
+		tell(client, "crashes", "");
+		library_drop(client->handle);
+		start(client);
+	}
+	else if (client->over)
 	{
 		(void) zookeeper_close(client->handle);
-		open_handle(client);
-		return;
+		start(client);
 	}
-	/* A server of ours leads for ever. */
-	if (client->state == FOREIGN_WAITS && sim_phase == PHASE_DRAIN &&
-		sim_paths[client->path].use == USE_ELECTION)
-		client->state = FOREIGN_DELETES;
-	switch (client->state)
-	{
-		case FOREIGN_IDLE:
-			begin(client);
-			break;
-		case FOREIGN_HOLDS:
-			tell(client, "gives back");
-			client->state = FOREIGN_DELETES;
-			client->busy = true;
-			sim_changed = true;
-			(void) zoo_adelete(client->handle, client->node, -1, on_deleted, client);
-			break;
-		case FOREIGN_DELETES:
-			client->busy = true;
-			(void) zoo_adelete(client->handle, client->node, -1, on_deleted, client);
-			break;
-		case FOREIGN_SEARCHES:
-			client->busy = true;
-			(void) zoo_async(client->handle, "/", on_synced, client);
-			break;
-		default:
-			client->busy = true;
-			(void) zoo_awget_children2(client->handle, sim_paths[client->path].path, NULL,
-									   NULL, on_listed, client);
-	}
+	else
+		enter(client);
 }
+
+/* ------------------------------------------------------------------------
+ * What is known of them
+ * ------------------------------------------------------------------------
+ */
 
 bool
 foreign_holds(int i, ForeignHolder *holder)
 {
-	*holder =
-		(ForeignHolder){i, clients[i].path, clients[i].shared, clients[i].node, clients[i].czxid};
-	return clients[i].state == FOREIGN_HOLDS;
+	const Foreign *client = &clients[i];
+
+	if (client->holds)
+		*holder = (ForeignHolder){i, client->path, client->kind->traits & SHARES, client->node,
+								  client->node_czxid};
+	return client->holds;
 }
 
 void
 foreign_describe(int i)
 {
-	if (clients[i].state != FOREIGN_IDLE)
-		printf("  foreign %d is in state %d at %s, node %s\n", i, clients[i].state,
-			   sim_paths[clients[i].path].path, clients[i].node);
+	if (clients[i].kind)
+		printf("  foreign %d is at %s, its last node %s, its last answer %d\n", i,
+			   path_of(&clients[i]), clients[i].node, clients[i].code);
 }

@@ -13,10 +13,12 @@
  */
 #include "process.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <unistd.h>
 
 #include "model.h"
+#include "postmaster/postmaster.h"
 #include "utils/memutils.h"
 
 #define MAX_ACTORS 256
@@ -31,7 +33,6 @@ int		 sim_npaths;
 int		 sim_pace = 1;
 SimPhase sim_phase;
 
-static uint64_t random_state;
 static uint64_t step;
 static uint64_t tell_from = UINT64_MAX;
 static uint64_t seed;
@@ -41,31 +42,9 @@ static int64_t	cut_off_until[MODEL_SERVERS];
 static int64_t	no_leader_until;
 
 /* ------------------------------------------------------------------------
- * Chance, time, and words
+ * Time and words
  * ------------------------------------------------------------------------
  */
-
-uint64_t
-sim_random(void)
-{
-	uint64_t z = (random_state += UINT64_C(0x9E3779B97F4A7C15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-	return z ^ (z >> 31);
-}
-
-uint64_t
-sim_below(uint64_t n)
-{
-	return sim_random() % n;
-}
-
-bool
-sim_one_in(uint64_t n)
-{
-	return n > 0 && sim_random() % n == 0;
-}
 
 int64_t
 sim_now(void)
@@ -213,10 +192,19 @@ expire_foreign(void)
 }
 
 static void
+interrupt(const SimProcess *process, int signal)
+{
+	sim_tell("fault: %s is %s", process->name, signal == SIGINT ? "cancelled" : "terminated");
+	process_signal(process, signal);
+}
+
+static void
 happen(void)
 {
 	ModelConnection *connection;
 	int				 server = sim_below(sim_nservers);
+	SimProcess		*process =
+		 sim_one_in(2) ? server_worker(server) : &sim_processes[sim_below(sim_nprocesses)];
 
 	if (sim_one_in(sim_rates.break_connection) && (connection = some_connection()) != NULL)
 	{
@@ -239,21 +227,22 @@ happen(void)
 		model_new_leader(sim_below(MODEL_SERVERS));
 		no_leader_until = sim_now() + sim_below(tick_ms * MS);
 	}
-	if (sim_one_in(sim_rates.kill_worker))
-		worker_kill(server);
-	if (sim_one_in(sim_rates.freeze_worker))
+	if (sim_one_in(sim_rates.kill_worker) && server_worker(server)->state != PROCESS_DEAD)
+		server_worker(server)->doomed = true;
+	if (sim_one_in(sim_rates.freeze))
 	{
-		int64_t until = some_time();
-
-		sim_tell("fault: worker %d is stopped for %lld ms", server,
-				 (long long) (until - sim_now()) / 1000);
-		worker_freeze(server, until);
+		process->frozen_until = some_time();
+		sim_tell("fault: %s is stopped for %lld ms", process->name,
+				 (long long) (process->frozen_until - sim_now()) / 1000);
 	}
+	if (sim_one_in(sim_rates.cancel) && process->number != SIM_WORKER)
+		interrupt(process, SIGINT);
+	if (sim_one_in(sim_rates.terminate) && process->number != SIM_WORKER)
+		interrupt(process, SIGTERM);
 	if (sim_one_in(sim_rates.crash))
 	{
 		sim_tell("fault: server %d crashes", server);
 		server_crash(server);
-		session_crashed(server);
 	}
 	if (sim_one_in(sim_rates.expire) && foreign_count() > 0)
 		expire_foreign();
@@ -264,128 +253,97 @@ happen(void)
  * ------------------------------------------------------------------------
  */
 
-typedef enum ActorKind
-{
-	ACTOR_WORKER,
-	ACTOR_CONNECTION,
-	ACTOR_FORWARD,
-	ACTOR_APPLY,
-	ACTOR_LIBRARY,
-	ACTOR_SESSION,
-	ACTOR_FOREIGN
-} ActorKind;
-
+/* Somebody who can do something */
 typedef struct Actor
 {
-	ActorKind kind;
-	int		  number;
-	void	 *what;
+	void (*act)(void *);
+	void *what;
 } Actor;
 
 static Actor actors[MAX_ACTORS];
 static int	 nactors;
 
 static void
-add_actor(ActorKind kind, int number, void *what)
+add_actor(bool can_act, void (*act)(void *), void *what)
 {
-	if (nactors < MAX_ACTORS)
-		actors[nactors++] = (Actor){kind, number, what};
+	if (can_act && nactors < MAX_ACTORS)
+		actors[nactors++] = (Actor){act, what};
 }
 
 static void
+run_process(void *process)
+{
+	sim_changed |= ((SimProcess *) process)->number == SIM_WORKER;
+	process_run(process);
+}
+
+static void
+run_connection(void *connection)
+{
+	model_step_connection(connection);
+}
+
+static void
+run_forward(void *server)
+{
+	model_step_forward((intptr_t) server);
+}
+
+static void
+run_apply(void *server)
+{
+	model_step_apply((intptr_t) server);
+}
+
+static void
+run_library(void *handle)
+{
+	library_step(handle);
+}
+
+static void
+run_foreign(void *client)
+{
+	foreign_run((intptr_t) client);
+}
+
+/* Finds who can do something.  Returns when more of them can. */
+static int64_t
 find_actors(void)
 {
 	zhandle_t *handles[64];
 	int		   n = library_handles(handles, lengthof(handles));
+	int64_t	   next = Min(model_next_timer(), library_next_timer());
 
 	nactors = 0;
-	for (int i = 0; i < sim_nservers; i++)
+	for (int i = 0; i < sim_nprocesses; i++)
 	{
-		if (worker_can_run(i))
-			add_actor(ACTOR_WORKER, i, NULL);
+		add_actor(process_can_run(&sim_processes[i]), run_process, &sim_processes[i]);
+		next = Min(next, process_next_timer(&sim_processes[i]));
 	}
 	for (ModelConnection *c = model_connections; c; c = c->next)
+		add_actor(model_can_step_connection(c), run_connection, c);
+	for (intptr_t i = 0; i < MODEL_SERVERS; i++)
 	{
-		if (model_can_step_connection(c))
-			add_actor(ACTOR_CONNECTION, 0, c);
-	}
-	for (int i = 0; i < MODEL_SERVERS; i++)
-	{
-		if (model_can_forward(i))
-			add_actor(ACTOR_FORWARD, i, NULL);
-		if (model_can_apply(i))
-			add_actor(ACTOR_APPLY, i, NULL);
+		add_actor(model_can_forward(i), run_forward, (void *) i);
+		add_actor(model_can_apply(i), run_apply, (void *) i);
+		next = Min(next, model_cut_off[i] ? cut_off_until[i] : SIM_NEVER);
 	}
 	for (int i = 0; i < n; i++)
+		add_actor(library_can_step(handles[i]), run_library, handles[i]);
+	for (intptr_t i = 0; i < foreign_count(); i++)
 	{
-		if (library_can_step(handles[i]))
-			add_actor(ACTOR_LIBRARY, 0, handles[i]);
-	}
-	for (int i = 0; i < session_count(); i++)
-	{
-		if (session_can_run(i))
-			add_actor(ACTOR_SESSION, i, NULL);
-	}
-	for (int i = 0; i < foreign_count(); i++)
-	{
-		if (foreign_can_run(i))
-			add_actor(ACTOR_FOREIGN, i, NULL);
-	}
-}
-
-/* Nobody can do anything before that. */
-static int64_t
-next_timer(void)
-{
-	int64_t next = Min(model_next_timer(), library_next_timer());
-
-	for (int i = 0; i < sim_nservers; i++)
-		next = Min(next, worker_next_timer(i));
-	for (int i = 0; i < session_count(); i++)
-		next = Min(next, session_next_timer(i));
-	for (int i = 0; i < foreign_count(); i++)
+		add_actor(foreign_can_run(i), run_foreign, (void *) i);
 		next = Min(next, foreign_next_timer(i));
-	for (int i = 0; i < MODEL_SERVERS; i++)
-	{
-		if (model_cut_off[i])
-			next = Min(next, cut_off_until[i]);
 	}
 	return next;
 }
 
 static void
-act(const Actor *actor)
-{
-	switch (actor->kind)
-	{
-		case ACTOR_WORKER:
-			sim_changed = true;
-			worker_run(actor->number);
-			break;
-		case ACTOR_CONNECTION:
-			(void) model_step_connection(actor->what);
-			break;
-		case ACTOR_FORWARD:
-			(void) model_step_forward(actor->number);
-			break;
-		case ACTOR_APPLY:
-			(void) model_step_apply(actor->number);
-			break;
-		case ACTOR_LIBRARY:
-			library_step(actor->what);
-			break;
-		case ACTOR_SESSION:
-			session_run(actor->number);
-			break;
-		case ACTOR_FOREIGN:
-			foreign_run(actor->number);
-			break;
-	}
-}
-
-static void
 make_step(void)
 {
+	int64_t next;
+
 	step++;
 	sim_tells = step >= tell_from;
 	if (sim_phase == PHASE_TURMOIL)
@@ -394,16 +352,18 @@ make_step(void)
 	library_attend_connections();
 	if (sim_one_in(500) && model_step_reap())
 		return;
-	find_actors();
+	next = find_actors();
 	if (nactors > 0)
 	{
-		act(&actors[sim_below(nactors)]);
+		const Actor *actor = &actors[sim_below(nactors)];
+
+		actor->act(actor->what);
 		model_advance(model_now + sim_below(40));
 		if (sim_one_in(sim_rates.long_pause))
 			model_advance(model_now + sim_below(timeout_ms * MS / 4));
 	}
 	else
-		model_advance(Max(next_timer(), model_now + 1));
+		model_advance(Max(next, model_now + 1));
 	if (sim_changed)
 		check_step();
 	sim_changed = false;
@@ -413,6 +373,37 @@ make_step(void)
  * Seasons
  * ------------------------------------------------------------------------
  */
+
+/* What SIM_WITHOUT names does not happen. */
+static void
+leave_out_faults(void)
+{
+	static const struct
+	{
+		const char *name;
+		int		   *rate;
+	} faults[] = {{"break_connection", &sim_rates.break_connection},
+				  {"stall_connection", &sim_rates.stall_connection},
+				  {"cut_off", &sim_rates.cut_off},
+				  {"new_leader", &sim_rates.new_leader},
+				  {"expire", &sim_rates.expire},
+				  {"kill_worker", &sim_rates.kill_worker},
+				  {"freeze", &sim_rates.freeze},
+				  {"crash", &sim_rates.crash},
+				  {"yield", &sim_rates.yield},
+				  {"long_pause", &sim_rates.long_pause},
+				  {"away", &sim_rates.away},
+				  {"silent", &sim_rates.silent},
+				  {"delete_node", &sim_rates.delete_node},
+				  {"abandon", &sim_rates.abandon}};
+	const char *without = getenv("SIM_WITHOUT");
+
+	for (int i = 0; without && i < (int) lengthof(faults); i++)
+	{
+		if (strstr(without, faults[i].name))
+			*faults[i].rate = 0;
+	}
+}
 
 /* One in so many steps, or never; in a bad season, everything happens. */
 static int
@@ -427,7 +418,7 @@ static void
 begin_turmoil(void)
 {
 	bool bad = sim_one_in(4);
-	bool split = sim_one_in(6); /* ZooKeeper's servers lose touch, and little else happens */
+	bool split = sim_one_in(3); /* ZooKeeper's servers lose touch, and little else happens */
 
 	sim_phase = PHASE_TURMOIL;
 	sim_rates = (SimRates){.break_connection = some_rate(400, bad),
@@ -436,17 +427,20 @@ begin_turmoil(void)
 						   .new_leader = some_rate(5000, bad),
 						   .expire = some_rate(4000, bad),
 						   .kill_worker = some_rate(1500, bad),
-						   .freeze_worker = some_rate(2000, bad),
+						   .freeze = some_rate(1000, bad),
+						   .cancel = some_rate(300, bad),
+						   .terminate = some_rate(1000, bad),
 						   .crash = some_rate(20000, bad),
 						   .yield = some_rate(60, bad),
 						   .long_pause = some_rate(2000, bad),
 						   .away = some_rate(6, bad),
 						   .silent = some_rate(8, bad),
-						   .delete_node = some_rate(20, bad)};
+						   .delete_node = some_rate(8, bad),
+						   .abandon = some_rate(200, bad)};
 	if (split)
-		sim_rates = (SimRates){.cut_off = 100,
-							   .yield = some_rate(60, false),
-							   .freeze_worker = some_rate(2000, false)};
+		sim_rates =
+			(SimRates){.cut_off = 100, .yield = some_rate(60, false), .freeze = some_rate(1000, false)};
+	leave_out_faults();
 	for (int i = 0; i < MODEL_SERVERS; i++)
 		model_lag[i] = sim_one_in(3) ? sim_below(sim_one_in(2) ? 5 * MS : tick_ms * MS / 4) : 0;
 	sim_pace = split ? 100 : sim_one_in(2) ? 1 : sim_one_in(2) ? 10 : 100;
@@ -455,22 +449,14 @@ begin_turmoil(void)
 static void
 describe(void)
 {
-	static const char *const kinds[] = {"worker",  "connection", "forward", "apply",
-										"library", "session",	 "foreign"};
-
-	for (int i = 0; i < sim_nservers; i++)
+	for (int i = 0; i < sim_nprocesses; i++)
 	{
-		printf("  worker %d %s, lease %s\n", i,
-			   !worker_lives(i)		 ? "is dead"
-			   : worker_is_asleep(i) ? "sleeps"
-									 : "runs",
-			   server_enter(i, SIM_WORKER)->lease_state() == LEASE_HOLDS ? "holds" : "does not hold");
-		server_leave();
+		static const char *const states[] = {"is dead", "runs", "sleeps"};
+
+		printf("  %s %s, doing %s\n", sim_processes[i].name, states[sim_processes[i].state],
+			   sim_processes[i].doing ? sim_processes[i].doing : "nothing");
 	}
-	for (int i = 0; i < nactors; i++)
-		printf("  something to do: %s %d\n", kinds[actors[i].kind], actors[i].number);
-	for (int i = 0; i < session_count(); i++)
-		session_describe(i);
+	printf("  %d can do something\n", nactors);
 	for (int i = 0; i < foreign_count(); i++)
 		foreign_describe(i);
 }
@@ -483,34 +469,40 @@ is_quiet(void)
 		return false;
 	for (int i = 0; i < sim_nservers; i++)
 	{
-		const SimServerApi *api;
-		bool				holds;
+		bool holds;
 
-		if (!worker_lives(i) || !worker_is_asleep(i) || worker_can_run(i))
+		if (server_worker(i)->state != PROCESS_ASLEEP || process_can_run(server_worker(i)))
 			return false;
-		api = server_enter(i, SIM_WORKER);
-		holds = api->lease_state() == LEASE_HOLDS;
+		holds = server_enter(i)->lease_state() == LEASE_HOLDS;
 		server_leave();
 		if (!holds)
 			return false;
 	}
-	for (int i = 0; i < foreign_count(); i++)
+	for (int i = 0; i < foreign_count() && sim_phase == PHASE_DRAIN; i++)
 	{
-		if (!foreign_is_done(i) && sim_phase == PHASE_DRAIN)
+		if (!foreign_is_done(i))
 			return false;
 	}
 	return true;
 }
 
+/* Has everybody given back what he has?  Who waits for what need not come is helped. */
 static bool
 all_done(void)
 {
-	for (int i = 0; i < session_count(); i++)
+	bool done = true;
+
+	for (int i = 0; i < sim_nprocesses; i++)
 	{
-		if (!session_is_done(i))
-			return false;
+		SimProcess *process = &sim_processes[i];
+
+		if (process->number == SIM_WORKER || process->is_done)
+			continue;
+		done = false;
+		if (process->is_stuck && sim_one_in(1000))
+			interrupt(process, SIGINT);
 	}
-	return true;
+	return done;
 }
 
 /* No faults any more: all that has happened comes to be known. */
@@ -523,8 +515,8 @@ calm_down(void)
 	sim_rates = (SimRates){0};
 	no_leader_until = 0;
 	memset(model_lag, 0, sizeof(model_lag));
-	for (int i = 0; i < sim_nservers; i++)
-		worker_freeze(i, 0);
+	for (int i = 0; i < sim_nprocesses; i++)
+		sim_processes[i].frozen_until = 0;
 	for (ModelConnection *c = model_connections; c; c = c->next)
 		c->stalled_until = 0;
 	until = sim_now() + 3 * timeout_ms * MS + 10000 * MS;
@@ -574,38 +566,30 @@ number_of(const char *name, uint64_t otherwise)
 	return value && *value ? strtoull(value, NULL, 10) : otherwise;
 }
 
+/* Chooses paths by chance, or those that are named.  They are in the order of their bytes. */
 static void
 choose_paths(const char *only)
 {
 	static const SimPath known[] = {{"/a", USE_LOCK, .dialect = DIALECT_CURATOR},
+									{"/c", USE_CLAIM},
 									{"/deep/er/b", USE_LOCK, .dialect = DIALECT_CURATOR},
-									{"/kazoo", USE_LOCK, .dialect = DIALECT_KAZOO},
-									{"/rw", USE_LOCK, .dialect = DIALECT_CURATOR_RW},
-									{"/recipe", USE_LOCK, .dialect = DIALECT_ZOOKEEPER},
-									{"/s", USE_SEMAPHORE, .permits = 2},
 									{"/e", USE_ELECTION, .family = ELECTION_LATCH},
-									{"/q", USE_QUEUE},
+									{"/ez", USE_ELECTION, .family = ELECTION_SUPPORT},
 									{"/hive", USE_LOCK, .dialect = DIALECT_HIVE},
-									{"/ez", USE_ELECTION, .family = ELECTION_SUPPORT}};
+									{"/kazoo", USE_LOCK, .dialect = DIALECT_KAZOO},
+									{"/q", USE_QUEUE},
+									{"/recipe", USE_LOCK, .dialect = DIALECT_ZOOKEEPER},
+									{"/rw", USE_LOCK, .dialect = DIALECT_CURATOR_RW},
+									{"/s", USE_SEMAPHORE, .permits = 2}};
 	int					 wanted = 1 + sim_below(sim_one_in(3) ? SIM_PATHS : 3);
 
-	for (int i = 0; i < (int) lengthof(known); i++)
+	for (int i = 0; i < (int) lengthof(known) && sim_npaths < SIM_PATHS; i++)
 	{
 		const char *found = only ? strstr(only, known[i].path) : NULL;
+		bool chosen = found && strchr(" /", found[strlen(known[i].path)]); /* or at the end */
 
-		if (found && strchr(" /", found[strlen(known[i].path)])) /* or at the end */
+		if (only ? chosen : (int) sim_below(lengthof(known) - i) < wanted - sim_npaths)
 			sim_paths[sim_npaths++] = known[i];
-	}
-	while (only == NULL && sim_npaths < wanted)
-	{
-		const SimPath *one = &known[sim_below(lengthof(known))];
-		bool		   again = false;
-
-		for (int i = 0; i < sim_npaths; i++)
-			again |= sim_paths[i].path == one->path;
-
-		if (!again)
-			sim_paths[sim_npaths++] = *one;
 	}
 }
 
@@ -614,10 +598,10 @@ begin(void)
 {
 	static char names[SIM_SERVERS][8];
 	char		elections[256] = "";
-	int			per_server;
+	int			nbackends;
 
 	seed = number_of("SIM_SEED", 1);
-	random_state = seed;
+	sim_seed(seed);
 	tell_from = number_of("SIM_TELL_FROM", UINT64_MAX);
 	sim_nservers = number_of("SIM_SERVERS", 1 + sim_below(SIM_SERVERS));
 	tick_ms = sim_one_in(2) ? 2000 : 500;
@@ -631,7 +615,7 @@ begin(void)
 					 "%s%s%s", elections[0] ? ", " : "", sim_paths[i].path,
 					 sim_paths[i].family == ELECTION_SUPPORT ? "=zookeeper" : "");
 	}
-	per_server = 1 + sim_below(6);
+	nbackends = number_of("SIM_SESSIONS", 1 + sim_below(SIM_PROCS - 1));
 	for (int i = 0; i < sim_nservers; i++)
 	{
 		SimSettings settings = {.session_timeout = timeout_ms,
@@ -639,15 +623,11 @@ begin(void)
 								.name = names[i],
 								.elections = elections,
 								.faults = getenv("SIM_MUTANT") ? getenv("SIM_MUTANT") : ""};
-		char		library[1024];
 
 		snprintf(names[i], sizeof(names[i]), "db%d", i);
-		snprintf(library, sizeof(library), "%s/server%d.so", getenv("SIM_DIR"), i);
-		server_load(i, library, &settings);
-		for (int j = 0; j < per_server; j++)
-			session_start(i, 1 + j);
+		server_load(i, 1 + nbackends, &settings);
 	}
-	foreign_start(sim_below(6));
+	foreign_start(number_of("SIM_CLIENTS", sim_below(6)));
 }
 
 static void __attribute__((constructor)) simulate(void)
@@ -661,13 +641,14 @@ static void __attribute__((constructor)) simulate(void)
 	steps = number_of("SIM_STEPS", 100000);
 	MaxBackends = SIM_PROCS;
 	MyProcPid = getpid();
+	PostPortNumber = 5432; /* claims without one are not ours */
 	MemoryContextInit();
 	emit_log_hook = on_log;
 	log_min_messages = number_of("SIM_TELL_FROM", 0) ? LOG : PANIC;
 	begin();
 	while (step < steps)
 	{
-		uint64_t until = step + 500 + sim_below(number_of("SIM_SEASON", 8000));
+		uint64_t until = step + 500 + sim_below(8000);
 
 		seasons++;
 		begin_turmoil();

@@ -4,7 +4,7 @@
  *
  * One log, to which the leader appends.  Each server has applied a prefix of it, and
  * answers reads from that.  What a client sends goes through queues, of which each
- * moves one message on in a step that the caller chooses:
+ * moves one packet on in a step that the caller chooses:
  *
  *		client --sent--> server --forwarded--> leader --log--> server --received--> client
  *
@@ -20,154 +20,127 @@
 #include <zookeeper/zookeeper.h>
 
 #define MODEL_SERVERS 3
-#define MODEL_PASSWORD 16
 
 typedef enum ModelKind
 {
+	/* The leader decides, and the log has it */
 	MODEL_CREATE,
 	MODEL_DELETE,
 	MODEL_SET,
 	MODEL_CHECK,
 	MODEL_SYNC,
 	MODEL_CLOSE,
-	MODEL_BEGIN, /* a new session */
+	MODEL_BEGIN,  /* the handshake, of a new session or one that exists */
+	MODEL_EXPIRE, /* the leader's own: a session ends */
+	MODEL_TOUCH,  /* a server's, not in the log: it has heard of a session */
+	/* The client's server answers */
 	MODEL_LOOK,
 	MODEL_READ,
 	MODEL_LIST,
-	MODEL_UNWATCH_DATA,
-	MODEL_UNWATCH_CHILDREN,
-	MODEL_SET_WATCHES
+	MODEL_UNWATCH,
+	MODEL_SET_WATCHES, /* one operation for each */
+	MODEL_PING,		   /* in the log: the leader pings the servers */
+	/* A server says so of its own accord */
+	MODEL_EVENT
 } ModelKind;
+
+/* Kinds of watches, which can be combined */
+typedef enum ModelWatchKind
+{
+	MODEL_WATCH_DATA = 1,
+	MODEL_WATCH_CHILDREN = 2
+} ModelWatchKind;
+
+/* As a tree has it; it does not change */
+typedef struct ModelNode
+{
+	int				   refs; /* of trees, parents and answers */
+	char			  *path;
+	char			  *data; /* NULL if there are none */
+	bool			   container;
+	int64_t			   owner;
+	struct Stat		   stat;	 /* as clients see it */
+	struct ModelNode **children; /* in no order */
+} ModelNode;
 
 typedef struct ModelOp
 {
-	ModelKind kind;
-	char	 *path;
-	char	 *data; /* NULL if there are none */
-	int		  length;
-	int		  version; /* -1: any */
-	bool	  ephemeral;
-	bool	  sequential;
-	bool	  container;
+	ModelKind		  kind;
+	char			 *path;	   /* the leader completes that of a sequential node */
+	char			 *data;	   /* CREATE, SET: NULL if there are none */
+	int				  length;  /* of the data */
+	int				  version; /* -1: any */
+	int				  mode;	   /* CREATE: the library's */
+	ModelWatchKind	  watch;   /* that READ or LIST sets, 0 if none; that UNWATCH removes */
+	int				  code;	   /* answer: the library's */
+	struct ModelNode *node;	   /* answer to CREATE, SET, LOOK, READ, LIST; or NULL */
 } ModelOp;
-
-/* A watch, as a client keeps it */
-typedef struct ModelWatch
-{
-	struct ModelWatch *next;
-	bool			   children;
-	uint32_t		   hash;
-	char			  *path;
-} ModelWatch;
 
 typedef struct ModelConnection ModelConnection;
 typedef struct ModelSession	   ModelSession;
 
-typedef struct ModelRequest
+/*
+ * What is under way.  A request is an entry of the log once the leader has decided, and
+ * comes back to the client as its own answer.
+ */
+typedef struct ModelPacket
 {
-	struct ModelRequest *next;		 /* in a queue of a connection, or of what is forwarded */
-	struct ModelRequest *behind;	 /* in the queue of its session on a server */
-	uint64_t			 number;	 /* the client's */
-	uint64_t			 connection; /* the number of the one it was sent on */
-	ModelSession		*session;
-	int					 server;
-	int					 nops;
-	ModelOp				*ops;
-	bool				 watch; /* READ, LIST */
-	bool				 forwarded;
-	ModelWatch			*watches; /* SET_WATCHES */
-	int64_t				 seen;	  /* SET_WATCHES: zxid */
-	ModelSession	   **touched; /* no request, but what a server answers to a ping */
-	int					 ntouched;
-} ModelRequest;
+	uint64_t number; /* the client's */
+	int		 nops;	 /* more than one in a multi */
+	ModelOp *ops;
+	int		 code; /* answer: ZOK, or nothing was done; EVENT: its type, the library's */
+	int64_t	 zxid; /* BEGIN, SET_WATCHES: seen; then its own, or what the server had applied */
 
-typedef enum ModelNews
-{
-	NEWS_ANSWER,
-	NEWS_EVENT,
-	NEWS_CONNECTED,
-	NEWS_EXPIRED
-} ModelNews;
+	/* The model's */
+	int				 nqueues;	 /* that it is in: with the last one, it goes */
+	ModelConnection *connection; /* that it came on; NULL if it is no client's */
+	ModelSession	*session;	 /* NULL if it concerns none */
+	int64_t			 decided_at; /* us */
+	ModelNode		*tree;		 /* after it */
+} ModelPacket;
 
-/* What a server sends to a client */
-typedef struct ModelMessage
+typedef struct ModelQueue
 {
-	struct ModelMessage *next;
-	ModelNews			 news;
-	uint64_t			 number; /* ANSWER: of the request */
-	ModelKind			 kind;	 /* ANSWER: of its first operation */
-	int					 code;
-	int64_t				 zxid;
-	int					 event; /* EVENT: the library's type */
-	char				*path;	/* EVENT; ANSWER to a create: the new node's */
-	struct Stat			 stat;
-	char				*data; /* NULL if there are none */
-	int					 length;
-	int					 nchildren;
-	char			   **children; /* one block with the strings */
-} ModelMessage;
+	ModelPacket **items;
+	int			  begin;
+	int			  end;
+	int			  room;
+} ModelQueue;
 
 struct ModelSession
 {
 	ModelSession *next;
 	int64_t		  id;
-	char		  password[MODEL_PASSWORD];
 	int64_t		  timeout;	  /* us */
 	int64_t		  expires_at; /* us, by the leader */
 	bool		  closing;	  /* the leader refuses what it asks */
-	bool		  closed;	  /* in the log */
 	int			  owner;	  /* the server it was connected to last, as the leader knows */
-	bool		  touched[MODEL_SERVERS];
-	ModelRequest *pending[MODEL_SERVERS]; /* received by a server, not answered */
-	ModelRequest *pending_last[MODEL_SERVERS];
+	bool		  heard[MODEL_SERVERS];	  /* by a server, since the leader's last ping */
+	ModelQueue	  pending[MODEL_SERVERS]; /* what a server has not answered */
 };
 
 struct ModelConnection
 {
 	ModelConnection *next;
-	uint64_t		 number;
 	int				 server;
-	ModelSession	*session; /* NULL before the handshake */
-	int64_t			 offered; /* handshake: the session's id, 0 for a new one */
-	char			 password[MODEL_PASSWORD];
-	int64_t			 timeout;
-	int64_t			 seen;			/* zxid */
-	bool			 begun;			/* the server has the handshake */
+	ModelSession	*session;		/* NULL before the handshake */
+	int64_t			 offered;		/* handshake: the session's id, 0 for a new one */
+	int64_t			 timeout;		/* handshake */
 	bool			 broken;		/* the client does not know it yet, perhaps */
 	bool			 left;			/* the client has no use for it any more */
 	int64_t			 stalled_until; /* us: nothing moves on it */
-	ModelWatch		*watches;		/* the server's */
-	ModelRequest	*sent;
-	ModelRequest	*sent_last;
-	ModelMessage	*received;
-	ModelMessage	*received_last;
+	ModelPacket		 watches;		/* the server's */
+	ModelQueue		 sent;
+	ModelQueue		 received;
 	void			*client; /* the caller's */
 };
 
-typedef struct ModelNode ModelNode;
-
-struct ModelNode
-{
-	ModelNode  *chain; /* in a bucket of the tree */
-	uint32_t	hash;
-	char	   *path;
-	ModelNode  *parent;
-	ModelNode  *children;
-	ModelNode  *before; /* among the parent's children */
-	ModelNode  *behind;
-	char	   *data;
-	bool		container;
-	int64_t		owner;
-	struct Stat stat; /* cversion counts creates only; pzxid is kept */
-};
-
-/* What the caller is told of: the truth has changed. */
+/* The caller hears that the truth has changed. */
 typedef struct ModelHooks
 {
 	void (*deleted)(const ModelNode *node, const ModelSession *by, bool expired);
 	void (*created)(const ModelNode *node, const ModelSession *by);
 	void (*session_ended)(const ModelSession *session, bool expired);
-	uint64_t (*random)(void);
 } ModelHooks;
 
 extern int64_t			model_now; /* us; the caller advances it by model_advance() */
@@ -178,31 +151,26 @@ extern bool				model_cut_off[MODEL_SERVERS]; /* from the leader */
 extern bool				model_down[MODEL_SERVERS];	  /* it takes no connections */
 extern int64_t model_lag[MODEL_SERVERS]; /* us: so long after the leader it applies what is in the log */
 
-extern void		model_start(const ModelHooks *hooks, int64_t tick);
-extern void		model_advance(int64_t to);
-extern uint32_t model_hash(const char *path);
-extern int64_t	model_next_timer(void);
+extern void	   model_start(const ModelHooks *hooks, int64_t tick);
+extern void	   model_advance(int64_t to);
+extern int64_t model_next_timer(void);
 
 /* A client's side */
-extern ModelConnection *model_connect(int server, int64_t session, const char *password,
-									  int64_t timeout, int64_t seen, void *client);
-extern ModelRequest	   *model_request(ModelKind kind, const char *path);
-extern void				model_op_set(ModelOp *op, ModelKind kind, const char *path);
-extern void				model_op_data(ModelOp *op, const char *data, int length);
-extern void				model_send(ModelConnection *connection, ModelRequest *request);
-extern ModelMessage	   *model_receive(ModelConnection *connection);
-extern void				model_message_free(ModelMessage *message);
-extern void				model_request_free(ModelRequest *request);
+extern ModelConnection *model_connect(int server, int64_t session, int64_t timeout,
+									  int64_t seen, void *client);
+extern void				model_send(ModelConnection *connection, ModelPacket *packet);
+extern bool				model_can_receive(const ModelConnection *connection);
+extern ModelPacket	   *model_receive(ModelConnection *connection);
 extern void				model_leave(ModelConnection *connection);
 
-/* Steps; each returns false if there is nothing to do */
-extern bool model_step_connection(ModelConnection *connection);
-extern bool model_step_forward(int server);
-extern bool model_step_apply(int server);
-extern bool model_step_reap(void);
+/* Steps, and whether there is something to do */
 extern bool model_can_step_connection(const ModelConnection *connection);
+extern void model_step_connection(ModelConnection *connection);
 extern bool model_can_forward(int server);
+extern void model_step_forward(int server);
 extern bool model_can_apply(int server);
+extern void model_step_apply(int server);
+extern bool model_step_reap(void); /* returns false if there was nothing */
 
 /* Faults */
 extern void model_break(ModelConnection *connection);
@@ -212,10 +180,20 @@ extern void model_expire(ModelSession *session);
 
 /* The truth: what the log amounts to */
 extern const ModelNode *model_node(const char *path);
-extern const ModelNode *model_first_node(void);
-extern int				model_count_nodes(void);
-extern int				model_count_watches(void);
-extern int64_t			model_last_zxid(void);
+extern int64_t			model_last_zxid;
 extern bool				model_is_idle(void);
+
+/* packet.c */
+extern ModelPacket *model_packet(ModelKind kind, const char *path);
+extern ModelOp	   *model_add_op(ModelPacket *packet, ModelKind kind, const char *path);
+extern void			model_op_data(ModelOp *op, const char *data, int length);
+extern void			model_release(ModelPacket *packet); /* that was received, or never sent */
+extern ModelWatchKind model_event_fires(int event);
+
+/* Watches, which are operations of a packet */
+extern void model_watch_set(ModelPacket *watches, const char *path, ModelWatchKind kind);
+extern bool model_watch_has(const ModelPacket *watches, const char *path, ModelWatchKind kinds);
+extern bool model_watch_take(ModelPacket *watches, const char *path, ModelWatchKind kinds);
+extern void model_packet_clear(ModelPacket *packet);
 
 #endif /* SIMULATE_MODEL_H */

@@ -1,45 +1,34 @@
 /*
  * process.c
- *		Database servers and their workers, in one process and thread.
+ *		The processes of database servers, all in one process and thread.
  *
- * Each server has a copy of the extension of its own, so it has its own global
- * variables.  What these are when the postmaster has started is remembered: a new worker
- * begins with that, as after a fork.  PostgreSQL's globals that differ from process to
+ * Each has a copy of the extension of its own, so it has its own global variables.  What
+ * these are before the process attaches to its server's memory is remembered: when it
+ * starts again it begins with that.  PostgreSQL's globals that differ from process to
  * process are exchanged when another one runs.
  *
- * The worker runs zklock_worker_main(), on a stack of its own.  It stops where it would
- * sleep and, now and then, where it looks at the clock: others run meanwhile, time passes,
- * or the worker fails there.
+ * A process runs on a stack of its own.  It stops where it would sleep and, now and then,
+ * where it looks at the clock: others run meanwhile, time passes, or it fails there.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "process.h"
 
 #include <dlfcn.h>
-#include <link.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
-#include "postmaster/interrupt.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
 #include "utils/memutils.h"
 
-#define STACK_SIZE (512 * 1024)
+#define STACK_SIZE (256 * 1024)
 #define NBLOCKS 8
 #define RESTART_MS 1000
 #define MAX_ROUNDS 3 /* without sleep and without others */
-
-typedef enum WorkerState
-{
-	WORKER_DEAD,
-	WORKER_RUNNABLE, /* within a round */
-	WORKER_ASLEEP
-} WorkerState;
-
-typedef struct Block
-{
-	const char *name;
-	void	   *memory;
-	Size		size;
-} Block;
 
 /* PostgreSQL's globals of a process */
 typedef struct Globals
@@ -48,63 +37,98 @@ typedef struct Globals
 	MemoryContext		  current;
 	sigjmp_buf			 *exceptions;
 	ErrorContextCallback *contexts;
+	uint32				  holdoff;
+	uint32				  cancel_holdoff;
+	bool				  exiting;
 } Globals;
+
+/* What nobody else needs to know of a process */
+typedef struct Inside
+{
+	const SimServerApi *api;
+	char			   *pristine; /* its global variables */
+	ucontext_t			context;
+	char			   *stack;
+	Globals				globals;
+	MemoryContext		memory; /* NULL if it is dead */
+} Inside;
+
+typedef struct Block
+{
+	char  name[32];
+	void *memory;
+	Size  size;
+	bool  initialised;
+} Block;
 
 typedef struct Server
 {
-	const SimServerApi *api;
-	char			   *data; /* its global variables ... */
-	size_t				size;
-	char			   *pristine; /* ... as the postmaster leaves them */
-	PROC_HDR			procs;
-	PGPROC				proc[SIM_PROCS + NUM_AUXILIARY_PROCS + 64];
-	bool				latches[SIM_PROCS];
-	Block				blocks[NBLOCKS];
-	int					nblocks;
-
-	WorkerState	  state;
-	ucontext_t	  context;
-	char		 *stack;
-	Globals		  globals;
-	MemoryContext memory;
-	int			  rounds; /* since it slept */
-	int64_t		  zxid;	  /* seen when it slept last */
-	bool		  exiting;
-	bool		  doomed;	/* it fails when it runs next */
-	bool		  woken;	/* by the client library */
-	int64_t		  wake_at;	/* us; ASLEEP */
-	int64_t		  start_at; /* us; DEAD */
-	int64_t		  frozen_until;
+	SimProcess *processes; /* the worker first */
+	int			nprocesses;
+	PROC_HDR	procs;
+	PGPROC		proc[SIM_PROCS + NUM_AUXILIARY_PROCS + 64];
+	int			last_pid;
+	Block		blocks[NBLOCKS];
+	int			nblocks;
 } Server;
 
-int sim_nservers;
-int sim_current = FOREIGN;
-
-SimExit sim_exits[SIM_SERVERS][SIM_EXITS];
-int		sim_nexits[SIM_SERVERS];
+int			sim_nservers;
+int			sim_nprocesses;
+SimProcess	sim_processes[SIM_SERVERS * SIM_PROCS];
+SimProcess *sim_process;
+int			sim_current = FOREIGN;
 
 static Server	  servers[SIM_SERVERS];
+static Inside	  insides[SIM_SERVERS * SIM_PROCS];
 static ucontext_t world;
-static Server	 *running; /* whose worker runs; or NULL */
 static Globals	  own;
 
+static Inside *
+inside_of(const SimProcess *process)
+{
+	return &insides[process - sim_processes];
+}
+
+static PGPROC *
+proc_of(const SimProcess *process)
+{
+	return &servers[process->server].proc[process->number];
+}
+
+SimProcess *
+server_worker(int server)
+{
+	return &servers[server].processes[SIM_WORKER];
+}
+
 /* ------------------------------------------------------------------------
- * Who runs
+ * Servers
  * ------------------------------------------------------------------------
  */
 
-/* A process of a server runs from now on, until server_leave(). */
-const SimServerApi *
-server_enter(int server, int process)
+/* PostgreSQL's globals are those of a process from now on. */
+static void
+enter(const SimProcess *process)
 {
-	Server *at = &servers[server];
-
-	sim_current = server;
-	ProcGlobal = &at->procs;
-	MyProc = &at->proc[process];
+	sim_current = process->server;
+	ProcGlobal = &servers[process->server].procs;
+	MyProc = proc_of(process);
 	MyLatch = &MyProc->procLatch;
 	MyProcPid = MyProc->pid;
-	return at->api;
+}
+
+const SimServerApi *
+server_api(int server)
+{
+	return inside_of(server_worker(server))->api;
+}
+
+/* Others look at a server, until server_leave(). */
+const SimServerApi *
+server_enter(int server)
+{
+	enter(server_worker(server));
+	return server_api(server);
 }
 
 void
@@ -113,138 +137,118 @@ server_leave(void)
 	sim_current = FOREIGN;
 }
 
-EntryPool *
-server_entries(int server)
-{
-	return servers[server].api->pool();
-}
-
-void
-sim_latch_set(int process)
-{
-	servers[sim_current].latches[process] = true;
-}
-
-bool
-latch_is_set(int server, int process)
-{
-	bool is_set = servers[server].latches[process];
-
-	servers[server].latches[process] = false;
-	return is_set;
-}
-
-void
-sim_wake(void)
-{
-	servers[sim_current].woken = true;
-}
-
 void *
 sim_shared(const char *name, Size size, bool *found)
 {
 	Server *at = &servers[sim_current];
+	Block  *block = at->blocks;
 
-	for (int i = 0; i < at->nblocks; i++)
+	while (block < at->blocks + at->nblocks && strcmp(block->name, name) != 0)
+		block++;
+	if (block == at->blocks + at->nblocks)
 	{
-		if (strcmp(at->blocks[i].name, name) == 0)
-		{
-			*found = true;
-			return at->blocks[i].memory;
-		}
+		strlcpy(block->name, name, sizeof(block->name));
+		block->memory = calloc(1, size);
+		block->size = size;
+		at->nblocks++;
 	}
-	*found = false;
-	at->blocks[at->nblocks] = (Block){name, calloc(1, size), size};
-	return at->blocks[at->nblocks++].memory;
+	*found = block->initialised;
+	block->initialised = true;
+	return block->memory;
 }
 
-/* ------------------------------------------------------------------------
- * Servers
- * ------------------------------------------------------------------------
- */
-
-typedef struct Search
+/* Loads a copy of the extension: to the loader each is another file. */
+static const SimServerApi *
+load(void)
 {
-	const char *address;
-	Server	   *server;
-} Search;
+	static char	 *library = NULL;
+	static size_t size;
 
-/* Finds the segment with the library's global variables, less what the loader protects. */
-static int
-find_data(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	Search *search = arg;
-	bool	is_it = false;
+	char  path[1024];
+	void *loaded;
+	int	  fd = memfd_create("zklock", 0);
 
-	for (int i = 0; i < info->dlpi_phnum; i++)
+	if (library == NULL)
 	{
-		const char *begin = (const char *) info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+		int from;
 
-		is_it |= info->dlpi_phdr[i].p_type == PT_LOAD && search->address >= begin &&
-				 search->address < begin + info->dlpi_phdr[i].p_memsz;
+		snprintf(path, sizeof(path), "%s/server.so", getenv("SIM_DIR"));
+		from = open(path, O_RDONLY);
+		size = lseek(from, 0, SEEK_END);
+		library = mmap(NULL, size, PROT_READ, MAP_PRIVATE, from, 0);
 	}
-	if (!is_it)
-		return 0;
-	for (int i = 0; i < info->dlpi_phnum; i++)
-	{
-		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-
-		if (header->p_type == PT_LOAD && (header->p_flags & PF_W))
-		{
-			search->server->data = (char *) info->dlpi_addr + header->p_vaddr;
-			search->server->size = header->p_memsz;
-		}
-	}
-	for (int i = 0; i < info->dlpi_phnum; i++)
-	{
-		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-		char *end = (char *) info->dlpi_addr + header->p_vaddr + header->p_memsz;
-
-		if (header->p_type != PT_GNU_RELRO)
-			continue;
-		search->server->size -= end - search->server->data;
-		search->server->data = end;
-	}
-	return 1;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (write(fd, library, size) == (ssize_t) size && (loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
+		return dlsym(loaded, "sim_server_api");
+	fprintf(stderr, "%s\n", dlerror());
+	exit(2);
 }
 
+static size_t
+data_size(const SimServerApi *api)
+{
+	return api->data_end - api->data;
+}
+
+/* Its global variables are as in a process that has attached to shared memory. */
 static void
-start_postmaster(int server)
+reset(SimProcess *process)
 {
-	Server *at = &servers[server];
+	Inside *inside = inside_of(process);
 
-	(void) server_enter(server, SIM_WORKER);
-	at->api->startup();
-	memcpy(at->pristine, at->data, at->size);
-	server_leave();
+	memcpy(inside->api->data, inside->pristine, data_size(inside->api));
+	enter(process);
+	inside->api->attach();
 }
 
 void
-server_load(int server, const char *library, const SimSettings *settings)
+server_load(int server, int nprocesses, const SimSettings *settings)
 {
 	Server *at = &servers[server];
-	void   *loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-	Search	search;
 
-	if (loaded == NULL)
-	{
-		fprintf(stderr, "%s\n", dlerror());
-		exit(2);
-	}
-	at->api = dlsym(loaded, "sim_server_api");
-	search = (Search){(const char *) at->api, at};
-	dl_iterate_phdr(find_data, &search);
-	at->pristine = malloc(at->size);
-	at->stack = malloc(STACK_SIZE);
 	at->procs.allProcs = at->proc;
-	for (int i = 0; i < SIM_PROCS; i++)
+	at->processes = &sim_processes[sim_nprocesses];
+	at->nprocesses = nprocesses;
+	for (int i = 0; i < nprocesses; i++)
 	{
+		static char names[SIM_SERVERS * SIM_PROCS][16];
+		SimProcess *process = &sim_processes[sim_nprocesses];
+		Inside	   *inside = &insides[sim_nprocesses];
+
+		snprintf(names[sim_nprocesses], sizeof(names[0]),
+				 i == SIM_WORKER ? "worker %d" : "session %d.%d", server, i);
+		*process =
+			(SimProcess){.server = server, .number = i, .name = names[sim_nprocesses], .is_done = true};
 		at->proc[i].pgprocno = i;
-		at->proc[i].pid = 1000 * (server + 1) + i;
+		inside->api = load();
+		inside->stack = malloc(STACK_SIZE);
+		inside->pristine = malloc(data_size(inside->api));
+		enter(process);
+		inside->api->configure(settings);
+		memcpy(inside->pristine, inside->api->data, data_size(inside->api));
+		sim_nprocesses++;
 	}
-	(void) server_enter(server, SIM_WORKER);
-	at->api->configure(settings);
-	start_postmaster(server);
+	reset(server_worker(server));
+	server_leave();
+}
+
+/* A process is no more. */
+static void
+bury(SimProcess *process)
+{
+	Inside *inside = inside_of(process);
+
+	if (process->number == SIM_WORKER)
+		library_abandon(process->server);
+	else
+		check_ended(process);
+	MemoryContextDelete(inside->memory);
+	inside->memory = NULL;
+	proc_of(process)->pid = 0;
+	process->state = PROCESS_DEAD;
+	process->start_at =
+		sim_now() + (process->number == SIM_WORKER ? RESTART_MS * MS
+												   : (int64_t) sim_below(20 * MS * sim_pace));
 }
 
 void
@@ -252,219 +256,238 @@ server_crash(int server)
 {
 	Server *at = &servers[server];
 
-	library_abandon(server);
-	if (at->memory)
-		MemoryContextDelete(at->memory);
-	at->memory = NULL;
-	at->state = WORKER_DEAD;
-	at->start_at = sim_now() + RESTART_MS * MS;
 	for (int i = 0; i < at->nblocks; i++)
-		free(at->blocks[i].memory);
-	at->nblocks = 0;
-	memcpy(at->data, at->pristine, at->size);
-	start_postmaster(server);
+	{
+		memset(at->blocks[i].memory, 0, at->blocks[i].size);
+		at->blocks[i].initialised = false;
+	}
+	reset(server_worker(server));
+	for (int i = 0; i < at->nprocesses; i++)
+	{
+		if (at->processes[i].state != PROCESS_DEAD)
+			bury(&at->processes[i]);
+		at->processes[i].start_at = sim_now() + RESTART_MS * MS;
+		at->processes[i].is_done = true;
+	}
+	server_leave();
 }
 
 /* ------------------------------------------------------------------------
- * Workers
+ * Who runs
  * ------------------------------------------------------------------------
  */
 
 static void
 swap_globals(Globals *save, const Globals *load)
 {
-	*save = (Globals){TopMemoryContext, CurrentMemoryContext, PG_exception_stack, error_context_stack};
+	*save = (Globals){TopMemoryContext,	   CurrentMemoryContext,  PG_exception_stack,
+					  error_context_stack, InterruptHoldoffCount, QueryCancelHoldoffCount,
+					  proc_exit_inprogress};
 	TopMemoryContext = load->top;
 	CurrentMemoryContext = load->current;
 	PG_exception_stack = load->exceptions;
 	error_context_stack = load->contexts;
+	InterruptHoldoffCount = load->holdoff;
+	QueryCancelHoldoffCount = load->cancel_holdoff;
+	proc_exit_inprogress = load->exiting;
+}
+
+static void
+switch_to(SimProcess *process)
+{
+	enter(process);
+	sim_process = process;
+	InterruptPending = process->cancelled || process->terminated;
+	swap_globals(&own, &inside_of(process)->globals);
+	swapcontext(&world, &inside_of(process)->context);
+	InterruptPending = false;
+	server_leave();
 }
 
 static void
 back_to_world(void)
 {
-	Server *at = running;
+	Inside *inside = inside_of(sim_process);
 
-	swap_globals(&at->globals, &own);
-	running = NULL;
-	swapcontext(&at->context, &world);
+	swap_globals(&inside->globals, &own);
+	sim_process = NULL;
+	swapcontext(&inside->context, &world);
 }
 
-/* The process ends: as proc_exit(1) does, but for the end. */
-void
-sim_exit(void)
+/* Within a process: the world goes on meanwhile, and may end the process. */
+static void
+pause_here(void)
 {
-	int server = sim_current;
+	back_to_world();
+	if (!sim_process->doomed)
+		return;
+	sim_process->doomed = false;
+	sim_process->reports = true;
+	ereport(ERROR, (errcode(ERRCODE_ADMIN_SHUTDOWN), errmsg("the simulation ends the worker here")));
+}
 
-	sim_tell("worker %d: ends", server);
-	running->exiting = true;
-	while (sim_nexits[server] > 0)
-	{
-		SimExit last = sim_exits[server][--sim_nexits[server]];
+/* It may be held up where it is, but for a while in which that would have no meaning. */
+static bool
+may_pause(void)
+{
+	return sim_process && !sim_process->exiting && sim_process->locks == 0 &&
+		   !sim_process->reports && !sim_process->commits;
+}
 
-		last.call(1, last.arg);
-	}
-	running->state = WORKER_DEAD;
+bool
+sim_sleep(int64_t timeout_ms)
+{
+	sim_process->rounds = 0;
+	if (sim_process->number == SIM_WORKER)
+		sim_process->zxid = library_zxid(sim_current);
+	sim_process->state = PROCESS_ASLEEP;
+	sim_process->wake_at = timeout_ms < 0 ? SIM_NEVER : sim_now() + timeout_ms * MS;
+	pause_here();
+	sim_process->state = PROCESS_RUNNABLE;
+	return MyLatch->is_set;
+}
+
+/* A round begins.  A process that goes on and on without sleep takes time, too. */
+void
+sim_round(void)
+{
+	if (sim_process && ++sim_process->rounds > MAX_ROUNDS && may_pause())
+		pause_here();
+}
+
+/* The process has done all that belongs to its end. */
+void
+sim_end(void)
+{
+	sim_tell("%s: ends", sim_process->name);
+	sim_process->state = PROCESS_DEAD;
 	back_to_world();
 	abort();
 }
 
-/* Within the worker: the world goes on meanwhile, and may end the worker. */
-static void
-pause_worker(void)
+void
+sim_wake(void)
 {
-	Server *at = running;
+	server_worker(sim_current)->woken = true;
+}
 
-	back_to_world();
-	if (at->doomed)
+/* A process gets a signal. */
+void
+sim_signal(int pid, int signal)
+{
+	Server *at = &servers[sim_current];
+
+	for (int i = 0; i < at->nprocesses; i++)
 	{
-		at->doomed = false;
-		elog(ERROR, "the simulation ends the worker here");
+		SimProcess *process = &at->processes[i];
+
+		if (proc_of(process)->pid != pid || pid == 0)
+			continue;
+		process->cancelled |= signal == SIGINT;
+		process->terminated |= signal == SIGTERM;
+		InterruptPending |= process == sim_process;
+		at->proc[i].procLatch.is_set = true;
 	}
+}
+
+void
+process_signal(const SimProcess *process, int signal)
+{
+	enter(process);
+	sim_signal(MyProcPid, signal);
+	server_leave();
+}
+
+/* All that sleep on a condition variable. */
+void
+sim_broadcast(const void *variable)
+{
+	Server *at = &servers[sim_current];
+
+	for (int i = 0; i < at->nprocesses; i++)
+	{
+		if (at->processes[i].awaits == variable)
+			at->proc[i].procLatch.is_set = true;
+	}
+}
+
+static void
+start(SimProcess *process)
+{
+	Inside *inside = inside_of(process);
+	Server *at = &servers[process->server];
+
+	*proc_of(process) = (PGPROC){.pgprocno = process->number,
+								 .pid = 100000 * (process->server + 1) + ++at->last_pid};
+	*process = (SimProcess){.server = process->server,
+							.number = process->number,
+							.name = process->name,
+							.state = PROCESS_RUNNABLE,
+							.frozen_until = process->frozen_until,
+							.timeout_at = SIM_NEVER,
+							.seeks = -1};
+	inside->memory =
+		AllocSetContextCreate(TopMemoryContext, "simulated process", ALLOCSET_DEFAULT_SIZES);
+	inside->globals = (Globals){.top = inside->memory, .current = inside->memory};
+	getcontext(&inside->context);
+	inside->context.uc_stack.ss_sp = inside->stack;
+	inside->context.uc_stack.ss_size = STACK_SIZE;
+	inside->context.uc_link = NULL;
+	makecontext(&inside->context, inside->api->main, 0);
+	reset(process);
+	sim_tell("%s: starts", process->name);
+}
+
+bool
+process_can_run(const SimProcess *process)
+{
+	if (sim_now() < process->frozen_until)
+		return false;
+	if (process->state == PROCESS_DEAD)
+		return sim_now() >= process->start_at;
+	return process->state == PROCESS_RUNNABLE || process->doomed || process->woken ||
+		   proc_of(process)->procLatch.is_set || sim_now() >= process->wake_at ||
+		   sim_now() >= process->timeout_at;
+}
+
+int64_t
+process_next_timer(const SimProcess *process)
+{
+	int64_t next = process->state == PROCESS_DEAD ? process->start_at
+												  : Min(process->wake_at, process->timeout_at);
+
+	return Max(next, process->frozen_until);
+}
+
+/* The process goes on until it sleeps, or is held up. */
+void
+process_run(SimProcess *process)
+{
+	if (process->state == PROCESS_DEAD)
+		start(process);
+	if (sim_now() >= process->timeout_at)
+	{
+		process->timeout_at = SIM_NEVER;
+		process->cancelled = process->timed_out = true;
+		proc_of(process)->procLatch.is_set = true;
+	}
+	switch_to(process);
+	if (process->state == PROCESS_DEAD)
+		bury(process);
 }
 
 int
-sim_sleep(int64_t timeout_ms, bool *woken)
+process_pid(const SimProcess *process)
 {
-	Server *at = running;
-	bool	latch;
-
-	at->rounds = 0;
-	at->zxid = library_zxid(sim_current);
-	at->state = WORKER_ASLEEP;
-	at->wake_at = timeout_ms < 0 ? SIM_NEVER : sim_now() + timeout_ms * MS;
-	pause_worker();
-	at->state = WORKER_RUNNABLE;
-	latch = at->latches[SIM_WORKER];
-	*woken = at->woken;
-	at->woken = false;
-	return latch;
-}
-
-/* A round begins.  A worker that goes on and on without sleep takes time, too. */
-void
-sim_latch_reset(int process)
-{
-	if (++running->rounds > MAX_ROUNDS)
-		pause_worker();
-	running->latches[process] = false;
-}
-
-static void
-worker_main(void)
-{
-	sigjmp_buf handler;
-
-	if (sigsetjmp(handler, 0) != 0)
-	{
-		error_context_stack = NULL;
-		EmitErrorReport();
-		FlushErrorState();
-		sim_exit();
-	}
-	PG_exception_stack = &handler;
-	running->api->worker_main((Datum) 0);
-}
-
-static void
-start_worker(int server)
-{
-	Server *at = &servers[server];
-
-	memcpy(at->data, at->pristine, at->size);
-	at->memory = AllocSetContextCreate(TopMemoryContext, "simulated worker", ALLOCSET_DEFAULT_SIZES);
-	at->globals = (Globals){.top = at->memory, .current = at->memory};
-	at->zxid = 0;
-	at->exiting = at->doomed = at->woken = false;
-	at->state = WORKER_RUNNABLE;
-	sim_nexits[server] = 0;
-	getcontext(&at->context);
-	at->context.uc_stack.ss_sp = at->stack;
-	at->context.uc_stack.ss_size = STACK_SIZE;
-	at->context.uc_link = NULL;
-	makecontext(&at->context, worker_main, 0);
-	sim_tell("worker %d: starts", server);
-}
-
-bool
-worker_lives(int server)
-{
-	return servers[server].state != WORKER_DEAD;
-}
-
-bool
-worker_is_asleep(int server)
-{
-	return servers[server].state == WORKER_ASLEEP;
-}
-
-bool
-worker_can_run(int server)
-{
-	const Server *at = &servers[server];
-
-	if (sim_now() < at->frozen_until)
-		return false;
-	if (at->state == WORKER_DEAD)
-		return sim_now() >= at->start_at;
-	return at->state == WORKER_RUNNABLE || at->doomed || at->latches[SIM_WORKER] ||
-		   at->woken || sim_now() >= at->wake_at;
-}
-
-int64_t
-worker_next_timer(int server)
-{
-	const Server *at = &servers[server];
-	int64_t		  next = at->state == WORKER_DEAD ? at->start_at : at->wake_at;
-
-	return next > at->frozen_until ? next : at->frozen_until;
-}
-
-/* The worker goes on until it sleeps, or pauses. */
-void
-worker_run(int server)
-{
-	Server *at = &servers[server];
-
-	if (at->state == WORKER_DEAD)
-		start_worker(server);
-	(void) server_enter(server, SIM_WORKER);
-	running = at;
-	swap_globals(&own, &at->globals);
-	swapcontext(&world, &at->context);
-	server_leave();
-	if (at->state != WORKER_DEAD)
-		return;
-	library_abandon(server);
-	MemoryContextDelete(at->memory);
-	at->memory = NULL;
-	at->start_at = sim_now() + RESTART_MS * MS;
-}
-
-/* The worker fails where it is. */
-void
-worker_kill(int server)
-{
-	if (servers[server].state != WORKER_DEAD)
-		servers[server].doomed = true;
-}
-
-void
-worker_freeze(int server, int64_t until)
-{
-	servers[server].frozen_until = until;
-}
-
-int64_t
-worker_zxid(int server)
-{
-	return servers[server].zxid;
+	return proc_of(process)->pid;
 }
 
 size_t
-worker_memory(int server)
+process_memory(const SimProcess *process)
 {
-	return servers[server].memory ? MemoryContextMemAllocated(servers[server].memory, true) : 0;
+	MemoryContext memory = inside_of(process)->memory;
+
+	return memory ? MemoryContextMemAllocated(memory, true) : 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -476,12 +499,12 @@ extern int clock_gettime(clockid_t clock, struct timespec *now);
 extern int gettimeofday(struct timeval *now, void *zone);
 extern int usleep(useconds_t us);
 
-/* A worker that looks at the clock may be held up there, or end. */
+/* A process that looks at the clock may be held up there, or end. */
 int
 clock_gettime(clockid_t clock, struct timespec *now)
 {
-	if (running && !running->exiting && sim_one_in(sim_rates.yield))
-		pause_worker();
+	if (may_pause() && sim_one_in(sim_rates.yield))
+		pause_here();
 	now->tv_sec = sim_now() / 1000000;
 	now->tv_nsec = sim_now() % 1000000 * 1000;
 	return 0;
@@ -499,10 +522,10 @@ gettimeofday(struct timeval *now, void *zone)
 int
 usleep(useconds_t us)
 {
-	if (running)
+	if (sim_process)
 	{
-		servers[sim_current].frozen_until = sim_now() + us;
-		pause_worker();
+		sim_process->frozen_until = sim_now() + us;
+		pause_here();
 	}
 	return 0;
 }

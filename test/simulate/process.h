@@ -1,6 +1,6 @@
 /*
  * process.h
- *		Database servers and their workers.
+ *		Database servers and their processes.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -11,28 +11,68 @@
 
 #include "server.h"
 
-extern int sim_nservers;
+typedef enum ProcessState
+{
+	PROCESS_DEAD,
+	PROCESS_RUNNABLE, /* it was held up where it looked at the clock */
+	PROCESS_ASLEEP
+} ProcessState;
 
-extern void server_load(int server, const char *library, const SimSettings *settings);
-extern const SimServerApi *server_enter(int server, int process);
+/* A worker or a backend.  The code that runs in it sees this as sim_process. */
+struct SimProcess
+{
+	int			server;
+	int			number; /* of the server's processes: the worker is SIM_WORKER */
+	const char *name;	/* for the history */
+
+	ProcessState state;
+	int64_t		 start_at;	   /* us; DEAD */
+	int64_t		 wake_at;	   /* us; ASLEEP */
+	int64_t		 frozen_until; /* us */
+	int64_t		 timeout_at;   /* us: its lock_timeout passes */
+	bool		 woken;		   /* by the client library */
+	bool		 doomed;	   /* it fails where it is */
+	bool		 exiting;
+
+	/* Signals that it has not looked at */
+	bool cancelled;
+	bool terminated;
+	bool timed_out; /* lock_timeout has cancelled it */
+
+	/* While any of these is set, it is not held up. */
+	int	 locks; /* LWLocks that it holds */
+	bool reports;
+	bool commits;
+
+	const void *awaits; /* a condition variable, or NULL */
+	int			rounds; /* since it slept */
+	int64_t		zxid;	/* of a worker: seen when it slept last */
+
+	/* A backend's */
+	const char *doing;	  /* NULL: it is idle */
+	bool		is_done;  /* it has nothing and waits for nothing */
+	bool		is_stuck; /* it waits for what need not come */
+	int			seeks;	  /* an element of that path; -1: none ... */
+	bool		removes;  /* ... to remove it */
+};
+
+extern int		  sim_nservers;
+extern SimProcess sim_processes[];
+extern int		  sim_nprocesses;
+
+extern void server_load(int server, int nprocesses, const SimSettings *settings);
+extern void server_crash(int server);			   /* and is started anew */
+extern const SimServerApi *server_api(int server); /* for what looks at shared memory alone */
+extern const SimServerApi *server_enter(int server);
 extern void				   server_leave(void);
-extern EntryPool		  *server_entries(int server);
 
-/* Its worker */
-extern bool	   worker_lives(int server);
-extern bool	   worker_can_run(int server);
-extern void	   worker_run(int server);
-extern int64_t worker_next_timer(int server);
-extern void	   worker_kill(int server);
-extern void	   worker_freeze(int server, int64_t until);
-extern bool	   worker_is_asleep(int server);
-extern int64_t worker_zxid(int server); /* all until then it has taken note of */
-extern size_t  worker_memory(int server);
+extern SimProcess *server_worker(int server);
 
-/* All of it crashes, and is started anew. */
-extern void server_crash(int server);
-
-/* Latches of its backends */
-extern bool latch_is_set(int server, int process);
+extern bool	   process_can_run(const SimProcess *process);
+extern int64_t process_next_timer(const SimProcess *process);
+extern void	   process_run(SimProcess *process);
+extern void	   process_signal(const SimProcess *process, int signal);
+extern int	   process_pid(const SimProcess *process);
+extern size_t  process_memory(const SimProcess *process);
 
 #endif /* SIMULATE_PROCESS_H */

@@ -2,17 +2,15 @@
  * server.c
  *		The seam between the extension and PostgreSQL, in each copy of the extension.
  *
- * The extension's objects are linked with this file into a library, which is loaded once
- * for each database server.  palloc, ereport, dynahash and the like are the real ones, of
- * the postgres program that the simulation runs in.  What a process asks of the system, of
- * shared memory or of others comes here instead, by the linker's --wrap, or is asked of
- * the world: the clock, the client library (main.c, library.c).
+ * The extension's objects are linked with this file into a library, of which each process
+ * of a simulated server has a copy.  palloc, ereport, dynahash and the like are the real
+ * ones, of the postgres program that the simulation runs in.  What a process asks of the
+ * system, of shared memory or of others comes here instead, by the linker's --wrap, or is
+ * asked of the world: the clock, the client library (process.c, library.c).
  *
  * Copyright (c) 2026, zklock contributors
  */
-#include "sim.h"
-
-#include "server.h"
+#include "process.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -27,16 +25,20 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
+#include "storage/pmsignal.h"
+#include "storage/procarray.h"
 #include "utils/dsa.h"
+#include "utils/timeout.h"
 
 #define EVENT_FD 1000
+#define MAX_EXITS 16
 
 extern PGDLLEXPORT const SimServerApi sim_server_api;
 extern void							  zklock_worker_main(Datum arg);
 
 /* ------------------------------------------------------------------------
- * What is not needed: nobody runs between a lock's acquisition and its release, there are no
- * signals, no files and no processes but the world's, and the end of one is not the world's
+ * What is not needed: nobody runs between a lock's acquisition and its release, there are
+ * no files, no waits but the extension's, and no processes but the world's
  * ------------------------------------------------------------------------
  */
 
@@ -46,15 +48,13 @@ extern void							  zklock_worker_main(Datum arg);
 	void __wrap_##name(__VA_ARGS__)  \
 	{                                \
 	}
-#define ALWAYS(value, type, name, ...) \
+#define ALWAYS(name, value, type, ...) \
 	type __wrap_##name(__VA_ARGS__);   \
 	type __wrap_##name(__VA_ARGS__)    \
 	{                                  \
 		return value;                  \
 	}
 
-NOTHING(LWLockRelease, LWLock *lock)
-NOTHING(LWLockReleaseAll, void)
 NOTHING(dsa_pin, dsa_area *area)
 NOTHING(dsa_pin_mapping, dsa_area *area)
 NOTHING(dsa_detach, dsa_area *area)
@@ -64,22 +64,42 @@ NOTHING(BackgroundWorkerUnblockSignals, void)
 NOTHING(on_proc_exit, pg_on_exit_callback call, Datum arg)
 NOTHING(ProcessConfigFile, GucContext context)
 NOTHING(ConditionVariableInit, ConditionVariable *cv)
-NOTHING(ConditionVariableBroadcast, ConditionVariable *cv)
-ALWAYS(true, bool, LWLockAcquire, LWLock *lock, LWLockMode mode)
-ALWAYS(place, dsa_area *, dsa_create_in_place, void *place, Size size, int tranche, dsm_segment *segment)
-ALWAYS(place, dsa_area *, dsa_attach_in_place, void *place, dsm_segment *segment)
-ALWAYS(0, int, madvise, void *addr, size_t length, int advice)
-ALWAYS(NULL, WaitEventSet *, CreateWaitEventSet, MemoryContext context, int nevents)
-ALWAYS(0, int, AddWaitEventToSet, WaitEventSet *set, uint32 events, pgsocket fd, Latch *latch,
+NOTHING(SendPostmasterSignal, PMSignalReason reason)
+NOTHING(ForceSyncCommit, void)
+ALWAYS(dsa_create_in_place, place, dsa_area *, void *place, Size size, int tranche, dsm_segment *segment)
+ALWAYS(dsa_attach_in_place, place, dsa_area *, void *place, dsm_segment *segment)
+ALWAYS(madvise, 0, int, void *addr, size_t length, int advice)
+ALWAYS(CreateWaitEventSet, NULL, WaitEventSet *, MemoryContext context, int nevents)
+ALWAYS(AddWaitEventToSet, 0, int, WaitEventSet *set, uint32 events, pgsocket fd, Latch *latch,
 	   void *arg)
-ALWAYS(handler, pqsigfunc, pqsignal, int signal, pqsigfunc handler)
-ALWAYS(false, bool, RecoveryInProgress, void)
-ALWAYS(0, int, kill, pid_t pid, int signal)
-ALWAYS(EVENT_FD, int, eventfd, unsigned int count, int flags)
-ALWAYS(length, ssize_t, read, int fd, void *data, size_t length)
-ALWAYS(0, int, pthread_detach, pthread_t thread)
-ALWAYS(0, int, pthread_sigmask, int how, const sigset_t *set, sigset_t *former)
-ALWAYS(0, int, prctl, int option, ...)
+ALWAYS(pqsignal, handler, pqsigfunc, int signal, pqsigfunc handler)
+ALWAYS(RecoveryInProgress, false, bool, void)
+ALWAYS(eventfd, EVENT_FD, int, unsigned int count, int flags)
+ALWAYS(read, length, ssize_t, int fd, void *data, size_t length)
+ALWAYS(pthread_detach, 0, int, pthread_t thread)
+ALWAYS(pthread_sigmask, 0, int, int how, const sigset_t *set, sigset_t *former)
+ALWAYS(prctl, 0, int, int option, ...)
+ALWAYS(OpenTransientFile, (errno = ENOENT, -1), int, const char *name, int flags)
+ALWAYS(OpenTransientFilePerm, (errno = EROFS, -1), int, const char *name, int flags, mode_t mode)
+ALWAYS(AllocateFile, (errno = ENOENT, NULL), FILE *, const char *name, const char *mode)
+ALWAYS(unlink, (errno = ENOENT, -1), int, const char *name)
+ALWAYS(BackendPidGetProc, NULL, PGPROC *, int pid)
+ALWAYS(superuser, sim_process->number % 2 == 0, bool, void)
+ALWAYS(GetSessionUserId, 10 + sim_process->number % 2, Oid, void)
+ALWAYS(GetUserId, 10 + sim_process->number % 2, Oid, void)
+ALWAYS(GetUserNameFromId, pstrdup("role"), char *, Oid role, bool may_be_missing)
+ALWAYS(get_database_name, pstrdup("database"), char *, Oid database)
+ALWAYS(JsonEncodeDateTime, strcpy(text, "2026"), char *, char *text, Datum value, Oid type,
+	   const int *zone)
+ALWAYS(timestamptz_to_str, "2026", const char *, TimestampTz time)
+ALWAYS(pgstat_get_backend_current_activity, "", const char *, int pid, bool check_user)
+ALWAYS(gethostname, (*name = '\0', 0), int, char *name, size_t size)
+ALWAYS(zoo_add_auth, 0, int, zhandle_t *handle, const char *scheme, const char *credentials,
+	   int length, void_completion_t completion, const void *context)
+ALWAYS(zoo_set_servers_resolution_delay, 0, int, zhandle_t *handle, int delay)
+ALWAYS(zookeeper_get_connected_host, NULL, struct sockaddr *, zhandle_t *handle,
+	   struct sockaddr *address, socklen_t *length)
+NOTHING(zoo_set_log_callback, zhandle_t *handle, log_callback_fn on_log)
 /* clang-format on */
 
 /* ------------------------------------------------------------------------
@@ -101,6 +121,32 @@ __wrap_GetNamedLWLockTranche(const char *name)
 	return locks;
 }
 
+static void
+count_locks(int n)
+{
+	if (sim_process)
+		sim_process->locks += n;
+}
+
+bool
+__wrap_LWLockAcquire(LWLock *lock, LWLockMode mode)
+{
+	count_locks(1);
+	return true;
+}
+
+void
+__wrap_LWLockRelease(LWLock *lock)
+{
+	count_locks(-1);
+}
+
+void
+__wrap_LWLockReleaseAll(void)
+{
+	sim_process->locks = 0;
+}
+
 dsa_pointer
 __wrap_dsa_allocate_extended(dsa_area *area, Size size, int flags)
 {
@@ -120,51 +166,54 @@ __wrap_dsa_get_address(dsa_area *area, dsa_pointer pointer)
 }
 
 /* ------------------------------------------------------------------------
- * Processes: latches, signals, exits
+ * Latches and sleep
  * ------------------------------------------------------------------------
  */
 
-static int
-process_of(const Latch *latch)
-{
-	return ((const char *) latch - (const char *) ProcGlobal->allProcs) / sizeof(PGPROC);
-}
-
-void
-__wrap_SetLatch(Latch *latch)
-{
-	sim_latch_set(process_of(latch));
-}
+extern void __real_ResetLatch(Latch *latch);
 
 void
 __wrap_ResetLatch(Latch *latch)
 {
-	sim_latch_reset(process_of(latch));
+	sim_round();
+	__real_ResetLatch(latch);
+}
+
+int
+__wrap_WaitLatch(Latch *latch, int events, long timeout, uint32 info)
+{
+	return sim_sleep(events & WL_TIMEOUT ? timeout : -1) ? WL_LATCH_SET : WL_TIMEOUT;
 }
 
 int
 __wrap_WaitEventSetWait(WaitEventSet *set, long timeout, WaitEvent *occurred, int nevents, uint32 info)
 {
-	int	 n = 0;
-	bool woken;
+	int n = 0;
 
-	if (sim_sleep(timeout, &woken))
+	if (sim_sleep(timeout))
 		occurred[n++] = (WaitEvent){.events = WL_LATCH_SET};
-	if (woken)
+	if (sim_process->woken)
 		occurred[n++] = (WaitEvent){.events = WL_SOCKET_READABLE};
+	sim_process->woken = false;
 	return n;
 }
 
 void
-__wrap_on_shmem_exit(pg_on_exit_callback call, Datum arg)
+__wrap_ConditionVariablePrepareToSleep(ConditionVariable *cv)
 {
-	sim_exits[sim_current][sim_nexits[sim_current]++] = (SimExit){call, arg};
+	sim_process->awaits = cv;
 }
 
 void
-__wrap_proc_exit(int code)
+__wrap_ConditionVariableCancelSleep(void)
 {
-	sim_exit();
+	sim_process->awaits = NULL;
+}
+
+void
+__wrap_ConditionVariableBroadcast(ConditionVariable *cv)
+{
+	sim_broadcast(cv);
 }
 
 ssize_t
@@ -185,45 +234,171 @@ __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
 	return 0;
 }
 
-/* ------------------------------------------------------------------------
- * Files, of which there are none, and chance
- * ------------------------------------------------------------------------
- */
-
-int
-__wrap_OpenTransientFile(const char *name, int flags)
-{
-	errno = ENOENT;
-	return -1;
-}
-
-int
-__wrap_OpenTransientFilePerm(const char *name, int flags, mode_t mode)
-{
-	errno = EROFS;
-	return -1;
-}
-
-FILE *
-__wrap_AllocateFile(const char *name, const char *mode)
-{
-	errno = ENOENT;
-	return NULL;
-}
-
-int
-__wrap_unlink(const char *name)
-{
-	errno = ENOENT;
-	return -1;
-}
-
 bool
 __wrap_pg_strong_random(void *data, size_t length)
 {
 	for (size_t i = 0; i < length; i++)
 		((char *) data)[i] = (char) sim_random();
 	return true;
+}
+
+/* ------------------------------------------------------------------------
+ * The end of a process: what is to be called then, the last first
+ * ------------------------------------------------------------------------
+ */
+
+typedef struct Exits
+{
+	int n;
+	struct
+	{
+		pg_on_exit_callback call;
+		Datum				arg;
+	} exits[MAX_EXITS];
+} Exits;
+
+static Exits before_exit;
+static Exits at_exit;
+
+static void
+remember_exit(Exits *exits, pg_on_exit_callback call, Datum arg)
+{
+	Assert(exits->n < MAX_EXITS);
+	exits->exits[exits->n].call = call;
+	exits->exits[exits->n++].arg = arg;
+}
+
+static void
+call_exits(Exits *exits, int code)
+{
+	while (exits->n > 0)
+	{
+		exits->n--;
+		exits->exits[exits->n].call(code, exits->exits[exits->n].arg);
+	}
+}
+
+void
+__wrap_before_shmem_exit(pg_on_exit_callback call, Datum arg)
+{
+	remember_exit(&before_exit, call, arg);
+}
+
+void
+__wrap_cancel_before_shmem_exit(pg_on_exit_callback call, Datum arg)
+{
+	before_exit.n--;
+}
+
+void
+__wrap_on_shmem_exit(pg_on_exit_callback call, Datum arg)
+{
+	remember_exit(&at_exit, call, arg);
+}
+
+void
+__wrap_proc_exit(int code)
+{
+	sim_process->exiting = true;
+	proc_exit_inprogress = true;
+	call_exits(&before_exit, code);
+	sim_process->locks = 0;
+	call_exits(&at_exit, code);
+	sim_end();
+}
+
+/* ------------------------------------------------------------------------
+ * Interrupts and errors
+ * ------------------------------------------------------------------------
+ */
+
+extern bool __real_errstart(int level, const char *domain);
+extern bool __real_errstart_cold(int level, const char *domain);
+extern void __real_errfinish(const char *file, int line, const char *function);
+extern void __real_FlushErrorState(void);
+
+int
+__wrap_kill(pid_t pid, int signal)
+{
+	sim_signal(pid, signal);
+	return 0;
+}
+
+void
+__wrap_enable_timeout_after(TimeoutId id, int delay_ms)
+{
+	sim_process->timeout_at = sim_now() + delay_ms * MS;
+	sim_process->timed_out = false;
+}
+
+void
+__wrap_disable_timeout(TimeoutId id, bool keep_indicator)
+{
+	sim_process->timeout_at = SIM_NEVER;
+}
+
+void
+__wrap_ProcessInterrupts(void)
+{
+	bool by_timeout = sim_process->timed_out;
+
+	if (InterruptHoldoffCount > 0 || sim_process->exiting)
+		return;
+	InterruptPending = false;
+	if (sim_process->terminated)
+	{
+		sim_tell("%s: is terminated", sim_process->name);
+		__wrap_proc_exit(1);
+	}
+	if (!sim_process->cancelled)
+		return;
+	sim_process->cancelled = sim_process->timed_out = false;
+	ereport(ERROR,
+			(errcode(by_timeout ? ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_QUERY_CANCELED),
+			 errmsg("canceling statement due to %s", by_timeout ? "lock timeout" : "user request")));
+}
+
+/* A message that is sent looks for interrupts; here, so does one that is not. */
+bool
+__wrap_errstart(int level, const char *domain)
+{
+	bool sent = __real_errstart(level, domain);
+
+	if (sim_process == NULL)
+		return sent;
+	sim_process->reports = sent;
+	if (!sent && level >= LOG)
+		CHECK_FOR_INTERRUPTS();
+	return sent;
+}
+
+bool
+__wrap_errstart_cold(int level, const char *domain)
+{
+	if (sim_process)
+		sim_process->reports = true;
+	return __real_errstart_cold(level, domain);
+}
+
+/* If this returns, a message has been sent; what errfinish() would ask of PostgreSQL is asked here. */
+void
+__wrap_errfinish(const char *file, int line, const char *function)
+{
+	InterruptPending = false;
+	__real_errfinish(file, line, function);
+	if (sim_process == NULL)
+		return;
+	sim_process->reports = false;
+	InterruptPending = sim_process->cancelled || sim_process->terminated;
+	CHECK_FOR_INTERRUPTS();
+}
+
+void
+__wrap_FlushErrorState(void)
+{
+	__real_FlushErrorState();
+	sim_process->reports = false;
+	InterruptPending = sim_process->cancelled || sim_process->terminated;
 }
 
 /* ------------------------------------------------------------------------
@@ -250,6 +425,25 @@ configure(const SimSettings *settings)
 #endif
 }
 
+static void
+process_main(void)
+{
+	sigjmp_buf handler;
+
+	if (sigsetjmp(handler, 0) != 0)
+	{
+		error_context_stack = NULL;
+		EmitErrorReport();
+		FlushErrorState();
+		__wrap_proc_exit(1);
+	}
+	PG_exception_stack = &handler;
+	if (sim_process->number == SIM_WORKER)
+		zklock_worker_main((Datum) 0);
+	session_main();
+	__wrap_proc_exit(0);
+}
+
 static size_t
 engine_paths(void)
 {
@@ -260,6 +454,21 @@ static size_t
 engine_bytes(void)
 {
 	return engine.watch_bytes + engine.node_bytes;
+}
+
+static int
+calls_in_use(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < SIM_PROCS; i++)
+	{
+		const CallSlot *slot = &call_pool->slots[i];
+
+		n += slot->state != CALL_FREE || slot->scratch[0] != '\0' ||
+			 slot->container[0] != '\0' || slot->question_room.size + slot->answer_room.size > 0;
+	}
+	return n;
 }
 
 static int64
@@ -274,28 +483,25 @@ pool(void)
 	return entry_pool;
 }
 
+/* The global variables of a copy, from the first on (crtbegin.o) */
+extern void *__dso_handle __attribute__((visibility("hidden")));
+extern char	 _end[] __attribute__((visibility("hidden")));
+
 const SimServerApi sim_server_api = {
+	.data = (char *) &__dso_handle,
+	.data_end = _end,
 	.configure = configure,
-	.startup = zklock_shmem_startup,
-	.worker_main = zklock_worker_main,
-	.entry_ask = entry_ask,
-	.entry_give_up = entry_give_up,
-	.entry_keep_shared = entry_keep_shared,
-	.entry_consume = entry_consume,
-	.entry_is_settled = entry_is_settled,
-	.entry_mark_dirty = entry_mark_dirty,
-	.entry_status = entry_status,
-	.entry_copy = entry_copy,
-	.entry_generation = entry_generation,
+	.attach = zklock_shmem_startup,
+	.main = process_main,
 	.entry_is_overrun = entry_is_overrun,
 	.entries_in_use = entries_in_use,
+	.calls_in_use = calls_in_use,
 	.lease_state = lease_state,
 	.lease_until = lease_until,
 	.election_leadership = election_leadership,
-	.election_want_resign = election_want_resign,
 	.election_find = election_find,
-	.engine_paths = engine_paths,
-	.engine_bytes = engine_bytes,
 	.session_id = session_id,
 	.pool = pool,
+	.engine_paths = engine_paths,
+	.engine_bytes = engine_bytes,
 };

@@ -26,46 +26,41 @@ typedef struct SimSettings
 
 typedef struct SimServerApi
 {
-	void (*configure)(const SimSettings *settings);
-	void (*startup)(void); /* the postmaster's: shared memory is new */
-	void (*worker_main)(Datum arg);
+	char *data; /* the copy's global variables */
+	char *data_end;
 
-	/* Backends */
-	int (*entry_ask)(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave);
-	void (*entry_give_up)(int index, EntryNotice notice);
-	void (*entry_keep_shared)(int index);
-	void (*entry_consume)(int index);
-	bool (*entry_is_settled)(int index, uint32 generation);
-	void (*entry_mark_dirty)(int index);
-	EntryStatus (*entry_status)(int index);
-	bool (*entry_copy)(int index, EntryCopy *copy);
-	uint32 (*entry_generation)(int index);
+	void (*configure)(const SimSettings *settings);
+	void (*attach)(void); /* to shared memory, which is initialised if it is new */
+	void (*main)(void);
+
+	/* Shared memory, as any process sees it */
 	bool (*entry_is_overrun)(int64 expires_us);
 	int (*entries_in_use)(void);
+	int (*calls_in_use)(void);
 	LeaseState (*lease_state)(void);
 	int64 (*lease_until)(void);
 	Leadership (*election_leadership)(int election, int64 *term);
-	void (*election_want_resign)(int election, int64 term);
 	int (*election_find)(const char *path);
-	size_t (*engine_paths)(void); /* the worker's, which must have been started */
-	size_t (*engine_bytes)(void);
 	int64 (*session_id)(void);
 	EntryPool *(*pool)(void);
+
+	/* The worker's, which must have been started */
+	size_t (*engine_paths)(void);
+	size_t (*engine_bytes)(void);
 } SimServerApi;
 
-/* The callbacks of a process, which the wrapped on_shmem_exit() has collected */
-typedef struct SimExit
-{
-	void (*call)(int code, Datum arg);
-	Datum arg;
-} SimExit;
+/* session.c: a backend */
+extern void session_main(void);
 
-#define SIM_EXITS 16
+/* xact.c: its transactions */
+#define XACT_MAX_DEPTH 4
 
-extern SimExit sim_exits[SIM_SERVERS][SIM_EXITS];
-extern int	   sim_nexits[SIM_SERVERS];
-
-/* Shared memory: blocks by name, which outlive the processes */
-extern void *sim_shared(const char *name, Size size, bool *found);
+extern int	xact_depth(void);
+extern bool xact_has_written(void);
+extern void xact_begin(void);
+extern void xact_write(void);
+extern void xact_roll_back(int to);
+extern void xact_release(void);
+extern void xact_commit(void (*committed)(void), int wait_ms);
 
 #endif /* SIMULATE_SERVER_H */

@@ -1,457 +1,640 @@
 /*
  * session.c
- *		Sessions of PostgreSQL, as far as the worker can tell: they fill entries, look at
- *		them when their latch is set or time has passed, and give them up.
+ *		A session of PostgreSQL: the main function of a simulated backend.
  *
- * A session has up to four holds.  Each step it looks at them, and then does one of the
- * things that a session might do now, by chance.
+ * It does one thing after the other, by chance: each is a call of the extension, in a
+ * transaction or one of its own, or begins or ends a transaction.  Errors are caught as
+ * PostgreSQL does it.  A ledger has what the calls have promised, and after each of
+ * them it is compared with what the extension has counted.
+ *
+ * To add a thing, write a function and give it a line in "things".
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "process.h"
 
+#include "backend/element.h"
+#include "backend/hold.h"
+#include "backend/leadership.h"
+#include "backend/wait.h"
 #include "model.h"
-
 #include "shared/settings.h"
+#include "sql/arguments.h"
+#include "storage/ipc.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
 
-#define MAX_SESSIONS (SIM_SERVERS * (SIM_PROCS - 1))
-#define MAX_HOLDS 4
+#define MAX_ELEMENTS 20 /* in a queue */
 
-typedef enum HoldState
+extern Datum zk_claim(PG_FUNCTION_ARGS);
+extern Datum zk_await_leadership(PG_FUNCTION_ARGS);
+extern Datum zk_resign(PG_FUNCTION_ARGS);
+
+/* How often each path is acquired: by mode, and there by level */
+#define LEDGER_SIZE (SIM_PATHS * 4)
+
+typedef struct Ledger
 {
-	HOLD_NONE,
-	HOLD_ASKED,
-	HOLD_HELD,
-	HOLD_DEPARTED /* given up; the worker is not done with it, as far as is known */
-} HoldState;
+	int of[LEDGER_SIZE];
+} Ledger;
 
-typedef struct Hold
+static Ledger ledger;
+static Ledger at_savepoint[XACT_MAX_DEPTH + 1]; /* by depth: before that was reached */
+
+/* What the transaction has taken of queues */
+typedef struct Taken
 {
-	HoldState state;
-	int		  path;
-	EntryKind kind;
-	LockMode  mode;
-	AskManner manner;
-	int		  entry;
-	uint32	  generation;
-	char	  element[32]; /* its name */
-	int64_t	  czxid;	   /* its czxid, once it is taken */
-	int64_t	  until;	   /* ASKED: then it gives up; HELD: then it gives back */
-} Hold;
+	int	  path;
+	int64 czxid;
+} Taken;
 
-typedef struct Session
-{
-	int		server;
-	int		process;
-	Hold	holds[MAX_HOLDS];
-	int64_t next_at;
-} Session;
+static Taken taken[64];
+static int	 ntaken;
+static int	 ntaken_at[XACT_MAX_DEPTH + 1];
 
-static Session sessions[MAX_SESSIONS];
-static int	   nsessions;
+static int			 offering; /* the element, while that is offered; or 0 */
+static int64		 commit_zxid;
+static MemoryContext statement_context;
 
-static const char *const mode_names[] = {"exclusive", "shared"};
+/* ------------------------------------------------------------------------
+ * The ledger
+ * ------------------------------------------------------------------------
+ */
 
-void
-session_start(int server, int process)
-{
-	sessions[nsessions++] = (Session){.server = server, .process = process};
-}
-
-int
-session_count(void)
-{
-	return nsessions;
-}
-
-static Hold *
-hold_in_state(Session *session, HoldState state)
-{
-	for (int i = 0; i < MAX_HOLDS; i++)
-	{
-		if (session->holds[i].state == state)
-			return &session->holds[i];
-	}
-	return NULL;
-}
-
-static Hold *
-hold_on_path(Session *session, int path, EntryKind kind, HoldState state)
-{
-	for (int i = 0; i < MAX_HOLDS; i++)
-	{
-		Hold *hold = &session->holds[i];
-
-		if (hold->state == state && hold->path == path && hold->kind == kind)
-			return hold;
-	}
-	return NULL;
-}
-
+/* The path of which a hold is, or is below */
 static int
-count_held(const Session *session, int path)
+path_of(const Hold *hold)
 {
-	int n = 0;
-
-	for (int i = 0; i < MAX_HOLDS; i++)
-		n += session->holds[i].state == HOLD_HELD && session->holds[i].path == path;
-	return n;
-}
-
-static const char *
-place_of(const Hold *hold)
-{
-	static char place[128];
-
-	snprintf(place, sizeof(place), "%s%s%s", sim_paths[hold->path].path, hold->element[0] ? "/" : "",
-			 hold->kind == CONTENDER_ELEMENT  ? hold->element
-			 : hold->kind == CONTENDER_TURN	  ? PERMIT_TURNS
-			 : hold->kind == CONTENDER_PERMIT ? PERMIT_LEASES
-											  : "");
-	return place;
-}
-
-static int64_t
-czxid_of(const char *path)
-{
-	const ModelNode *node = model_node(path);
-
-	return node ? node->stat.czxid : 0;
-}
-
-static void
-tell(const Session *session, const Hold *hold, const char *what)
-{
-	if (sim_tells)
-		sim_tell("session %d.%d: %s %s %s (entry %d)", session->server, session->process, what,
-				 mode_names[hold->mode], place_of(hold), hold->entry);
-}
-
-/* ------------------------------------------------------------------------
- * What a session can do
- * ------------------------------------------------------------------------
- */
-
-static void
-ask(Session *session, const SimServerApi *api, Hold *hold, EntryKind kind, int path,
-	LockMode mode, AskManner manner)
-{
-	EntryRequest request = {.proc_number = session->process,
-							.pid = MyProcPid,
-							.role = 10 + session->process % 2,
-							.kind = kind,
-							.terms = {.mode = mode,
-									  .dialect = kind == CONTENDER_LOCK ? sim_paths[path].dialect
-																		: DIALECT_CURATOR,
-									  .permits = sim_paths[path].permits},
-							.max_hold_ms = sim_one_in(16) ? 1 + sim_below(50) : 0,
-							.parent_nodes = sim_one_in(4) ? PARENTS_PERSISTENT : PARENTS_CONTAINER,
-							.share = SIM_ENTRIES,
-							.reserve = RESERVE_OPEN,
-							.manner = manner,
-							.replaces = ENTRY_NONE};
-
-	hold->path = path;
-	hold->kind = kind;
-	hold->mode = mode;
-	hold->manner = manner;
-	if (kind == CONTENDER_ELEMENT)
+	for (int i = 0; i < sim_npaths; i++)
 	{
-		request.parent_nodes = PARENTS_EXISTING;
-		request.max_hold_ms = 0;
+		size_t len = strlen(sim_paths[i].path);
+
+		if (strncmp(hold->path, sim_paths[i].path, len) == 0 && strchr("/", hold->path[len]))
+			return i;
 	}
-	else
-		hold->element[0] = '\0';
-	strlcpy(request.path, place_of(hold), sizeof(request.path));
-	hold->entry = api->entry_ask(&request, "{\"zklock\":\"1.0\"}", LOSS_ABORT, 0);
-	if (hold->entry == ENTRY_NONE)
-		return;
-	hold->generation = api->entry_generation(hold->entry);
-	hold->state = HOLD_ASKED;
-	hold->until = sim_now() + (sim_one_in(3) ? sim_below(20 * MS) : sim_below(3000 * MS));
-	tell(session, hold,
-		 manner == ASK_AND_WAIT	  ? "asks for"
-		 : manner == ASK_AND_LOOK ? "tries"
-								  : "grabs");
+	return -1;
 }
 
-static void
-give_up(Session *session, const SimServerApi *api, Hold *hold, const char *why)
+static int *
+count_of(Ledger *of, int path, LockMode mode, LockScope scope)
 {
-	tell(session, hold, why);
-	api->entry_give_up(hold->entry, sim_one_in(2) ? ENTRY_NOTICE : ENTRY_NO_NOTICE);
-	hold->state = HOLD_DEPARTED;
-	sim_changed = true;
+	return &of->of[path * 4 + mode * 2 + scope];
 }
 
-/* Looks at what was asked for. */
+/* It is released once at session level, if it is held. */
 static void
-look_at_asked(Session *session, const SimServerApi *api, Hold *hold)
+uncount(int path, LockMode mode)
 {
-	EntryStatus status = api->entry_status(hold->entry);
+	int *count = count_of(&ledger, path, mode, LOCK_SCOPE_SESSION);
 
-	if (status.state == CONTENDER_GRANTED && !api->entry_is_overrun(status.expires_us))
-	{
-		/* In this order: a lease that was seen before is the lock's own. */
-		if (api->lease_state() != LEASE_HOLDS)
-			return;
-		hold->state = HOLD_HELD;
-		if (hold->kind == CONTENDER_ELEMENT)
-			hold->czxid = czxid_of(place_of(hold));
-		hold->until =
-			sim_now() + (sim_one_in(8) ? sim_below(2000 * MS) : sim_below(5 * MS * sim_pace));
-		tell(session, hold, "has");
-	}
-	else if (status.state == CONTENDER_FAILED)
-		give_up(session, api, hold, "is refused");
-	else if (status.state == CONTENDER_LOST || status.state == CONTENDER_GRANTED)
-		give_up(session, api, hold, "has lost at once");
-	else if (sim_phase == PHASE_TURMOIL && sim_now() >= hold->until)
-		give_up(session, api, hold, "waits no longer for");
+	*count = Max(*count - 1, 0);
 }
 
-/* The turn at a semaphore is for its lease alone. */
+/* Does the session hold what its calls have promised, as often, and nothing else? */
 static void
-go_on_with_turn(Session *session, const SimServerApi *api, Hold *turn)
+check_ledger(const char *after)
 {
-	Hold *permit = hold_on_path(session, turn->path, CONTENDER_PERMIT, HOLD_ASKED);
-	Hold *room = hold_in_state(session, HOLD_NONE);
+	Ledger counted = {0};
 
-	if (permit)
-		return;
-	if (sim_phase == PHASE_CALM)
-		return;
-	if (hold_on_path(session, turn->path, CONTENDER_PERMIT, HOLD_HELD) || room == NULL ||
-		sim_phase == PHASE_DRAIN)
-		give_up(session, api, turn, "gives back");
-	else
-		ask(session, api, room, CONTENDER_PERMIT, turn->path, LOCK_MODE_SHARED, ASK_AND_WAIT);
+	for (const Hold *hold = hold_next(NULL); hold; hold = hold_next(hold))
+	{
+		EntryStatus status;
+
+		for (int i = 0; i < 4; i++)
+			*count_of(&counted, path_of(hold), i / 2, i % 2) += hold->acquired[i / 2][i % 2];
+		status = entry_status(hold->entry);
+		if (!hold_is_acquired(hold) || entry_generation(hold->entry) != hold->generation ||
+			(status.state != CONTENDER_GRANTED && status.state != CONTENDER_LOST))
+			sim_violation(hold->path, "H: after %s, %s has entry %d, which is not acquired",
+						  after, sim_process->name, hold->entry);
+	}
+	for (int i = 0; i < LEDGER_SIZE; i++)
+	{
+		if (counted.of[i] != ledger.of[i])
+			sim_violation(sim_paths[i / 4].path,
+						  "H: after %s, %s has acquired it %d times in mode %d at level %d, not %d times",
+						  after, sim_process->name, counted.of[i], i / 2 % 2, i % 2, ledger.of[i]);
+	}
+	if (leadership_next(NULL) && xact_depth() == 0)
+		sim_violation(NULL, "H: after %s, %s relies on a term outside a transaction", after,
+					  sim_process->name);
 }
 
-static void
-look_at_held(Session *session, const SimServerApi *api, Hold *hold)
-{
-	EntryStatus status = api->entry_status(hold->entry);
-
-	if (status.state == CONTENDER_LOST || api->entry_is_overrun(status.expires_us))
-	{
-		give_up(session, api, hold, "has lost");
-		return;
-	}
-	if (hold->kind == CONTENDER_TURN)
-	{
-		go_on_with_turn(session, api, hold);
-		return;
-	}
-	if (sim_phase == PHASE_CALM || (sim_phase == PHASE_TURMOIL && sim_now() < hold->until))
-		return;
-	if (hold->kind == CONTENDER_ELEMENT && sim_one_in(2))
-	{
-		/* Its transaction commits, as the guard has nothing against it. */
-		if (api->lease_state() != LEASE_HOLDS)
-			return;
-		status = api->entry_status(hold->entry);
-		if (status.state == CONTENDER_GRANTED)
-		{
-			api->entry_consume(hold->entry);
-			check_consumed(api->session_id(), hold->path, hold->czxid);
-		}
-		give_up(session, api, hold, "commits the take of");
-		return;
-	}
-	if (sim_phase == PHASE_TURMOIL && hold->kind == CONTENDER_LOCK &&
-		hold->mode == LOCK_MODE_EXCLUSIVE && count_held(session, hold->path) == 1 && sim_one_in(3))
-	{
-		tell(session, hold, "downgrades");
-		api->entry_keep_shared(hold->entry);
-		hold->mode = LOCK_MODE_SHARED;
-		hold->until = sim_now() + sim_below(10 * MS);
-		sim_changed = true;
-	}
-	else
-		give_up(session, api, hold, "gives back");
-}
-
-/* Asks ZooKeeper whether what is held is still there, as a commit does. */
-static void
-ask_for_check(Session *session, const SimServerApi *api, Hold *hold)
-{
-	ContenderEntry *entry = &server_entries(session->server)->entries[hold->entry];
-
-	entry->status.check_wanted++;
-	api->entry_mark_dirty(hold->entry);
-	tell(session, hold, "checks");
-}
-
-/* Chooses one of a queue's elements, as a listing might show them.  Returns false if there is none. */
 static bool
-choose_element(Hold *hold, int path)
+ledger_is_empty(void)
 {
-	const ModelNode *queue = model_node(sim_paths[path].path);
-	int				 n = 0;
+	static const Ledger empty;
 
-	for (const ModelNode *child = queue ? queue->children : NULL; child; child = child->behind)
-	{
-		if (sim_below(++n) == 0)
-			strlcpy(hold->element, strrchr(child->path, '/') + 1, sizeof(hold->element));
-	}
-	return n > 0;
+	return memcmp(&ledger, &empty, sizeof(Ledger)) == 0;
 }
 
-/* Has this server give leadership up, if it leads. */
+/* What the transaction has is as it was before that depth was reached. */
 static void
-resign_by_chance(Session *session, const SimServerApi *api, int path)
+restore(int depth)
 {
-	int	  election = api->election_find(sim_paths[path].path);
-	int64 term;
-
-	if (election < 0 || !sim_one_in(4) || api->election_leadership(election, &term) != LEADERSHIP_PROVED)
-		return;
-	sim_tell("session %d.%d: has its server resign from %s", session->server, session->process,
-			 sim_paths[path].path);
-	api->election_want_resign(election, term);
+	for (int i = LOCK_SCOPE_TRANSACTION; i < LEDGER_SIZE; i += 2)
+		ledger.of[i] = at_savepoint[depth].of[i];
+	ntaken = ntaken_at[depth];
 }
 
-/* Asks for something, unless it is waiting, or has something on that path. */
 static void
-ask_by_chance(Session *session, const SimServerApi *api)
+tell(const char *what, int path)
 {
-	Hold	 *room = hold_in_state(session, HOLD_NONE);
-	int		  path = sim_below(sim_npaths);
-	LockMode  mode = sim_one_in(2) ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE;
-	AskManner manner = sim_one_in(3)   ? ASK_AND_LOOK
-					   : sim_one_in(6) ? ASK_AND_GRAB
-									   : ASK_AND_WAIT;
-
-	if (sim_paths[path].use == USE_ELECTION)
-	{
-		resign_by_chance(session, api, path);
-		return;
-	}
-	if (room == NULL || hold_in_state(session, HOLD_ASKED))
-		return;
-	if (sim_paths[path].use == USE_QUEUE)
-	{
-		if (choose_element(room, path))
-			ask(session, api, room, CONTENDER_ELEMENT, path, LOCK_MODE_EXCLUSIVE,
-				sim_one_in(2) ? ASK_AND_GRAB : ASK_AND_WAIT);
-		return;
-	}
-	if (sim_paths[path].use == USE_SEMAPHORE)
-	{
-		if (!hold_on_path(session, path, CONTENDER_TURN, HOLD_HELD) &&
-			!hold_on_path(session, path, CONTENDER_TURN, HOLD_DEPARTED) &&
-			!hold_on_path(session, path, CONTENDER_PERMIT, HOLD_DEPARTED))
-			ask(session, api, room, CONTENDER_TURN, path, LOCK_MODE_EXCLUSIVE, ASK_AND_WAIT);
-		return;
-	}
-	if (manner == ASK_AND_WAIT && hold_in_state(session, HOLD_DEPARTED))
-		return;
-
-	/* An exclusive lock includes the shared one; who has that, may want more. */
-	if (count_held(session, path) == 0 ||
-		(mode == LOCK_MODE_EXCLUSIVE && count_held(session, path) == 1 &&
-		 hold_on_path(session, path, CONTENDER_LOCK, HOLD_HELD)->mode == LOCK_MODE_SHARED))
-		ask(session, api, room, CONTENDER_LOCK, path, mode, manner);
+	sim_tell("%s: %s %s", sim_process->name, what, sim_paths[path].path);
 }
 
 /* ------------------------------------------------------------------------
- * Steps
+ * Transactions
  * ------------------------------------------------------------------------
  */
 
-bool
-session_can_run(int i)
+static void
+choose_settings(void)
 {
-	Session *session = &sessions[i];
-
-	if (latch_is_set(session->server, session->process))
-		session->next_at = 0;
-	return sim_now() >= session->next_at;
+	zklock_commit_guard = sim_one_in(8)	  ? COMMIT_GUARD_OFF
+						  : sim_one_in(3) ? COMMIT_GUARD_QUORUM
+										  : COMMIT_GUARD_LEASE;
+	zklock_parent_nodes = sim_one_in(4) ? PARENTS_PERSISTENT : PARENTS_CONTAINER;
+	zklock_max_hold_time = sim_one_in(16) ? 1 + sim_below(50) : 0;
+	zklock_max_locks_per_session = sim_one_in(8) ? 3 : SIM_ENTRIES;
+	zklock_on_lock_loss = sim_one_in(4)	  ? LOSS_CANCEL
+						  : sim_one_in(8) ? LOSS_TERMINATE
+										  : LOSS_ABORT;
+	interrupt_set_policy(zklock_on_lock_loss, NULL);
+	LockTimeout = sim_one_in(8) ? 1 + sim_below(200) : 0;
 }
 
-int64_t
-session_next_timer(int i)
+static void
+do_savepoint(int path)
 {
-	return sessions[i].next_at;
+	xact_begin();
+	at_savepoint[xact_depth()] = ledger;
+	ntaken_at[xact_depth()] = ntaken;
+}
+
+static void
+do_begin(int path)
+{
+	choose_settings();
+	do_savepoint(path);
+}
+
+static void
+do_write(int path)
+{
+	xact_write();
+}
+
+static void
+do_release_savepoint(int path)
+{
+	xact_release();
+}
+
+static void
+roll_back(int depth)
+{
+	xact_roll_back(depth);
+	restore(depth + 1);
+}
+
+static void
+do_roll_back(int path)
+{
+	roll_back(sim_below(xact_depth()));
+}
+
+/* The commit is certain: all that the transaction has relied on is looked at. */
+static void
+on_committed(void)
+{
+	bool risky = false;
+
+	for (const Hold *hold = hold_next(NULL); hold; hold = hold_next(hold))
+	{
+		CommitGuard guard = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
+
+		if (!xact_has_written() && !hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
+			continue;
+		risky |= guard == COMMIT_GUARD_OFF;
+		if (guard == COMMIT_GUARD_OFF)
+			continue;
+		check_relied(sim_process->server, hold->entry, guard == COMMIT_GUARD_QUORUM ? commit_zxid : 0);
+	}
+	for (const LeadershipTerm *term = leadership_next(NULL); term && xact_has_written();
+		 term = leadership_next(term))
+	{
+		if (Max(term->taken_under, (CommitGuard) zklock_commit_guard) != COMMIT_GUARD_OFF)
+			check_relied_term(sim_process->server, term->election, term->token);
+	}
+	for (int i = 0; i < ntaken; i++)
+		check_delivered(taken[i].path, taken[i].czxid, zklock_session->info.id, risky);
+}
+
+static void
+do_commit(int path)
+{
+	commit_zxid = model_last_zxid;
+	xact_commit(on_committed, ntaken == 0 && sim_one_in(8) ? 1 + sim_below(50) : 0);
+	restore(1);
+}
+
+/* ------------------------------------------------------------------------
+ * Calls
+ * ------------------------------------------------------------------------
+ */
+
+/* The timeout of a call, ms.  Who may wait for ever for what need not come is helped in the end. */
+static int64
+some_timeout(bool may_not_come)
+{
+	int64 timeout = sim_one_in(3)	? LOCK_NO_WAIT
+					: sim_one_in(3) ? 1 + (int64) sim_below(50)
+									: 3000;
+
+	if (!sim_one_in(4))
+		return timeout;
+	sim_process->is_stuck = may_not_come;
+	return LOCK_WAIT_FOREVER;
+}
+
+static LockScope
+some_scope(void)
+{
+	return sim_one_in(2) ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
+}
+
+/* A lock, and some more now and then; they are in order, as the paths are */
+static LockSet
+some_locks(int path, int *paths)
+{
+	static LockTarget targets[SIM_PATHS];
+	LockSet			  set = {.targets = targets};
+	bool			  several = sim_one_in(4);
+
+	for (int i = 0; i < sim_npaths; i++)
+	{
+		if (i != path && !(several && sim_paths[i].use == USE_LOCK && sim_one_in(2)))
+			continue;
+		paths[set.n] = i;
+		targets[set.n++] = (LockTarget){.path = sim_paths[i].path, .mode = sim_below(2)};
+	}
+	return set;
+}
+
+static void
+tell_locks(const char *what, const LockSet *set, LockScope scope)
+{
+	for (int i = 0; sim_tells && i < set->n; i++)
+		sim_tell("%s: %s %s %s%s", sim_process->name, what,
+				 set->targets[i].mode == LOCK_MODE_SHARED ? "shared" : "exclusive",
+				 set->targets[i].path, scope == LOCK_SCOPE_TRANSACTION ? " for the transaction" : "");
+}
+
+static void
+do_lock(int path)
+{
+	int		  paths[SIM_PATHS];
+	LockSet	  set = some_locks(path, paths);
+	LockScope scope = some_scope();
+
+	tell_locks("asks for", &set, scope);
+	if (!lock_acquire(&set, scope, some_timeout(false)))
+		return;
+	for (int i = 0; i < set.n; i++)
+		++*count_of(&ledger, paths[i], set.targets[i].mode, scope);
+	tell_locks("has", &set, scope);
+}
+
+/* Whatever becomes of the call, it has released what was held. */
+static void
+do_unlock(int path)
+{
+	int		paths[SIM_PATHS];
+	LockSet set = some_locks(path, paths);
+	bool	held = true;
+
+	set.whole = sim_one_in(2);
+	for (int i = 0; i < set.n; i++)
+		held &= *count_of(&ledger, paths[i], set.targets[i].mode, LOCK_SCOPE_SESSION) > 0;
+	for (int i = 0; (held || !set.whole) && i < set.n; i++)
+		uncount(paths[i], set.targets[i].mode);
+	tell_locks("releases", &set, LOCK_SCOPE_SESSION);
+	(void) lock_release(&set);
+}
+
+static void
+do_release_all(int path)
+{
+	sim_tell("%s: releases all", sim_process->name);
+	for (int i = LOCK_SCOPE_SESSION; i < LEDGER_SIZE; i += 2)
+		ledger.of[i] = 0;
+	lock_release_all();
+}
+
+static void
+do_acquire_permit(int path)
+{
+	LockScope scope = some_scope();
+
+	tell("asks for a permit of", path);
+	if (!permit_acquire(sim_paths[path].path, sim_paths[path].permits, scope, some_timeout(false)))
+		return;
+	++*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, scope);
+	tell("has a permit of", path);
+}
+
+static void
+do_release_permit(int path)
+{
+	tell("releases a permit of", path);
+	uncount(path, LOCK_MODE_EXCLUSIVE);
+	(void) permit_release(sim_paths[path].path);
+}
+
+static void
+do_offer(int path)
+{
+	const char		*queue = sim_paths[path].path;
+	const ModelNode *node = model_node(queue);
+	char			 data[16];
+	char			*name;
+
+	if (node && node->stat.numChildren >= MAX_ELEMENTS)
+		return;
+	offering = check_offer();
+	snprintf(data, sizeof(data), "%d", offering);
+	sim_tell("%s: offers %s at %s", sim_process->name, data, queue);
+	name = take_offer(queue, data, strlen(data));
+	check_offered(offering, OFFER_MADE);
+	offering = 0;
+	sim_tell("%s: has added %s/%s", sim_process->name, queue, name ? name : "?");
+}
+
+/* Gets the first element of a queue.  Returns false if there is none in time. */
+static bool
+seek(int path, TakeHow how, Element *element)
+{
+	int64 timeout = some_timeout(true);
+	bool  found;
+
+	tell(how == TAKE_REMOVE ? "removes an element of" : "takes an element of", path);
+	sim_process->seeks = path;
+	sim_process->removes = how == TAKE_REMOVE;
+	found = take_first(sim_paths[path].path, how, timeout, STATS_QUEUE, element);
+	sim_process->seeks = -1;
+	if (found)
+		sim_tell("%s: has %s", sim_process->name, element->name);
+	return found;
+}
+
+static void
+do_remove(int path)
+{
+	Element element;
+
+	if (seek(path, TAKE_REMOVE, &element))
+		check_delivered(path, element.token, 0, false);
+}
+
+static void
+do_take(int path)
+{
+	Element element;
+
+	if (ntaken == (int) lengthof(taken) || !seek(path, TAKE_CLAIM, &element))
+		return;
+	taken[ntaken++] = (Taken){path, element.token};
+	++*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+}
+
+static void
+do_show(int path)
+{
+	Element element;
+
+	(void) take_first(sim_paths[path].path, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED, &element);
+}
+
+/* Calls an SQL function of a path and something else. */
+static bool
+call_sql(PGFunction function, int path, bool is_null, Datum arg)
+{
+	LOCAL_FCINFO(fcinfo, 2);
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 2, InvalidOid, NULL, NULL);
+	fcinfo->args[0] = (NullableDatum){PointerGetDatum(cstring_to_text(sim_paths[path].path)), false};
+	fcinfo->args[1] = (NullableDatum){arg, is_null};
+	return DatumGetBool(function(fcinfo));
+}
+
+static void
+do_claim(int path)
+{
+	int last = check_last_claim(path);
+	int slot = last + (last == 0) + (int) sim_below(3);
+
+	sim_tell("%s: claims slot %d of %s", sim_process->name, slot, sim_paths[path].path);
+	if (!call_sql(zk_claim, path, false, TimestampTzGetDatum(slot * USECS_PER_MINUTE)))
+		return;
+	sim_tell("%s: has claimed slot %d of %s", sim_process->name, slot, sim_paths[path].path);
+	check_claimed(path, slot, last);
+}
+
+static void
+do_lead(int path)
+{
+	int64 term;
+	int	  election = election_find(sim_paths[path].path);
+
+	if (election != -1 && transaction_leads(election, &term))
+		sim_tell("%s: is told that its server leads, term %lld", sim_process->name, (long long) term);
+}
+
+static void
+do_await(int path)
+{
+	int64	 timeout = some_timeout(true);
+	Interval interval = {.time = timeout * 1000};
+
+	(void) call_sql(zk_await_leadership, path, timeout < 0, IntervalPGetDatum(&interval));
+}
+
+static void
+do_resign(int path)
+{
+	if (sim_process->number % 2 == 1)
+		return;
+	tell("has its server resign from", path);
+	sim_process->is_stuck = true;
+	(void) call_sql(zk_resign, path, true, (Datum) 0);
+}
+
+/* ------------------------------------------------------------------------
+ * One thing after the other
+ * ------------------------------------------------------------------------
+ */
+
+#define ANY_USE (-1)
+
+typedef struct Thing
+{
+	const char *name;
+	void (*act)(int path);
+	int	 use;  /* of the path */
+	int	 from; /* at this depth ... */
+	int	 to;   /* ... to that */
+	int	 rare; /* one in so many */
+	bool ends; /* or begins, a transaction or subtransaction: it is no call within one */
+} Thing;
+
+static const Thing things[] = {
+	{"BEGIN", do_begin, ANY_USE, 0, 0, 2, true},
+	{"COMMIT", do_commit, ANY_USE, 1, XACT_MAX_DEPTH, 4, true},
+	{"ROLLBACK", do_roll_back, ANY_USE, 1, XACT_MAX_DEPTH, 8, true},
+	{"SAVEPOINT", do_savepoint, ANY_USE, 1, XACT_MAX_DEPTH - 1, 6, true},
+	{"RELEASE", do_release_savepoint, ANY_USE, 2, XACT_MAX_DEPTH, 6, true},
+	{"write", do_write, ANY_USE, 1, XACT_MAX_DEPTH, 2},
+	{"DISCARD ALL", do_release_all, ANY_USE, 0, XACT_MAX_DEPTH, 30},
+	{"lock", do_lock, USE_LOCK, 0, XACT_MAX_DEPTH, 1},
+	{"unlock", do_unlock, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
+	{"permit", do_acquire_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
+	{"permit back", do_release_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
+	{"is_leader", do_lead, USE_ELECTION, 0, XACT_MAX_DEPTH, 1},
+	{"await", do_await, USE_ELECTION, 0, XACT_MAX_DEPTH, 2},
+	{"resign", do_resign, USE_ELECTION, 0, XACT_MAX_DEPTH, 2},
+	{"offer", do_offer, USE_QUEUE, 0, XACT_MAX_DEPTH, 1},
+	{"remove", do_remove, USE_QUEUE, 0, XACT_MAX_DEPTH, 1},
+	{"take", do_take, USE_QUEUE, 0, XACT_MAX_DEPTH, 1},
+	{"show", do_show, USE_QUEUE, 0, XACT_MAX_DEPTH, 2},
+	{"claim", do_claim, USE_CLAIM, 0, XACT_MAX_DEPTH, 1},
+};
+
+static const Thing *const commit_it = &things[1];
+static const Thing *const release_all = &things[6];
+
+/* What might be done at a path now */
+static const Thing *
+choose(int path)
+{
+	const Thing *thing;
+
+	do
+		thing = &things[sim_below(lengthof(things))];
+	while ((thing->use != ANY_USE && thing->use != (int) sim_paths[path].use) ||
+		   xact_depth() < thing->from || xact_depth() > thing->to || !sim_one_in(thing->rare));
+	return thing;
+}
+
+/* After an error: what it says of what may have been done counts. */
+static void
+on_error(const char *name)
+{
+	ErrorData  *error;
+	const char *context;
+	bool		doubt;
+
+	MemoryContextSwitchTo(statement_context);
+	error = CopyErrorData();
+	context = error->context ? error->context : "";
+	doubt = strstr(error->message, "could not find out") || strstr(context, "may be") ||
+			strstr(context, "after ");
+	roll_back(xact_depth() > 1 && sim_one_in(2) ? xact_depth() - 1 : 0);
+	FlushErrorState();
+	sim_tell("%s: %s: error: %s | %s | %s", sim_process->name, name, error->message,
+			 error->detail ? error->detail : "", context);
+	if (error->sqlerrcode == ERRCODE_INTERNAL_ERROR)
+		sim_violation(NULL, "%s: %s fails: %s", sim_process->name, name, error->message);
+	if (offering)
+		check_offered(offering, doubt ? OFFER_IN_DOUBT : OFFER_FAILED);
+	if (sim_process->seeks >= 0 && sim_process->removes && doubt)
+		check_removal_in_doubt(sim_process->seeks);
+	offering = 0;
+	sim_process->seeks = -1;
+}
+
+static void
+execute(const Thing *thing, int path)
+{
+	bool alone = xact_depth() == 0 && !thing->ends;
+
+	sim_process->doing = thing->name;
+	MemoryContextReset(statement_context);
+	MemoryContextSwitchTo(statement_context);
+	PG_TRY();
+	{
+		if (alone)
+			do_savepoint(path);
+		thing->act(path);
+		sim_process->is_stuck = false;
+		CHECK_FOR_INTERRUPTS();
+		if (alone)
+			do_commit(path);
+	}
+	PG_CATCH();
+	{
+		on_error(thing->name);
+	}
+	PG_END_TRY();
+	sim_process->is_stuck = false;
+	sim_process->doing = NULL;
+	check_ledger(thing->name);
+}
+
+/* Rests.  A session that is idle does not look at cancellations. */
+static void
+rest(int64_t ms)
+{
+	int64_t until = sim_now() + ms * MS;
+
+	MemoryContextReset(statement_context);
+	do
+	{
+		ResetLatch(MyLatch);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT, Max(until - sim_now(), MS) / MS, 0);
+		sim_process->cancelled = false;
+		if (sim_process->terminated)
+			ProcessInterrupts();
+	} while (sim_now() < until);
+}
+
+/* Who has something gives it back. */
+static void
+drain(void)
+{
+	while (xact_depth() > 0)
+		execute(commit_it, 0);
+	while (!ledger_is_empty())
+		execute(release_all, 0);
+	sim_process->is_done = true;
+	rest(1 + sim_below(4000));
+	sim_process->is_done = sim_phase == PHASE_DRAIN;
+}
+
+static void
+abort_at_exit(int code, Datum arg)
+{
+	xact_roll_back(0);
 }
 
 void
-session_run(int i)
+session_main(void)
 {
-	Session			   *session = &sessions[i];
-	const SimServerApi *api = server_enter(session->server, session->process);
-
-	for (int h = 0; h < MAX_HOLDS; h++)
+	statement_context = AllocSetContextCreate(TopMemoryContext, "statement", ALLOCSET_DEFAULT_SIZES);
+	before_shmem_exit(abort_at_exit, 0);
+	choose_settings();
+	while (sim_phase != PHASE_TURMOIL || !sim_one_in(200))
 	{
-		Hold *hold = &session->holds[h];
-
-		if (hold->state == HOLD_ASKED)
-			look_at_asked(session, api, hold);
-		else if (hold->state == HOLD_HELD)
-			look_at_held(session, api, hold);
-		if (hold->state == HOLD_DEPARTED && api->entry_is_settled(hold->entry, hold->generation))
-			hold->state = HOLD_NONE;
-	}
-	if (sim_phase == PHASE_TURMOIL)
-	{
-		Hold *held = hold_in_state(session, HOLD_HELD);
-
-		if (sim_one_in(100)) /* it ends */
-		{
-			for (int h = 0; h < MAX_HOLDS; h++)
-			{
-				Hold *hold = &session->holds[h];
-
-				if (hold->state == HOLD_ASKED || hold->state == HOLD_HELD)
-					give_up(session, api, hold, "ends and leaves");
-			}
-		}
-		else if (held && sim_one_in(10))
-			ask_for_check(session, api, held);
+		if (sim_phase == PHASE_DRAIN)
+			drain();
+		else if (sim_phase == PHASE_CALM)
+			rest(1 + sim_below(4000));
 		else
-			ask_by_chance(session, api);
-	}
-	session->next_at = sim_now() + (sim_phase != PHASE_TURMOIL ? sim_below(4000 * MS)
-									: sim_one_in(4)			   ? sim_below(40 * MS * sim_pace)
-															   : sim_below(3 * MS * sim_pace));
-	server_leave();
-}
+		{
+			int path = sim_below(sim_npaths);
 
-/* Has it nothing, and waits for nothing? */
-bool
-session_is_done(int i)
-{
-	for (int h = 0; h < MAX_HOLDS; h++)
-	{
-		if (sessions[i].holds[h].state != HOLD_NONE)
-			return false;
-	}
-	return true;
-}
-
-/* Its server has crashed; other sessions come. */
-void
-session_crashed(int server)
-{
-	for (int i = 0; i < nsessions; i++)
-	{
-		if (sessions[i].server == server)
-			memset(sessions[i].holds, 0, sizeof(sessions[i].holds));
-	}
-}
-
-void
-session_describe(int i)
-{
-	static const char *const states[] = {"nothing", "waits for", "has", "has given up"};
-
-	for (int h = 0; h < MAX_HOLDS; h++)
-	{
-		const Hold *hold = &sessions[i].holds[h];
-
-		if (hold->state != HOLD_NONE)
-			printf("  session %d.%d %s %s %s (entry %d)\n", sessions[i].server, sessions[i].process,
-				   states[hold->state], mode_names[hold->mode], place_of(hold), hold->entry);
+			execute(choose(path), path);
+			rest(sim_one_in(4) ? sim_below(40 * sim_pace) : sim_below(3 * sim_pace));
+		}
 	}
 }

@@ -12,24 +12,33 @@
 #include <zookeeper/zookeeper.h>
 
 #define SIM_SERVERS 3  /* database servers at most */
-#define SIM_PROCS 16   /* of a database server: the worker is the first */
+#define SIM_PROCS 7	   /* of a database server at most: the worker is the first */
 #define SIM_WORKER 0   /* its number */
 #define SIM_ENTRIES 48 /* zklock.max_locks */
 #define SIM_NEVER INT64_MAX
 #define MS INT64_C(1000) /* us */
 
+typedef struct SimProcess SimProcess;
+
 /* ------------------------------------------------------------------------
- * main.c: chance, and what is told
+ * chance.c
  * ------------------------------------------------------------------------
  */
 
+extern void		sim_seed(uint64_t seed);
 extern uint64_t sim_random(void);
 extern uint64_t sim_below(uint64_t n);
 extern bool		sim_one_in(uint64_t n); /* never if n is 0 */
-extern int64_t	sim_now(void);			/* us */
-extern bool		sim_tells;				/* is the history written? */
-extern void		sim_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-extern void		sim_violation(const char *path, const char *format, ...)
+
+/* ------------------------------------------------------------------------
+ * main.c: what is told
+ * ------------------------------------------------------------------------
+ */
+
+extern int64_t sim_now(void); /* us */
+extern bool	   sim_tells;	  /* is the history written? */
+extern void	   sim_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern void	   sim_violation(const char *path, const char *format, ...)
 	__attribute__((format(printf, 2, 3), noreturn));
 extern bool sim_changed; /* since the last check */
 
@@ -42,13 +51,16 @@ typedef struct SimRates
 	int new_leader;
 	int expire;
 	int kill_worker;
-	int freeze_worker;
+	int freeze;
 	int crash;
-	int yield;		 /* of a worker, within its round, at each look at the clock */
+	int cancel;
+	int terminate;
+	int yield;		 /* of a process, at each look at the clock */
 	int long_pause;	 /* time passes by itself */
 	int away;		 /* of losses of a connection: for long */
 	int silent;		 /* of losses of a connection: the library says nothing of it */
 	int delete_node; /* of a foreign client's steps */
+	int abandon;	 /* the same: it crashes */
 } SimRates;
 
 extern SimRates sim_rates;
@@ -59,7 +71,8 @@ typedef enum SimUse
 	USE_LOCK,
 	USE_SEMAPHORE,
 	USE_ELECTION,
-	USE_QUEUE /* of elements */
+	USE_QUEUE, /* of elements */
+	USE_CLAIM
 } SimUse;
 
 typedef struct SimPath
@@ -86,20 +99,6 @@ typedef enum SimPhase
 } SimPhase;
 
 extern SimPhase sim_phase;
-
-/* ------------------------------------------------------------------------
- * session.c: sessions of PostgreSQL
- * ------------------------------------------------------------------------
- */
-
-extern void	   session_start(int server, int process);
-extern int	   session_count(void);
-extern bool	   session_can_run(int session);
-extern void	   session_run(int session);
-extern int64_t session_next_timer(int session);
-extern bool	   session_is_done(int session);
-extern void	   session_crashed(int server);
-extern void	   session_describe(int session);
 
 /* ------------------------------------------------------------------------
  * foreign.c: clients that are not zklock
@@ -131,9 +130,30 @@ extern void	   foreign_describe(int client);
 
 extern void check_start(int64_t grace);
 extern void check_step(void);
-extern void check_consumed(int64_t session, int path, int64_t czxid); /* an element that was taken */
 extern void check_calm(void);
 extern void check_drained(void);
+extern void check_ended(const SimProcess *process);
+
+/* What a transaction that commits has relied on: an entry, whose node was there at that zxid, or a term */
+extern void check_relied(int server, int entry, int64_t zxid);
+extern void check_relied_term(int server, int election, int64_t term);
+
+/* Elements that sessions offer, each with its number as data */
+typedef enum OfferEnd
+{
+	OFFER_MADE,
+	OFFER_FAILED,
+	OFFER_IN_DOUBT
+} OfferEnd;
+
+extern int	check_offer(void);
+extern void check_offered(int element, OfferEnd end);
+extern void check_removal_in_doubt(int path);
+extern void check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded);
+
+/* Claims */
+extern int	check_last_claim(int path);
+extern void check_claimed(int path, int slot, int last);
 
 /* ------------------------------------------------------------------------
  * library.c: ZooKeeper's client library
@@ -144,31 +164,30 @@ extern bool	   library_can_step(zhandle_t *handle);
 extern void	   library_step(zhandle_t *handle);
 extern int64_t library_next_timer(void);
 extern int	   library_handles(zhandle_t **handles, int max);
-extern void	   library_abandon(int owner); /* the process has ended */
-extern int64_t library_zxid(int owner);	   /* seen by a database server's worker */
+extern void	   library_drop(zhandle_t *handle); /* its process has ended */
+extern void	   library_abandon(int owner);		/* and so with all of its handles */
+extern int64_t library_zxid(int owner);			/* seen by a database server's worker */
 extern int	   library_watches(zhandle_t *handle);
 extern int64_t library_session(zhandle_t *handle);
 extern int	   library_owner(zhandle_t *handle); /* a database server, or FOREIGN */
 extern void	   library_attend_connections(void);
 
 /* ------------------------------------------------------------------------
- * process.c: processes of database servers
+ * process.c: processes of database servers.  The code in them calls these.
  * ------------------------------------------------------------------------
  */
 
 #define FOREIGN (-1)
 
-extern int sim_current; /* the database server that runs, or FOREIGN */
+extern int		   sim_current; /* the database server that runs, or FOREIGN */
+extern SimProcess *sim_process; /* NULL: the world runs */
 
-/* ------------------------------------------------------------------------
- * The code in a copy of the extension calls these.
- * ------------------------------------------------------------------------
- */
-
-extern void sim_latch_set(int process);
-extern void sim_latch_reset(int process);
-extern int	sim_sleep(int64_t timeout_ms, bool *woken); /* returns whether the latch is set */
-extern void sim_wake(void);								/* the client library has news */
-extern void sim_exit(void) __attribute__((noreturn));
+extern void *sim_shared(const char *name, size_t size, bool *found);
+extern bool	 sim_sleep(int64_t timeout_ms); /* returns whether the latch is set */
+extern void	 sim_round(void);
+extern void	 sim_wake(void); /* the client library has news for the worker */
+extern void	 sim_signal(int pid, int signal);
+extern void	 sim_broadcast(const void *variable);
+extern void	 sim_end(void) __attribute__((noreturn));
 
 #endif /* SIMULATE_SIM_H */

@@ -346,6 +346,25 @@ subtest 'a holder that shares stays so when the worker is restarted, though its 
 	is_downgraded();
 };
 
+# The node of a downgraded holder is not the one that was created for it, as nobody but the holder's record says.
+subtest 'nobody joins a holder that was downgraded, though by an earlier worker' => sub {
+	my $other = $a->session(name => 'other');
+	$path   = '/down/' . ++$number;
+	$holder = $a->session(name => 'holder');
+	$holder->query($_) foreach "SELECT zk_lock('$path')", "SELECT zk_lock_shared('$path')", "SELECT zk_unlock('$path')";
+	like((ours())[0], qr/__READ__\d{10}$/, 'it is downgraded');
+	$a->restart_worker;
+	$a->wait_session;
+	is($other->query("SELECT zk_lock_shared('$path')"), 't', 'another session comes in');
+	is(scalar(ours()), 2, 'under a node of its own');
+	is($holder->query("SELECT zk_unlock_shared('$path')"), 't', 'the holder goes');
+	$a->cut_off($proxy);
+	$a->reconnect($proxy);
+	is($other->query("SELECT zk_unlock_shared('$path')"), 't', 'and the other holds what it has on the next connection');
+	$_->disconnect foreach $holder, $other;
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+};
+
 subtest 'a holder that is cut off is downgraded afterwards' => sub {
 	begin('cut off');
 	$a->cut_off($proxy);
