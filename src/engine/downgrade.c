@@ -72,7 +72,13 @@ on_heir_sent(void *arg, const ZkReply *reply)
 	Run *run = arg;
 
 	if (!run_node_call_end(run))
+	{
+		/* Its name was another client's by then: nobody needs the heir. */
+		if (reply->outcome == CALL_OK)
+			zk_call((ZkCall){.kind = ZK_DELETE, .path = reply->asked->path, .version = ZK_ANY_VERSION},
+					NULL, NULL);
 		return;
+	}
 	if (reply->outcome == CALL_OK)
 		run_downgraded(run);
 	else if (reply->outcome == CALL_REFUSED && !zk_error_is_breakdown(reply->code))

@@ -64,6 +64,7 @@ typedef struct Known
 	int64 czxid;
 	int64 deleted_by; /* zxid, if somebody else has deleted it */
 	int64 heir_of;	  /* the first of those for which it stands; 0: for itself */
+	bool  is_stray;	  /* it took the place of another client's node of the same name */
 
 	/* Of an element */
 	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
@@ -312,7 +313,10 @@ on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 	if (by && !expired && is_servers(by->id) && (queue = queue_of(node->path)) >= 0)
 		element_removed(queue, node->stat.czxid);
 	if (by && by->id != node->owner && node->owner != 0)
+	{
 		known(ancestor(node->stat.czxid))->deleted_by = model_last_zxid;
+		known(created_last)->is_stray = created_last == model_last_zxid;
+	}
 	else if (by && !expired && created_last == model_last_zxid &&
 			 strcmp(created_number, number_of(node->path)) == 0)
 		known(created_last)->heir_of = ancestor(node->stat.czxid);
@@ -526,7 +530,7 @@ check_records(int server, int64 session, const EntryPool *pool, const ModelNode 
 	for (int i = 0; parent && i < parent->stat.numChildren; i++)
 	{
 		const ModelNode *node = parent->children[i];
-		bool			 is_told = node->owner != session || is_pin(node);
+		bool is_told = node->owner != session || is_pin(node) || known(node->stat.czxid)->is_stray;
 
 		for (int j = 0; j < SIM_ENTRIES && !is_told; j++)
 			is_told = tells_of(&pool->entries[j], node);
