@@ -214,8 +214,11 @@ turn_away(void)
 	{
 		CallSlot *slot = &call_pool->slots[i];
 
-		if (call_slot_state(slot) == CALL_ASKED && slot->patience == CALL_IMPATIENT)
-			answer(&works[i], CALL_ASKED, CALL_UNREACHABLE);
+		if (call_slot_state(slot) != CALL_ASKED || slot->patience != CALL_IMPATIENT)
+			continue;
+		if (!worker_scratch_may_stay(slot))
+			worker_scratch_unwanted(slot);
+		answer(&works[i], CALL_ASKED, CALL_UNREACHABLE);
 	}
 }
 
