@@ -565,18 +565,13 @@ zoo_async(zhandle_t *handle, const char *path, string_completion_t completion, c
 	return ask(handle, expect(model_packet(MODEL_SYNC, path), ANSWER_SYNCED, completion, context));
 }
 
-/* It knows of a watch when that has been answered, and sends no removal of another. */
 int
 zoo_aremove_all_watches(zhandle_t *handle, const char *path, ZooWatcherType type, int local,
 						void_completion_t *completion, const void *context)
 {
-	ModelPacket	  *request;
-	ModelWatchKind kind = type == ZWATCHTYPE_CHILD ? MODEL_WATCH_CHILDREN : MODEL_WATCH_DATA;
+	ModelPacket *request = model_packet(MODEL_UNWATCH, path);
 
-	if (!model_watch_has(&handle->watches, path, kind))
-		return ZNOWATCHER;
-	request = model_packet(MODEL_UNWATCH, path);
-	request->ops[0].watch = kind;
+	request->ops[0].watch = type == ZWATCHTYPE_CHILD ? MODEL_WATCH_CHILDREN : MODEL_WATCH_DATA;
 	return ask(handle, expect(request, ANSWER_CODE, (void_completion_t) completion, context));
 }
 

@@ -94,10 +94,11 @@ my @of_locks = (
 	'waiting for a listing' => sub ($victim, $sql) {
 		$holder->query(sql('ask'));
 		$_->settle foreach $a, $b;
-		# It is for the victim, or, if the lock has been held for long, for who may have come behind it.
-		my $fault = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
 		$shell->create("$path/noise");
 		$shell->delete("$path/noise");
+		$a->settle;
+		# It is for the victim, or, if the lock has been held for long, for who may have come behind it.
+		my $fault = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
 		reach($victim, $sql, "$waiting AND node IS NULL");
 		wait_until { !$victim->busy || $proxy->has_fired($fault) } 'the listing';
 		return (sub { $proxy->heal; $holder->query(sql('release')) }, $next_a, "$waiting AND node IS NULL");
