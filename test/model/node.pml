@@ -4,7 +4,7 @@
  *
  * doc/internals.md, "Contenders and runs" and "Lost replies", has the arguments.
  *
- *	Server		two of them, each with one contender, for one path.  It stands for src/queue: how
+ *	Server		two of them, each with one contender, for one path.  It stands for src/engine: how
  *				the node is created, looked for, watched, granted, downgraded and deleted.
  *				Its connection ends at any step, or the worker does: the next one knows what
  *				shared memory has.
