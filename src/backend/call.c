@@ -2,18 +2,17 @@
  * call.c
  *		Calls to ZooKeeper, which the worker makes for this session.
  *
- * shared/call.c has the states of the slot through which a session asks.  What is
- * made of calls is written here, above the worker, in the order in which one
- * would tell it.  These rules make it right:
+ * shared/call.c has the states of the slot through which a session asks.  Code that makes
+ * calls is written as a sequence, in the backend, and relies on these rules:
  *
  *	- Reads are made again until they are answered.  A write is made once: if its
  *	  answer is lost, the outcome is CALL_UNKNOWN, and then it has been done or
- *	  never will be.  The caller reads what tells which, with CALL_AFTER_SYNC.
- *	- While something is in doubt the caller is CALL_PATIENT: there is no way out
- *	  but the answer, or an interrupt, for which its error context says what is
+ *	  never will be.  The caller reads what shows which, with CALL_AFTER_SYNC.
+ *	- While something is in doubt the caller is CALL_PATIENT: only the answer ends
+ *	  the wait, or an interrupt, for which the caller's error context says what is
  *	  not known.
- *	- Whoever is impatient is told within ANSWER_MS that ZooKeeper cannot be
- *	  reached, whatever is in the way, unless a write has been sent.
+ *	- An impatient call ends within ANSWER_MS with CALL_UNREACHABLE if ZooKeeper
+ *	  does not answer, whatever the cause, unless a write has been sent.
  *	- What this session has given up counts as its own until the worker is done
  *	  with it: the next call waits for that.
  *
@@ -32,14 +31,14 @@
 #include "zk/zk_client.h"
 
 #define ANSWER_MS 30000 /* how long an impatient call waits for anything */
-#define LOOK_MS 1000	/* nobody tells that one is called away, as the worker has gone */
+#define LOOK_MS 1000	/* a worker that has gone sets no latch for is_called_away() */
 
 /* ------------------------------------------------------------------------
  * Questions and answers
  * ------------------------------------------------------------------------
  */
 
-/* Composes a question: the operations, and behind them their texts. */
+/* Composes a question: the operations, and after them their texts. */
 static void
 compose(StringInfo question, const CallStep *steps, int n)
 {
@@ -68,7 +67,7 @@ compose(StringInfo question, const CallStep *steps, int n)
 		elog(ERROR, "question to the zklock worker is too long: %d bytes", question->len);
 }
 
-/* Copies what the worker has answered to a step: data, or names one behind the other. */
+/* Copies the worker's answer to a step: data, or names one after the other. */
 static void
 take_result(CallStep *step, const char *answer, int index)
 {
@@ -98,7 +97,10 @@ drop_at_exit(int code, Datum arg)
 	call_slot_give_up(call_slot_own());
 }
 
-/* Can this process's slot be used now?  What was given up may still be under way. */
+/*
+ * Returns true if this process's slot is free.  Else it gives the slot up: an earlier call
+ * may still be under way.
+ */
 static bool
 is_usable(CallSlot *slot)
 {
@@ -115,7 +117,10 @@ is_usable(CallSlot *slot)
 	return false;
 }
 
-/* Waits until the slot is in that state, or until then, ms; -1: for ever. */
+/*
+ * Waits until the slot is in a state, or until a time, ms; -1: for ever.  Returns true if it
+ * is.
+ */
 static bool
 wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
 {
@@ -144,7 +149,7 @@ wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
 	}
 }
 
-/* Asks and waits for the answer, or until that takes too long. */
+/* Asks, and waits for the answer, but not for too long. */
 static void
 ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *steps, int n,
 			 CallSight sight)
@@ -181,15 +186,17 @@ ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *s
 	call_slot_ask(slot, CALL_ASKED);
 
 	/*
-	 * A question that was not sent need not be, and take_answer() tells the worker so; one
-	 * that was is waited for if it writes.
+	 * A question that was not sent need not be: take_answer() gives it up.  If it was sent
+	 * and writes, the session waits for the answer.
 	 */
 	if (!wait_for(slot, CALL_ANSWERED, call, until) && slot->writes &&
 		!call_slot_step(slot, CALL_ASKED, CALL_GIVEN_UP))
 		(void) wait_for(slot, CALL_ANSWERED, call, -1);
 }
 
-/* Takes the answer.  If there is none, it is given up as if ZooKeeper could not be reached. */
+/*
+ * Takes the answer.  Without one, the call is given up as if ZooKeeper could not be reached.
+ */
 static void
 take_answer(Call *call, CallStep *steps, int n)
 {
@@ -236,7 +243,7 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 	take_answer(call, steps, n);
 }
 
-/* Raises the error for an outcome that cannot be borne. */
+/* Raises the error for a step whose outcome is not one that callers handle. */
 void
 call_report(const CallStep *step)
 {
@@ -251,7 +258,7 @@ call_report(const CallStep *step)
 							   step->result.code);
 }
 
-/* Makes one operation, and raises an error if that cannot be borne. */
+/* Makes one operation, and raises the error for its outcome. */
 const CallStep *
 call_make(Call *call, CallStep step, CallSight sight)
 {

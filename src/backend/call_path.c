@@ -1,17 +1,16 @@
 /*
  * call_path.c
- *		Creating a node, and what is missing above it.
+ *		Creating a node and its missing parents.
  *
- * The lowest node is tried first: if that can be created, or is there, all is well,
- * and nothing is asked about what has always been there, and above which we may
- * have no rights.  If its parent is missing that is created, in the same way.
+ * The lowest node is tried first.  If it can be created, or is there, nothing is asked about
+ * the nodes above, which have always been there, and to which we may have no rights.  If its
+ * parent is missing, the parent is created in the same way.
  *
- * A new node can harm others (recipes/neighbour.c).  Few names can; for those the
- * parent is listed first, and nothing is created if that shows somebody who would
- * be harmed.
+ * A new node can harm others (recipes/neighbour.c).  Few names can.  For those the parent is
+ * listed first, and nothing is created if the list has somebody who would be harmed.
  *
- * ZooKeeper removes no container that never had a child: if the creation ends with one,
- * by an error or a cancellation, the worker deletes it again.
+ * ZooKeeper removes no container that never had a child: if the creation stops at one, by an
+ * error or a cancellation, the worker deletes it.
  *
  * Runs in: backends.
  *
@@ -24,7 +23,10 @@
 #include "shared/entry.h"
 #include "shared/settings.h"
 
-/* So often a node's parent is created: others may delete it, as ZooKeeper does with containers. */
+/*
+ * How often a node's parent is created: others may delete it, as ZooKeeper does with
+ * containers.
+ */
 #define MAX_ATTEMPTS 16
 
 /* Raises an error if a child of that name would harm users of its parent. */
@@ -48,7 +50,10 @@ refuse_harm(Call *call, const char *path, const char *parent, const char *name)
 	}
 }
 
-/* What creates a node "level" levels above the path that has those data?  NULL: none. */
+/*
+ * Returns the operation that creates a node "level" levels above the path.  "data" are a
+ * record's, or NULL.
+ */
 static CallOpKind
 create_kind(const char *data, int level)
 {
@@ -57,7 +62,7 @@ create_kind(const char *data, int level)
 	return level == 0 || zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER;
 }
 
-/* Creates a node "level" levels above the path, and what is missing above that. */
+/* Creates a node "level" levels above the path, and its missing parents. */
 static const CallStep *
 create(Call *call, const char *path, const char *node, const char *data, int level)
 {
@@ -82,7 +87,7 @@ create(Call *call, const char *path, const char *node, const char *data, int lev
 		if (level + 1 >= ZKLOCK_MAX_LEVELS)
 			request_report_failure(ENTRY_NONE, path, FAILURE_TOO_DEEP, 0);
 
-		/* Whether a parent has just been created, or not, shows the next attempt. */
+		/* The next attempt shows whether there is a parent now. */
 		above = create(call, path, parent, NULL, level + 1);
 		if (above->result.outcome == CALL_NO_CHILDREN)
 			return above;
@@ -91,10 +96,11 @@ create(Call *call, const char *path, const char *node, const char *data, int lev
 }
 
 /*
- * Creates a node, with the data of a record or none, and what is missing above it as zklock.parent_nodes says.
+ * Creates a node, with the data of a record or none, and its missing parents as
+ * zklock.parent_nodes says.
  *
- * The outcome is CALL_OK, CALL_NODE_EXISTS, CALL_UNKNOWN, or CALL_NO_CHILDREN if it, or
- * a node above it, would be below an ephemeral one; all else is an error.
+ * The outcome is CALL_OK, CALL_NODE_EXISTS, CALL_UNKNOWN, or CALL_NO_CHILDREN if the node, or
+ * one above it, would be below an ephemeral one; all else raises an error.
  */
 const CallStep *
 call_create_path(Call *call, const char *path, const char *data)

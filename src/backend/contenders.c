@@ -1,10 +1,11 @@
 /*
  * contenders.c
- *		Who holds and who waits on a path, as ZooKeeper has it.
+ *		The holders and waiters on a path, as ZooKeeper has them.
  *
- * Two questions: which children the path has, no older than what anybody knows by
- * now; and, of the first in the queue, whose node each is and what its data are.
- * The recipe says what the names mean; anybody may have written the data.
+ * The session asks ZooKeeper twice: first for the children of the path, after a sync if the
+ * caller wants all that has been committed; then, for the first ones in the queue, for the
+ * owner and the data of each node.  The recipe says what the names mean; anybody may have
+ * written the data.
  *
  * Runs in: backends.
  *
@@ -15,7 +16,7 @@
 #include "backend/contenders.h"
 #include "backend/display.h"
 
-/* So many nodes are asked about at a time: their data may be long. */
+/* Number of nodes that are read at a time: their data may be long. */
 #define NODES_AT_ONCE 100
 
 /* Lists the children of the path, and puts its contenders in order. */
@@ -39,7 +40,7 @@ list(Contenders *contenders, Call *call, CallSight sight)
 	return told;
 }
 
-/* Takes what is told of a node, if anything is. */
+/* Stores what ZooKeeper has answered for a node, if it has. */
 void
 contenders_take_node(ContenderNode *node, const CallStep *read)
 {
@@ -47,7 +48,7 @@ contenders_take_node(ContenderNode *node, const CallStep *read)
 	node->data = read->read ? read->read : "";
 }
 
-/* Leaves out what is gone.  Returns how many these are. */
+/* Drops nodes that are gone.  Returns how many they are. */
 static int
 drop_gone(Contenders *contenders)
 {
@@ -63,8 +64,8 @@ drop_gone(Contenders *contenders)
 }
 
 /*
- * Finds out who holds.  Of a semaphore's leases that is only known if any of them
- * tells how many permits there are; the smallest number counts.
+ * Determines who holds.  For a semaphore this is known only if a lease says how many permits
+ * there are; the smallest number counts.
  */
 static void
 judge(Contenders *contenders)
@@ -90,9 +91,8 @@ judge(Contenders *contenders)
 }
 
 /*
- * Reads the contenders on a path, of which path and recipe are given, and of the first so
- * many that are still there also what their nodes tell.  If there is no such path there
- * are none.
+ * Reads the contenders on a path, whose path and recipe are given, and the nodes of the first
+ * "most" of them that are still there.  A path that does not exist has none.
  *
  * Returns the listing, or the first step whose answer is missing.
  */
@@ -121,7 +121,7 @@ contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 		}
 		from += n - drop_gone(contenders);
 
-		/* Others may have come meanwhile, or the same with other nodes. */
+		/* Other contenders may have come meanwhile, or the same ones with other nodes. */
 		if (contenders->n == 0)
 			told = list(contenders, call, sight);
 	}
@@ -130,9 +130,9 @@ contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 }
 
 /*
- * Describes in a line whose node it is, in the database's encoding: the process of
- * a database server; or else what its data says, if that is text; or else its
- * session.  Does not raise errors.
+ * Describes in a line whose node it is, in the database's encoding: the process of a database
+ * server; or else the node's data, if that is text; or else its session.  Does not raise
+ * errors.
  */
 char *
 contenders_describe(const ContenderNode *node)

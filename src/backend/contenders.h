@@ -1,6 +1,6 @@
 /*
  * contenders.h
- *		Who holds and who waits.
+ *		The holders and waiters on paths.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -16,14 +16,17 @@
  * ------------------------------------------------------------------------
  */
 
-/* Those in use: by path, there by run, and in a run who holds, then who waits, in their order */
+/*
+ * The entries in use, ordered by path, there by run, and in a run the holders first, then
+ * those that wait, in their order
+ */
 typedef struct LockView
 {
-	EntryCopy **entries; /* one that has overrun its time is CONTENDER_LOST */
+	EntryCopy **entries; /* an entry that has overrun its time is CONTENDER_LOST */
 	int			n;
 } LockView;
 
-/* For whom a process waits, as far as that is known.  The text belongs to the view. */
+/* Whom a process waits for, as far as that is known.  The text belongs to the view. */
 typedef struct LockBlocker
 {
 	int			pid;  /* of this server, or 0 */
@@ -40,27 +43,27 @@ extern LockBlocker lock_view_blocker(const LockView *view, const EntryCopy *entr
  * ------------------------------------------------------------------------
  */
 
-/* Data that are longer are not read, bytes. */
+/* Longer data are not read, bytes. */
 #define CONTENDERS_MAX_DATA 8192
 
 /* A contender's node */
 typedef struct ContenderNode
 {
 	const char *name;
-	RecipePeer	peer;  /* what the name tells */
-	bool		holds; /* by its place in the queue, as far as that tells */
-	CallResult	told;  /* of the node; nothing if there is no czxid */
-	const char *data; /* of "text_length"; "" if there are none, or they are too long, or not for us */
+	RecipePeer	peer;  /* what the name says */
+	bool		holds; /* by its place in the queue, as far as that is known */
+	CallResult	told;  /* what ZooKeeper has answered; nothing if there is no czxid */
+	const char *data;  /* of "text_length"; "" if none, too long, or not readable for us */
 } ContenderNode;
 
-/* The contenders on a path, the first of them first */
+/* The contenders on a path, in the order of the queue */
 typedef struct Contenders
 {
 	const char	  *path; /* UTF-8 */
 	const Recipe  *recipe;
 	ContenderNode *nodes;
 	int			   n;
-	bool permits_unknown; /* no lease tells how many permits there are: nor who holds */
+	bool permits_unknown; /* no lease says how many permits there are, nor who holds */
 } Contenders;
 
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const ContenderNode *node);

@@ -1,6 +1,6 @@
 /*
  * display.c
- *		What messages and views show of ZooKeeper and locks, as text.
+ *		Paths, node data and states of ZooKeeper as text for messages and views.
  *
  * Runs in: backends.
  *
@@ -14,11 +14,11 @@
 #include "shared/session_info.h"
 #include "utils/timestamp.h"
 
-/* What is shown of a foreign node's data, bytes */
+/* Number of bytes of a foreign node's data that are shown */
 #define NODE_DATA_MAX 256
 
 /*
- * A path in the server's encoding, from which it came.  Converts, so it needs a
+ * Returns a path in the server's encoding, from which it came.  The conversion needs a
  * transaction and may fail.
  */
 char *
@@ -28,9 +28,9 @@ display_path(const char *path)
 }
 
 /*
- * UTF-8 of any origin in the database's encoding.  A path locked from a database
- * of another encoding, or a foreign node's name, may have no form in ours: its
- * bytes are escaped then, so that it does not make a view or a wait fail.
+ * Returns UTF-8 of any origin in the database's encoding.  A path locked from a database of
+ * another encoding, or a foreign node's name, may have no form in ours.  Its bytes are
+ * escaped then, so that it does not make a view or a wait fail.
  */
 char *
 display_utf8(const char *utf8)
@@ -52,8 +52,8 @@ display_utf8(const char *utf8)
 }
 
 /*
- * Text that anybody may have written, of any bytes, or NULL if it cannot be shown: it
- * is none in UTF-8, or has control characters, those from U+0080 on included.
+ * Returns text that anybody may have written, of any bytes, or NULL if it cannot be shown: it
+ * is not valid UTF-8, or has control characters, those from U+0080 on included.
  */
 char *
 display_foreign(const char *text)
@@ -68,7 +68,10 @@ display_foreign(const char *text)
 	return display_utf8(text);
 }
 
-/* The beginning of a node's data, or NULL if it cannot be shown; a NUL is a control character, too. */
+/*
+ * Returns the beginning of a node's data, or NULL if it cannot be shown; a NUL is a control
+ * character, too.
+ */
 char *
 display_node_data(const char *data, int len)
 {
@@ -77,7 +80,10 @@ display_node_data(const char *data, int len)
 	return memchr(data, '\0', len) ? NULL : display_foreign(pnstrdup(data, len));
 }
 
-/* The id of a ZooKeeper session, as its own tools show it; NULL if there is none. */
+/*
+ * Returns the id of a ZooKeeper session as ZooKeeper's tools show it, or NULL if there is
+ * none.
+ */
 char *
 display_session(int64 id)
 {
@@ -85,8 +91,8 @@ display_session(int64 id)
 }
 
 /*
- * Why nothing can be had from ZooKeeper at the moment, without a full stop, or
- * NULL if there is no reason.  Does not raise errors.
+ * Returns why ZooKeeper cannot grant anything at the moment, without a full stop, or NULL if
+ * it can.  Does not raise errors.
  */
 const char *
 display_outage(void)
@@ -107,7 +113,9 @@ display_outage(void)
 					timestamptz_to_str(session.last_error_at), display_utf8(session.last_error));
 }
 
-/* The same as the end of an error's context, with a colon; "" if there is no reason. */
+/*
+ * Returns the same as the end of an error's context, after a colon; "" if there is no reason.
+ */
 const char *
 display_outage_suffix(void)
 {

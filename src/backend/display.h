@@ -1,6 +1,6 @@
 /*
  * display.h
- *		What messages and views show of ZooKeeper and locks, as text.
+ *		Paths, node data and states of ZooKeeper as text for messages and views.
  *
  * Copyright (c) 2026, zklock contributors
  */

@@ -11,13 +11,19 @@
 #include "backend/wait.h"
 #include "shared/stats.h"
 
-/* Longest element that is offered, bytes.  Those of others are read up to ZooKeeper's limit. */
+/*
+ * Longest element that is offered, bytes.  Elements of others are read up to ZooKeeper's
+ * limit.
+ */
 #define TAKE_MAX_DATA (64 * 1024)
 
-/* Longest path of a queue of which a transaction takes elements: with their names it is an entry's. */
+/*
+ * Longest path of a queue from which a transaction takes elements: an element's path is an
+ * entry's.
+ */
 #define TAKE_MAX_PATH ((int) (ZKLOCK_MAX_PATH - ELEMENT_NAME_SIZE))
 
-/* An element, as it is shown, removed or taken */
+/* An element that is shown, removed or taken */
 typedef struct Element
 {
 	char  *name;  /* UTF-8 */
@@ -26,7 +32,7 @@ typedef struct Element
 	bytea *data;
 } Element;
 
-/* Does the element that is got stay, or go? */
+/* What happens to the element that a call gets */
 typedef enum TakeHow
 {
 	TAKE_SHOW,	 /* it stays */
@@ -44,9 +50,9 @@ typedef struct TakeQueue
 	TakeHow			how;
 	Wait			wait; /* not of an offer */
 	Call			call;
-	const char	   *pin;	  /* its path; "" if ZooKeeper refuses one; NULL: there is none */
-	const CallStep *written;  /* the write that was sent, unless it was not made; or NULL */
-	bool			in_doubt; /* nobody knows whether it was */
+	const char	   *pin;	 /* its path; "" if ZooKeeper refuses one; NULL if there is none */
+	const CallStep *written; /* the write that was sent, unless it failed; or NULL */
+	bool			in_doubt; /* whether it was made is unknown */
 } TakeQueue;
 
 /* element_queue.c, for element_take.c */

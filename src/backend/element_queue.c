@@ -1,10 +1,10 @@
 /*
  * element_queue.c
- *		A queue of elements: is it one, what is in it, what becomes of writes, and how
- *		elements are added.
+ *		Queues of elements: listing them, adding elements, and finding out whether a
+ *		write was made.
  *
- * A queue is ZooKeeper's recipe: its elements are children "qn-N" of a path, and
- * the lowest comes first.
+ * A queue is ZooKeeper's recipe: its elements are children "qn-N" of a path, and the lowest
+ * comes first.
  *
  *	offer	look at the path; create the element, and with it a scratch node
  *	seek	list; get the first element that nobody has claimed (element_take.c):
@@ -13,22 +13,12 @@
  *			scratch node
  *			take it: an entry, whose node is the claim below the element; read it
  *
- * If the answer to an offer or removal was lost, the scratch node tells whether it was
- * made.  That is settled as long as the ZooKeeper session lives, whatever becomes
- * of connection and worker.  Only if the session has ended, or the call is cancelled,
- * nobody knows; the error says so, and names the element that was being removed.  An
- * interrupt that comes with the answer is looked at before the call returns, so that its
- * error names the element, too.
- * ZooKeeper gives both creates of an offer the same transaction number, by which the
- * element is found.
- *
- * A pin is an ephemeral child of the queue's path.  As long as it exists the path does, and in
- * the life of a path names do not recur: what is read and removed under one pin is
- * the same element.  Without it the path could be deleted in between, as ZooKeeper does with
- * containers, and made again; the first element would have the name of the one that was
- * read.  A claim below the element would do as well, but ZooKeeper's own clients, which
- * may consume beside us, fail to remove what has a child.  Of other names they take
- * no notice.
+ * If the answer to an offer or removal is lost, the scratch node shows whether the write was
+ * made.  That can be found out as long as the ZooKeeper session lives, even if the connection
+ * or the worker is lost.  Only if the session has ended, or the call is cancelled, it stays
+ * unknown; the error says so, and names the element that was being removed.  The call looks
+ * for an interrupt that comes with the answer before it returns, so that this error names the
+ * element, too.
  *
  * Runs in: backends.
  *
@@ -47,29 +37,35 @@
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
 
-/* A queue that has so many children takes no more: Java's clients list up to 61,679. */
+/* A queue with so many children takes no more: Java's clients list up to 61,679. */
 #define MAX_CHILDREN 50000
 
-/* Sequence numbers end at 2147483647, and order with them: long before, an offer is refused. */
+/*
+ * Sequence numbers end at 2147483647, and order ends with them: offers are refused long
+ * before.
+ */
 #define LAST_SEQUENCE (PG_INT32_MAX - 1000000)
 
-#define MAX_ATTEMPTS 16 /* to offer, while others delete the path */
-#define SEARCH 128 /* newest elements, among which one is looked for after a lost answer */
-#define KNOWN_QUEUES 16 /* that this session has listed */
+#define MAX_ATTEMPTS 16 /* attempts to offer, while others delete the path */
+#define SEARCH 128		/* newest elements, among which find_created() looks */
+#define KNOWN_QUEUES 16 /* queues that this session remembers to have listed */
 
 /* ------------------------------------------------------------------------
  * Errors
  * ------------------------------------------------------------------------
  */
 
-/* The element that a step is about */
+/* Returns the name of the element that a step is about. */
 static const char *
 element_of(const CallStep *step)
 {
 	return strrchr(step->path, '/') + 1;
 }
 
-/* Adds to an error that ends a call, such as a cancellation, what was written, or may have been. */
+/*
+ * Adds to an error that ends a call, such as a cancellation, what was written or may have
+ * been.
+ */
 void
 take_context(void *arg)
 {
@@ -95,7 +91,10 @@ take_context(void *arg)
 				   display_utf8(element_of(written)), path);
 }
 
-/* Raises the error for an outcome that cannot be borne.  To have no time left is none. */
+/*
+ * Raises the error for an outcome that is an error.  CALL_UNREACHABLE is none for a call with
+ * a deadline: it may mean that the time is over.
+ */
 void
 take_report(const TakeQueue *queue, const CallStep *step)
 {
@@ -103,7 +102,7 @@ take_report(const TakeQueue *queue, const CallStep *step)
 		call_report(step);
 }
 
-/* Nobody knows whether what was sent has been done. */
+/* Raises the error for a write of which nobody knows whether it was made. */
 static void
 report_uncertain(const TakeQueue *queue)
 {
@@ -130,7 +129,7 @@ take_is_out_of_time(const TakeQueue *queue)
 	return queue->call.until > 0 && zklock_now_ms() >= queue->call.until;
 }
 
-/* Sleeps as part of a call to ZooKeeper, which sees to interrupts. */
+/* Sleeps as part of a call to ZooKeeper, which handles interrupts. */
 void
 take_sleep_in_call(void *arg, int64 until)
 {
@@ -140,11 +139,11 @@ take_sleep_in_call(void *arg, int64 until)
 }
 
 /* ------------------------------------------------------------------------
- * Is it a queue, and what is in it?
+ * Listing a queue
  * ------------------------------------------------------------------------
  */
 
-/* Refuses the path if its data, of which a look or listing tells, are a claim's. */
+/* Refuses the path if its data are a claim's.  "result" is that of a look or listing. */
 static void
 refuse_claims(TakeQueue *queue, const CallResult *result)
 {
@@ -162,8 +161,8 @@ refuse_claims(TakeQueue *queue, const CallResult *result)
 }
 
 /*
- * Refuses the path if its children are something else.  Where there are elements it is
- * a queue: a lock that somebody asks for there is refused, and its node goes.
+ * Refuses the path if its children belong to something else.  A path with elements is a
+ * queue: a lock that somebody asks for there is refused, and its node goes.
  */
 static void
 refuse_other_use(const TakeQueue *queue, const CallStep *list)
@@ -182,7 +181,10 @@ refuse_other_use(const TakeQueue *queue, const CallStep *list)
 		request_report_other_use(queue->path, found);
 }
 
-/* Lists the queue, no older than what anybody knows by now; refuses what is none. */
+/*
+ * Lists the queue, after a sync, so that the list has all that was committed before.  Refuses
+ * a path that is not a queue.
+ */
 const CallStep *
 take_list(TakeQueue *queue, bool watch)
 {
@@ -199,7 +201,7 @@ take_list(TakeQueue *queue, bool watch)
 	return list;
 }
 
-/* The elements of a listing, in their order */
+/* Returns the elements of a listing, in their order. */
 const ElementName *
 take_sort(const CallStep *list, int *n)
 {
@@ -230,11 +232,11 @@ take_look(TakeQueue *queue, const ElementName *names, int n)
 }
 
 /* ------------------------------------------------------------------------
- * What a scratch node tells
+ * Scratch nodes
  * ------------------------------------------------------------------------
  */
 
-/* A name for a scratch node, which nobody else has */
+/* Returns a name for a scratch node that nobody else has. */
 static char *
 unique_name(void)
 {
@@ -247,7 +249,10 @@ unique_name(void)
 	return pstrdup(id);
 }
 
-/* A step with a scratch node found no node: that may have been the parent of such.  Returns whether it was. */
+/*
+ * Creates the parent of scratch nodes, after a step with a scratch node found no node: the
+ * parent may have been the missing one.  Returns true if it was.
+ */
 static bool
 create_receipts(TakeQueue *queue)
 {
@@ -257,7 +262,7 @@ create_receipts(TakeQueue *queue)
 	return made->result.outcome != CALL_NODE_EXISTS;
 }
 
-/* The answer to a step was lost.  Waits until it is known whether it was made. */
+/* Finds out whether a step was made whose answer was lost.  Waits until that is known. */
 static void
 settle(TakeQueue *queue, CallStep *step)
 {
@@ -274,10 +279,10 @@ settle(TakeQueue *queue, CallStep *step)
 }
 
 /*
- * Makes a step that a scratch node goes with, and waits until it is known whether it
- * was made.  If the answer was lost, and it was, the outcome is CALL_OK, and
- * czxid that of the scratch node; if it was not, CALL_UNKNOWN.  A step that was made
- * is what errors tell of from then on.
+ * Makes a step with a scratch node, and waits until it is known whether the step was made.
+ * If the answer is lost, the outcome is CALL_OK and czxid that of the scratch node if the
+ * step was made, else CALL_UNKNOWN.  After a step that was made, the context of errors names
+ * it.
  */
 void
 take_make_certainly(TakeQueue *queue, CallStep *step)
@@ -314,8 +319,8 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
  */
 
 /*
- * Creates a pin, and reads an element behind that.  Where ZooKeeper refuses one, as it does
- * when the queue has reached its quota, elements are removed without.
+ * Creates a pin, and reads an element after that.  If ZooKeeper refuses the pin, as it does
+ * when the queue has reached its quota, elements are removed without one.
  */
 static void
 pin_and_read(TakeQueue *queue, CallStep *read)
@@ -333,7 +338,17 @@ pin_and_read(TakeQueue *queue, CallStep *read)
 		call_slot_give_up(call_slot_own());
 }
 
-/* Reads an element under a pin, which is created if there is none. */
+/*
+ * Reads an element under a pin, which is created if there is none.
+ *
+ * A pin is an ephemeral child of the queue's path.  The path cannot be deleted while the pin
+ * is there, and names are not used again in the life of a path: what is read and removed
+ * under one pin is the same element.  Without a pin the path could be deleted in between, as
+ * ZooKeeper does with containers, and created again; its first element would have the name of
+ * the one that was read.  A claim below the element would do as well, but ZooKeeper's own
+ * clients, which may consume from the same queue, fail to remove an element with a child.
+ * They ignore other names.
+ */
 void
 take_read_pinned(TakeQueue *queue, CallStep *read)
 {
@@ -361,7 +376,10 @@ take_unpin(TakeQueue *queue)
  * ------------------------------------------------------------------------
  */
 
-/* Refuses an offer if a path with children is no queue; that is found out once. */
+/*
+ * Refuses an offer if a path with children is not a queue.  A path that the session remembers
+ * to have listed is not listed again.
+ */
 static void
 refuse_unknown(TakeQueue *queue, const CallResult *look)
 {
@@ -411,7 +429,11 @@ prepare(TakeQueue *queue)
 		refuse_unknown(queue, look);
 }
 
-/* The name of the element that was created then; NULL if it is there no more. */
+/*
+ * Returns the name of the element with a czxid, which is that of its scratch node, too:
+ * ZooKeeper gives both creates of an offer one transaction number.  NULL if the element is
+ * there no more.
+ */
 static char *
 find_created(TakeQueue *queue, int64 czxid)
 {
@@ -428,7 +450,7 @@ find_created(TakeQueue *queue, int64 czxid)
 	return NULL;
 }
 
-/* Sends an offer.  Returns false if it was not made, and may be made now. */
+/* Sends an offer.  Returns false if it was not made and can be sent again. */
 static bool
 append(TakeQueue *queue, const char *data, Size length, char **name)
 {
@@ -446,9 +468,9 @@ append(TakeQueue *queue, const char *data, Size length, char **name)
 }
 
 /*
- * Adds an element to a queue, which is created if it does not exist.  Returns its
- * name, or NULL if that is not known: the answer was lost, and somebody has taken
- * the element before it could be asked for.
+ * Adds an element to a queue, which is created if it does not exist.  Returns the element's
+ * name, or NULL if the name is not known: the answer was lost, and somebody has taken the
+ * element before it was looked for.
  */
 char *
 take_offer(const char *path, const char *data, Size length)

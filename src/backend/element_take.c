@@ -1,20 +1,19 @@
 /*
  * element_take.c
- *		Elements of queues: one is sought that can be had, and is shown, removed, or taken
- *		by a transaction.
+ *		Showing, removing and taking an element of a queue.
  *
  * An element that a transaction takes is a hold (hold.c), whose node is the element's child
- * "claim".  The worker creates and watches that, as it does the nodes of locks, and
- * a claim that somebody else has is refused at once.  If the element is just being
- * given back by a session of this server, the worker waits for that.  As for locks,
- * the commit guard looks whether it was lost.
+ * "claim".  The worker creates and watches the claim as it does the nodes of locks, and
+ * refuses it at once if somebody else has claimed the element.  If a session of this server
+ * is just giving the element back, the worker waits for that.  As for locks, the commit guard
+ * looks whether the claim was lost.
  *
  *	commit is visible	the worker deletes claim and element together
  *	anything else		the worker deletes the claim
  *
- * A session that waits for an element takes its turn (shared/call.c).  It has the
- * queue's children watched, and the claims of elements that others have: one that
- * is given back is no change of the queue's.
+ * Sessions that wait for an element take turns (shared/call.c).  The session whose turn it is
+ * has the queue's children watched, and the claims of elements that others have: an element
+ * that is given back does not change the list of children.
  *
  * Runs in: backends.
  *
@@ -33,12 +32,12 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* A session may have so many. */
+/* Number of elements that a session may hold */
 #define MAX_ELEMENTS 64
 
-#define SURVEY 64		   /* elements that are looked at together: which are free? */
-#define CLAIM_WATCHES 16   /* claims that are watched; others are looked at ... */
-#define CLAIM_LOOK_MS 1000 /* ... from time to time */
+#define SURVEY 64		   /* elements that are looked at together, to see which are free */
+#define CLAIM_WATCHES 16   /* claims that are watched; the session looks at others ... */
+#define CLAIM_LOOK_MS 1000 /* ... after so long, ms */
 
 static void
 set_element(Element *element, const char *name, const CallStep *read)
@@ -52,8 +51,8 @@ set_element(Element *element, const char *name, const CallStep *read)
 }
 
 /*
- * Reads an element, under a pin if it is to be removed.  Returns false if it is gone, or if the
- * time is over.
+ * Reads an element, under a pin if it is to be removed.  Returns false if it is gone, or if
+ * the timeout has passed.
  */
 static bool
 read_element(TakeQueue *queue, const char *name, CallStep *read)
@@ -67,7 +66,7 @@ read_element(TakeQueue *queue, const char *name, CallStep *read)
 	return read->result.outcome == CALL_OK;
 }
 
-/* Shows an element, if nobody has claimed it. */
+/* Reads an element.  Returns false if it is gone or somebody has claimed it. */
 static bool
 show_element(TakeQueue *queue, const char *name, Element *got)
 {
@@ -79,7 +78,10 @@ show_element(TakeQueue *queue, const char *name, Element *got)
 	return true;
 }
 
-/* Is an element there, and not claimed?  A pin would have those look again who wait for it. */
+/*
+ * Returns true if an element is there and nobody has claimed it.  Looks without a pin, which
+ * would have the sessions that wait for an element look again.
+ */
 static bool
 is_free(TakeQueue *queue, const char *name)
 {
@@ -90,7 +92,7 @@ is_free(TakeQueue *queue, const char *name)
 	return look.result.outcome == CALL_OK && look.result.stat.child_count == 0;
 }
 
-/* Removes an element, but nothing that was not read.  The pin goes with it. */
+/* Removes an element, in the version that was read.  The pin goes with it. */
 static bool
 remove_element(TakeQueue *queue, const char *name, Element *got)
 {
@@ -110,7 +112,10 @@ remove_element(TakeQueue *queue, const char *name, Element *got)
 		if (step->result.outcome == CALL_OK)
 			return true;
 
-		/* If the element is still there, the pin is gone, as it goes with its session. */
+		/*
+		 * If the element is still there, the pin is gone, as it goes with its ZooKeeper
+		 * session.
+		 */
 		if (step->result.outcome == CALL_NO_NODE)
 		{
 			if (!show_element(queue, name, got))
@@ -140,7 +145,10 @@ check_number(void)
 						errhint("Take fewer elements in one transaction.")));
 }
 
-/* Reads an element that has been asked for, once it is claimed: the data are those of that one. */
+/*
+ * Reads an element once its claim is granted, so that the data are those of the claimed
+ * element.
+ */
 static bool
 read_claimed(TakeQueue *queue, Hold *taken, const char *name, Element *got)
 {
@@ -177,8 +185,8 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 }
 
 /*
- * Gets an element, by its name.  Returns false if somebody else has it, if it is
- * gone, or if the time is over.
+ * Gets an element, by its name.  Returns false if somebody else has it, if it is gone, or if
+ * the timeout has passed.
  */
 static bool
 get(TakeQueue *queue, const char *name, Element *got)
@@ -191,11 +199,11 @@ get(TakeQueue *queue, const char *name, Element *got)
 }
 
 /* ------------------------------------------------------------------------
- * Seeking
+ * Looking for an element
  * ------------------------------------------------------------------------
  */
 
-/* The state in which a session has found nothing for it in a queue */
+/* What a look that found no element has seen in a queue */
 typedef struct Look
 {
 	const CallStep *list;
@@ -203,9 +211,9 @@ typedef struct Look
 } Look;
 
 /*
- * Looks once for an element, in the order of the queue.  If the first is somebody
- * else's, it is looked which others are free; one that is not known to be gone or claimed
- * may be.
+ * Looks once for an element, in the order of the queue.  If the first one is somebody else's,
+ * the session asks which others are free, and tries each that is not known to be gone or
+ * claimed.
  */
 static bool
 look_once(TakeQueue *queue, bool watch, Element *got, Look *look)
@@ -236,8 +244,8 @@ look_once(TakeQueue *queue, bool watch, Element *got, Look *look)
 }
 
 /*
- * Has the claims of elements that others have watched.  Returns when to look again,
- * by zklock_now_ms(): never (0), if all are watched; at once, if one is gone.
+ * Has the claims of elements that others have watched.  Returns when to look again, by
+ * zklock_now_ms(): 0, which is never, if all are watched; now if one is gone.
  */
 static int64
 watch_claims(TakeQueue *queue, List *taken)
@@ -262,8 +270,8 @@ watch_claims(TakeQueue *queue, List *taken)
 }
 
 /*
- * There is nothing to be had: sees to it that the session is told of changes.  Returns
- * when to look again, untold, by zklock_now_ms(); 0: never.
+ * Has the changes watched that may bring an element, and creates the queue's path if it is
+ * missing.  Returns when to look again without a change, by zklock_now_ms(); 0: never.
  */
 static int64
 prepare_wait(TakeQueue *queue, bool watch, const Look *look)
@@ -273,7 +281,7 @@ prepare_wait(TakeQueue *queue, bool watch, const Look *look)
 	if (look->list->result.outcome == CALL_NO_NODE)
 		call_report(call_create_path(&queue->call, queue->path, NULL));
 
-	/* The next look sees elements that came or went before the watch was set. */
+	/* A look without a watch is repeated at once, with one: elements may have come or gone. */
 	if (!watch || look->list->result.outcome == CALL_NO_NODE)
 		return zklock_now_ms();
 	look_at = watch_claims(queue, look->taken);
@@ -283,8 +291,8 @@ prepare_wait(TakeQueue *queue, bool watch, const Look *look)
 /* A session that waits for its turn to look */
 typedef struct Turn
 {
-	int64 look_at; /* it looks then in any case, by zklock_now_ms(); 0: never */
-	bool  waited;  /* it was not its turn at once */
+	int64 look_at; /* time of a look without a turn, by zklock_now_ms(); 0: never */
+	bool  waited;  /* it was not its turn at once, or it has looked before */
 } Turn;
 
 static WaitAnswer
@@ -298,7 +306,7 @@ look_at_turn(const Wait *wait, void *arg)
 	return WAIT_UNTOLD;
 }
 
-/* Gets the first element there is, and waits if there is none. */
+/* Gets the first free element, and waits if there is none. */
 static bool
 seek(TakeQueue *queue, Element *got)
 {
@@ -313,7 +321,7 @@ seek(TakeQueue *queue, Element *got)
 		MemoryContext old;
 		Look		  look;
 
-		/* A session may wait for days: no memory is kept of a look. */
+		/* A session may wait for days: it keeps no memory of a look. */
 		MemoryContextReset(each);
 		old = MemoryContextSwitchTo(each);
 		found = look_once(queue, turn.waited, got, &look);
@@ -326,24 +334,24 @@ seek(TakeQueue *queue, Element *got)
 	return found;
 }
 
-/* As a callback at error and exit */
+/* Leaves the queue and counts the wait, as a callback at error and exit. */
 static void
 break_off(int code, Datum arg)
 {
 	TakeQueue *queue = (TakeQueue *) DatumGetPointer(arg);
 
 	seek_leave();
-	call_slot_give_up(call_slot_own()); /* and with it a pin */
+	call_slot_give_up(call_slot_own()); /* deletes a pin, too */
 	wait_counted_break(code, PointerGetDatum(&queue->wait.counted));
 }
 
 /*
- * Gets the first element of a queue that can be had.
+ * Gets the first free element of a queue.
  *
- *	timeout_ms	how long to wait for one: LOCK_WAIT_FOREVER, LOCK_NO_WAIT, or so long
- *	kind		as which that is counted, or WAIT_UNCOUNTED
+ *	timeout_ms	LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds
+ *	kind		what the call is counted as, or WAIT_UNCOUNTED
  *
- * Returns false if there was none.
+ * Returns false if none was free in that time.
  */
 bool
 take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Element *got)

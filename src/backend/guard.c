@@ -1,35 +1,32 @@
 /*
  * guard.c
- *		The commit guard: no commit on the strength of a lock that was lost.
+ *		The commit guard: prevents a commit that relied on a lock that was lost.
  *
- * A transaction that relied on a lock must not commit if the lock was lost, or
- * may have been.  It relied on what it holds at transaction level and, if it
- * has written, on all the session holds.  Before it commits, guard_check()
- * asks, as zklock.commit_guard wants it, now or when the lock was taken,
- * whichever is stricter:
+ * A transaction that relied on a lock must not commit if the lock was lost, or may have been.
+ * It relied on what it holds at transaction level and, if it has written, on all that the
+ * session holds.  guard_check() asks before the commit.  How strictly, zklock.commit_guard
+ * says: its value now, or when the lock was taken, whichever is stricter.
  *
- *	off		nobody
- *	lease	the entries in shared memory, none of which may be lost, the clock,
- *			by which none may have been held for longer than it was granted
- *			for, and the lease, which must hold.  While that is suspended,
- *			commit waits.
- *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
- *			nodes and a quorum commit what it saw, all after the guard began.
+ *	off		asks nobody
+ *	lease	asks the entries in shared memory, none of which may be lost; the clock, by
+ *			which none may have been held for longer than it was granted for; and the
+ *			lease, which must hold.  While the lease is suspended, the commit waits.
+ *	quorum	also has the worker ask ZooKeeper's leader for the locks' nodes, and a
+ *			quorum commit what it saw, all after the guard began.
  *
- * The command COMMIT asks twice: before other extensions' callbacks, which may commit
- * elsewhere (GUARD_EARLY; without the quorum), and before the commit here.  A commit
- * without the command asks once.
+ * At the command COMMIT the guard checks twice: before other extensions' callbacks, which may
+ * commit elsewhere (GUARD_EARLY; without the quorum), and before the commit here.  A commit
+ * without the command is checked once.
  *
- * A transaction that has written also relies on the terms in which it was told
- * that this server leads.  While it commits, the server does not give up
- * leadership.
+ * A transaction that has written also relies on the terms in which this server led when it
+ * asked.  While it commits, the server does not give up leadership.
  *
- * A lock at session level may be released before the commit of what was written
- * under it.  If the session could not prove then that it held the lock, the
- * transaction fails as well: see guard_release().
+ * A lock at session level may be released before the commit of what was written under it.  If
+ * the session could not prove then that it held the lock, the transaction fails as well: see
+ * guard_release().
  *
- * Between this and the commit record lies a moment that nothing here can
- * close; zk_fence() can, in the database that is written to.
+ * Between the check and the commit record lies a moment that the guard cannot close;
+ * zk_fence() can, in the database that is written to.
  *
  * Runs in: backends.  Entries are read and written under their spinlocks.
  *
@@ -48,23 +45,25 @@
 #include "shared/session_info.h"
 #include "storage/proc.h"
 
-/* How often a check that is not answered is asked for again, ms. */
+/* How long to wait for a check before it is requested again, ms */
 #define CHECK_AGAIN_MS 1000
 
-/* Has this transaction released a lock it relied on, and may have lost before? */
+/*
+ * This transaction has released a lock that it relied on and that may have been lost before.
+ */
 static bool		   released_unproved = false;
-static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest of those */
+static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest guard of these */
 
 /* ------------------------------------------------------------------------
  * What the transaction relies on
  * ------------------------------------------------------------------------
  */
 
-/* How many holds and terms with a guard the transaction relies on */
+/* Number of holds and terms with a guard on which the transaction relies */
 typedef struct Reliance
 {
 	int n;
-	int unchecked; /* of these: those whose check by a quorum was asked for, and is not done */
+	int unchecked; /* of these: those with a check by a quorum that is not done */
 } Reliance;
 
 static bool
@@ -74,8 +73,8 @@ has_written(void)
 }
 
 /*
- * The guard of a lock: a function that takes a lock for others relies on what
- * was set then, whatever those others set afterwards.
+ * Returns the guard of a lock.  A function that takes a lock for others relies on what was
+ * set then, whatever those others have set since.
  */
 static CommitGuard
 stricter(CommitGuard taken_under)
@@ -85,7 +84,7 @@ stricter(CommitGuard taken_under)
 	return Max(taken_under, (CommitGuard) zklock_commit_guard);
 }
 
-/* That of a hold, if the transaction relies on it */
+/* Returns the guard of a hold, or COMMIT_GUARD_OFF if the transaction does not rely on it. */
 static CommitGuard
 guard_of_hold(const Hold *hold)
 {
@@ -101,9 +100,9 @@ guard_of_term(const LeadershipTerm *term)
 }
 
 /*
- * Adds what is not lost.
+ * Adds a hold or term that is not lost.
  *
- *	check	number of the check that was asked for last
+ *	check	number of the last check that was requested
  */
 static void
 rely_on(Reliance *reliance, CommitGuard guard, const EntryStatus *status, uint32 check)
@@ -113,7 +112,7 @@ rely_on(Reliance *reliance, CommitGuard guard, const EntryStatus *status, uint32
 		reliance->unchecked++;
 }
 
-/* Raises an error if anything that the transaction relies on is lost. */
+/* Counts what the transaction relies on.  Raises an error if any of it is lost. */
 static Reliance
 examine(void)
 {
@@ -141,9 +140,9 @@ examine(void)
 }
 
 /*
- * Asks for a check of an entry's node.
+ * Requests a check of an entry's node.
  *
- *	asked_before	for the same commit
+ *	asked_before	for the same commit: the worker is reminded
  *	check			is set to the number of the check
  */
 static void
@@ -161,8 +160,8 @@ want_check(int index, bool asked_before, uint32 *check)
 }
 
 /*
- * Asks for checks by a quorum; then again, if they are not answered, after which either
- * answer will do.  What is lost needs none.
+ * Requests checks by a quorum.  Called again if they are not answered; after that either
+ * answer will do.  A hold or term that is lost needs none.
  *
  *	asked_before	for the same commit
  */
@@ -192,7 +191,7 @@ want_checks(bool asked_before)
  * ------------------------------------------------------------------------
  */
 
-/* With log_lock_waits, tells of a commit that waits, as for locks. */
+/* Logs a commit that waits, with log_lock_waits, as PostgreSQL does for locks. */
 static void
 log_guard(const char *what, int64 since)
 {
@@ -203,7 +202,7 @@ log_guard(const char *what, int64 since)
 				  outage ? errdetail_log("%s.", outage) : 0));
 }
 
-/* What an error says that ends the wait, such as a cancellation */
+/* Adds the wait to the context of an error that ends it, such as a cancellation. */
 static void
 guard_context(void *arg)
 {
@@ -211,12 +210,12 @@ guard_context(void *arg)
 }
 
 /*
- * Raises an error if the transaction relied on a lock that is lost.  As long as
- * that cannot be said, waits, but not for ever.
+ * Raises an error if the transaction relied on a lock that is lost.  Waits while that is not
+ * known, but not for ever.
  *
- * When the final check has passed, a loss does not interrupt the session any more.  So
- * interrupts are deferred before each look, which sees what was lost before, and not
- * while the session waits.
+ * After the final check a loss does not interrupt the session any more.  So interrupts are
+ * deferred before each look, which sees what was lost before, and not while the session
+ * waits.
  */
 static void
 check_reliance(GuardMoment moment)
@@ -241,7 +240,7 @@ check_reliance(GuardMoment moment)
 			interrupt_defer();
 		}
 
-		/* In this order: a lease that was seen before is the locks' own. */
+		/* Read the lease first: a lease that was seen before the locks is their own. */
 		lease = lease_state();
 		reliance = examine();
 		if (reliance.n == 0 ||
@@ -268,13 +267,13 @@ check_reliance(GuardMoment moment)
 }
 
 /*
- * Checks the locks before the transaction commits, or is prepared.  Raises an
- * error if it must not.
+ * Checks the locks before the transaction commits, or is prepared.  Raises an error if it
+ * must not.
  *
- * After the final check a loss interrupts nobody any more.  An interrupt that is
- * there already is for this transaction, and must not wait to disturb its
- * commit.  What has written nothing is not disturbed, and may have acquired a lock at
- * session level, of which the client is to be told.
+ * After the final check no loss interrupts the session.  An interrupt that has come by then
+ * is for this transaction, and must not wait to disturb the commit.  A transaction that has
+ * written nothing is not interrupted: it may have acquired a lock at session level, which the
+ * client is to know.
  */
 void
 guard_check(GuardMoment moment)
@@ -284,7 +283,10 @@ guard_check(GuardMoment moment)
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
 
-	/* Until the transaction has ended, the worker gives up none of the terms that are looked at. */
+	/*
+	 * Until the transaction has ended, the worker gives up none of the terms that are
+	 * checked.
+	 */
 	if (has_written())
 		leadership_set_stakes(STAKE_COMMIT, STAKE_COMMIT);
 	check_reliance(moment);
@@ -298,13 +300,13 @@ guard_check(GuardMoment moment)
  */
 
 /*
- * Undoes acquisitions at session level.  If what is given up may have been lost, what
- * was written under it must not be committed.  Cannot fail, does not wait.
+ * Undoes acquisitions at session level.  If the hold that is given up may have been lost,
+ * what was written under it must not be committed.  Cannot fail, does not wait.
  */
 void
 guard_release(Hold *hold, LockMode mode, int n)
 {
-	/* In this order: a lease that was seen before is the lock's own. */
+	/* Read the lease first: a lease that was seen before the lock is its own. */
 	bool proved = lease_state() == LEASE_HOLDS && !hold_is_lost(hold);
 
 	if (!hold_release(hold, mode, LOCK_SCOPE_SESSION, n, ENTRY_NOTICE) || proved || !has_written())
@@ -313,7 +315,7 @@ guard_release(Hold *hold, LockMode mode, int n)
 	released_under = Max(released_under, hold->taken_under);
 }
 
-/* The transaction has ended: what it released is history.  Cannot fail. */
+/* Forgets what the transaction has released, as it has ended.  Cannot fail. */
 void
 guard_forget(void)
 {

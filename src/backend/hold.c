@@ -1,30 +1,28 @@
 /*
  * hold.c
- *		What this session holds, or asks for: locks, turns, permits and elements.
+ *		What this session holds or asks for: locks, turns, permits and elements.
  *
- * All of it is in one list, from the moment when its entry is in shared memory.  Locks are
- * found by path and mode, too: a session has at most one contender for each.
- * transaction.c says what ends when.
+ * All holds are in one list, from the moment when their entry is in shared memory.  Locks are
+ * found by path and mode, too: a session has at most one contender for each.  transaction.c
+ * says what ends when.
  *
- * An exclusive lock includes the shared one: a session that holds the former and
- * acquires the latter is granted it at once, by the same entry.  A session that
- * holds the shared lock and acquires the exclusive one, in contrast, is a new
- * contender with an entry of its own, for which the worker disregards what the same
- * session holds (see lock_recipe.c).
+ * An exclusive lock includes the shared one: a session that holds the exclusive lock and
+ * acquires the shared one is granted it at once, by the same entry.  A session that holds the
+ * shared lock and acquires the exclusive one, in contrast, is a new contender with an entry
+ * of its own, for which the worker disregards what the same session holds (see
+ * lock_recipe.c).
  *
- * An entry is given up by a step in shared memory that cannot fail and does not
- * wait: the rest is the worker's, which deletes the node or passes it on.  So this
- * may be done in callbacks at commit, abort and exit, like all that counts.  The
- * session remembers such holds, its departures, until the worker is done with
- * them.  They count among its share: else it could use up all entries by asking
- * and giving up faster than ZooKeeper answers.  And a call that unlocks waits for
- * those that it has given up, so that what follows finds the lock free.
+ * An entry is given up by a step in shared memory that cannot fail and does not wait: the
+ * worker then deletes the node or passes it on.  So callbacks at commit, abort and exit may
+ * do it.  The session keeps such holds in a list, its departures, until the worker is done
+ * with them.  They count among its share: else it could use up all entries by asking and
+ * giving up faster than ZooKeeper answers.  A call that unlocks waits for what it has given
+ * up, so that later calls find the lock free.
  *
- * A lost lock stays until its counts are gone; the session never asks for it again
- * behind the user's back.
+ * A lost lock stays until its counts are gone; the session never asks for it again behind the
+ * user's back.
  *
- * Runs in: backends.  All this is private; shared/entry.h says how entries are
- * written.
+ * Runs in: backends.  All this is private; shared/entry.h says how entries are written.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -42,14 +40,14 @@ static MemoryContext hold_context = NULL;
 
 static dlist_head holds = DLIST_STATIC_INIT(holds);
 
-/* The locks among them, by a hash of their paths */
+/* The locks among the holds, by a hash of their paths */
 #define LOCK_BUCKETS 1024
 static dlist_head locks[LOCK_BUCKETS];
 
-/* Holds that were given up, or downgraded, and that the worker has still to finish, in that order */
+/* Holds that were given up or downgraded and that the worker has to finish, in that order */
 static dlist_head departures = DLIST_STATIC_INIT(departures);
 
-/* Entries of this session: those of holds and of departures */
+/* Number of entries of this session: those of holds and of departures */
 static int nentries = 0;
 
 /* ------------------------------------------------------------------------
@@ -57,14 +55,14 @@ static int nentries = 0;
  * ------------------------------------------------------------------------
  */
 
-/* For how long it was held in a mode, the statistics are told at the end. */
+/* Adds the time for which a hold was held in a mode to the statistics. */
 static void
 count_hold_time(const Hold *hold, LockMode mode)
 {
 	stats_add(stats_kind(hold->kind, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
 }
 
-/* Of all holds the one behind another one, or the first behind NULL; NULL at the end */
+/* Returns the hold after another one, or the first one after NULL; NULL at the end. */
 Hold *
 hold_next(const Hold *hold)
 {
@@ -75,7 +73,7 @@ hold_next(const Hold *hold)
 	return dlist_container(Hold, link, before->next);
 }
 
-/* How many there are of a kind */
+/* Returns the number of holds of a kind. */
 int
 hold_number(EntryKind kind)
 {
@@ -86,7 +84,7 @@ hold_number(EntryKind kind)
 	return n;
 }
 
-/* Where the session's locks on a path are, and others */
+/* Returns the list with the session's locks on a path, and others with the same hash. */
 static dlist_head *
 bucket(const char *path)
 {
@@ -94,8 +92,8 @@ bucket(const char *path)
 }
 
 /*
- * The session's lock on a path in a mode, or else the exclusive one that includes
- * it; NULL if there is none.  Needs no preload.
+ * Returns the session's lock on a path in a mode, or else the exclusive one that includes it;
+ * NULL if there is none.  Needs no preload.
  */
 Hold *
 hold_of_lock(const char *path, LockMode mode)
@@ -118,8 +116,8 @@ hold_of_lock(const char *path, LockMode mode)
 }
 
 /*
- * The entry of a hold, and its status; ENTRY_NONE if that is lost, or its time is over.
- * The lease is to be looked at before: then it is that of the grant.
+ * Returns the entry of a hold, and its status; ENTRY_NONE if the lock is lost, or its time is
+ * over.  A caller that relies on the lease reads it first: then it is the lease of the grant.
  */
 int
 hold_entry(const Hold *hold, EntryStatus *status)
@@ -130,7 +128,10 @@ hold_entry(const Hold *hold, EntryStatus *status)
 	return status->state == CONTENDER_LOST ? ENTRY_NONE : hold->entry;
 }
 
-/* With the lease, what was granted is lost, even before the worker has said so. */
+/*
+ * Returns true if a hold is lost.  What was granted is lost with the lease, even before the
+ * worker has said so.
+ */
 bool
 hold_is_lost(const Hold *hold)
 {
@@ -140,20 +141,23 @@ hold_is_lost(const Hold *hold)
 	return hold_entry(hold, &status) == ENTRY_NONE || (over && status.state == CONTENDER_GRANTED);
 }
 
-/* Why a lock or an element was lost, for a DETAIL */
+/* Returns why a lock or an element was lost, for a DETAIL. */
 static const char *
 why_lost(const Hold *hold)
 {
 	EntryStatus status = entry_status(hold->entry);
 	LossReason	reason = status.loss;
 
-	/* Of what the worker has not said yet, the clock tells, or the lease. */
+	/* The worker has not said it yet: the clock or the lease has ended the lock. */
 	if (status.state != CONTENDER_LOST)
 		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
 	return psprintf(failure_loss_texts[reason], entry_at(hold->entry)->request.max_hold_ms);
 }
 
-/* Raises an error for what is lost.  A lock at transaction level goes with the transaction. */
+/*
+ * Raises an error for a hold that is lost.  A lock at transaction level goes with the
+ * transaction.
+ */
 void
 hold_report_lost(const Hold *hold)
 {
@@ -176,7 +180,7 @@ hold_report_lost(const Hold *hold)
 				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
 }
 
-/* Raises an error if it is lost. */
+/* Raises an error if a hold is lost. */
 void
 hold_check(const Hold *hold)
 {
@@ -189,7 +193,7 @@ hold_check(const Hold *hold)
  * ------------------------------------------------------------------------
  */
 
-/* The worker has something to finish.  Cannot fail. */
+/* Adds a hold to the departures: the worker has something to finish.  Cannot fail. */
 static void
 depart(Hold *hold)
 {
@@ -200,8 +204,8 @@ depart(Hold *hold)
 }
 
 /*
- * Is the worker done with what was given up or downgraded?  To be asked before the session
- * asks for anything else.
+ * Returns true if the worker is done with a hold that was given up or downgraded.  The hold
+ * can be read only until the session asks for anything else.
  */
 bool
 hold_is_settled(const Hold *hold)
@@ -209,7 +213,7 @@ hold_is_settled(const Hold *hold)
 	return !hold->departed || entry_is_settled(hold->entry, hold->generation);
 }
 
-/* Forgets a departure if it is done. */
+/* Forgets a departure if the worker is done with it.  Returns true if it was. */
 static bool
 forget_departed(Hold *hold)
 {
@@ -218,7 +222,7 @@ forget_departed(Hold *hold)
 	dlist_delete(&hold->departure);
 	hold->departed = false;
 
-	/* It was given up, not downgraded. */
+	/* The hold was given up, not downgraded. */
 	if (!hold_is_acquired(hold))
 	{
 		nentries--;
@@ -233,9 +237,9 @@ forget_departed(Hold *hold)
  */
 
 /*
- * Raises an error if the session has its share of entries.  The worker tells nobody
- * that one has become free, so the session looks: at the oldest, which are mostly done
- * first, and at all of them when it seems to have its share.
+ * Raises an error if the session has its share of entries.  No latch is set when one has
+ * become free, so the session looks: at the oldest departures, which are mostly done first,
+ * and at all of them when it seems to have its share.
  */
 static void
 refuse_excess(int share)
@@ -275,7 +279,7 @@ hold_make(EntryKind kind, const char *path, LockMode mode, int share)
 	return hold;
 }
 
-/* The worker has been asked for it by an entry.  Cannot fail. */
+/* Adds a hold, for which an entry has asked the worker.  Cannot fail. */
 void
 hold_add(Hold *hold, int entry)
 {
@@ -292,7 +296,7 @@ hold_add(Hold *hold, int entry)
  * ------------------------------------------------------------------------
  */
 
-/* Shows the counts in zk_locks. */
+/* Stores the counts in the entry, for zk_locks. */
 static void
 publish(const Hold *hold)
 {
@@ -303,7 +307,7 @@ publish(const Hold *hold)
 	SpinLockRelease(&entry->mutex);
 }
 
-/* Counts one acquisition of what has been granted. */
+/* Counts one acquisition of a hold that has been granted. */
 void
 hold_count(Hold *hold, LockMode mode, LockScope scope)
 {
@@ -321,7 +325,7 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
  * ------------------------------------------------------------------------
  */
 
-/* Gives up an entry, and the hold, which can be read until the session asks again. */
+/* Gives up an entry and its hold, which can be read until the session asks again. */
 static void
 give_up(Hold *hold, EntryNotice notice)
 {
@@ -332,7 +336,7 @@ give_up(Hold *hold, EntryNotice notice)
 	depart(hold);
 }
 
-/* Keeps of an exclusive lock the shared one, without a moment in which it is not held. */
+/* Downgrades an exclusive lock to the shared one, without a moment in which it is not held. */
 static void
 downgrade(Hold *hold)
 {
@@ -342,12 +346,12 @@ downgrade(Hold *hold)
 }
 
 /*
- * Takes acquisitions back, one at least, and gives up what is not acquired any more.
- * The hold can be read until the session asks again.
+ * Undoes one or more acquisitions, and gives up what is not acquired any more.  The hold can
+ * be read until the session asks again.
  *
  *	notice	whether the latch is set when the entry is free
  *
- * Returns whether anything was given up.
+ * Returns true if anything was given up.
  */
 bool
 hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice)
@@ -367,7 +371,7 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 	return true;
 }
 
-/* Gives up what nobody has acquired: what a call has asked for, and a turn. */
+/* Gives up each hold that is not acquired: what a call has asked for, and a turn. */
 void
 hold_abandon(EntryNotice notice)
 {
@@ -382,7 +386,7 @@ hold_abandon(EntryNotice notice)
 	}
 }
 
-/* Gives everything back; the session ends. */
+/* Gives everything up, as the session ends. */
 void
 hold_end_session(void)
 {

@@ -1,6 +1,6 @@
 /*
  * hold.h
- *		What this session holds, or asks for: locks, turns, permits and elements; and
+ *		What this session holds or asks for: locks, turns, permits and elements; and
  *		what happens when the transaction ends.
  *
  * Copyright (c) 2026, zklock contributors
@@ -16,37 +16,37 @@
 /*
  * A lock, turn, permit or element that the session has or asks for.
  *
- * There are three records of each, 1:1:1, which have the number of the entry in common:
+ * Three records stand for each, 1:1:1.  They have the number of the entry in common:
  *
  *	Hold			here, in the session: what it has, and how often
  *	ContenderEntry	shared/entry.h, in shared memory: what it asks for, and the answer
  *	Contender		engine/engine_internal.h, in the worker: its place in the queue of a path
  *
- * The entry is the first of them and the last.  The hold is added when the entry stands in
- * shared memory, and goes when that is given up.
+ * The entry is the first to exist and the last to go.  The hold is added when the entry
+ * stands in shared memory, and goes when the entry is given up.
  *
- * An exclusive lock includes the shared one, so it is counted in both modes.  It
- * becomes a shared one when the exclusive acquisitions go first.
+ * An exclusive lock includes the shared one, so it is counted in both modes.  When its
+ * exclusive acquisitions go first, it becomes a shared lock.
  */
 typedef struct Hold
 {
-	dlist_node	link;	/* in the list of all, the oldest first */
-	dlist_node	bucket; /* of a lock: among those whose paths have the same hash */
+	dlist_node	link;	/* in the list of all holds, the oldest first */
+	dlist_node	bucket; /* of a lock: in the list of locks whose paths have the same hash */
 	EntryKind	kind;
 	LockMode	mode;
 	int			entry;
-	uint32		generation;		/* of the entry; it changes when that is free */
+	uint32		generation;		/* of the entry; changes when the entry is free */
 	int			acquired[2][2]; /* how often, by LockMode and LockScope; not at all while it
 								 * is asked for, and for a turn */
 	int64		since[2];		/* us; by LockMode, if it is acquired */
 	CommitGuard taken_under;	/* strictest zklock.commit_guard of its acquisitions */
-	uint32		check;			/* of its node by a quorum: number of the one asked for last */
+	uint32		check;			/* of its node by a quorum: number of the last one asked for */
 
-	/* When it was given up or downgraded */
+	/* For a hold that was given up or downgraded */
 	dlist_node departure; /* in the list of those that the worker has to finish */
-	bool	   departed;  /* it is there */
+	bool	   departed;  /* it is in that list */
 
-	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's or element's, UTF-8 */
+	char path[FLEXIBLE_ARRAY_MEMBER]; /* of the lock, semaphore or element, UTF-8 */
 } Hold;
 
 extern void	 hold_end_session(void);
@@ -58,7 +58,7 @@ extern bool	 hold_is_lost(const Hold *hold);
 extern void	 hold_report_lost(const Hold *hold);
 extern void	 hold_check(const Hold *hold);
 
-/* A call that acquires something: see request.c and transaction.c, too */
+/* A call that acquires something; see also request.c and transaction.c */
 extern Hold *hold_make(EntryKind kind, const char *path, LockMode mode, int share);
 extern void	 hold_add(Hold *hold, int entry);
 extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
@@ -75,7 +75,7 @@ hold_is_acquired_in(const Hold *hold, LockMode mode)
 		   hold->acquired[mode][LOCK_SCOPE_TRANSACTION] > 0;
 }
 
-/* Does it count, for the session or its transaction? */
+/* Returns true if the hold counts, for the session or its transaction. */
 static inline bool
 hold_is_acquired(const Hold *hold)
 {
@@ -83,7 +83,7 @@ hold_is_acquired(const Hold *hold)
 		   hold_is_acquired_in(hold, LOCK_MODE_SHARED);
 }
 
-/* Is it acquired at that level, perhaps among others? */
+/* Returns true if the hold is acquired at that level, perhaps at the other one as well. */
 static inline bool
 hold_is_acquired_at(const Hold *hold, LockScope scope)
 {
@@ -96,19 +96,19 @@ hold_is_acquired_at(const Hold *hold, LockScope scope)
  * ------------------------------------------------------------------------
  */
 
-/* When the locks are looked at */
+/* When the commit guard checks the locks */
 typedef enum GuardMoment
 {
 	GUARD_EARLY, /* at the command COMMIT, before callbacks that may commit elsewhere */
 	GUARD_FINAL	 /* before the commit here */
 } GuardMoment;
 
-/* guard.c: no commit on the strength of a lock that was lost */
+/* guard.c: prevents the commit of a transaction that relied on a lost lock */
 extern void guard_check(GuardMoment moment);
 extern void guard_release(Hold *hold, LockMode mode, int n);
 extern void guard_forget(void);
 
-/* interrupt.c: whether the loss of a lock interrupts the session, and what it is told */
+/* interrupt.c: whether the loss of a lock interrupts the session, and what the error says */
 extern void interrupt_set_policy(int policy, void *extra);
 extern void interrupt_defer(void);
 extern void interrupt_resume(void);
@@ -127,20 +127,23 @@ extern void backend_install_hooks(void);
  * ------------------------------------------------------------------------
  */
 
-/* A path in UTF-8, checked, and the mode in which it is locked */
+/* A checked path in UTF-8, and the mode in which it is locked */
 typedef struct LockTarget
 {
 	const char *path;
 	LockMode	mode;
-	Hold	   *hold; /* while it is asked for, or to be released */
+	Hold	   *hold; /* while the lock is asked for or released */
 } LockTarget;
 
-/* Locks on paths of their own, in the order of their bytes, in which they are taken */
+/*
+ * Locks on different paths, sorted by the bytes of the paths, the order in which they are
+ * taken
+ */
 typedef struct LockSet
 {
 	LockTarget *targets;
 	int			n;
-	bool		whole; /* if one is not held, none is released */
+	bool		whole; /* if one lock is not held, none is released */
 } LockSet;
 
 extern int	 lock_compare_targets(const void *a, const void *b);
@@ -150,7 +153,7 @@ extern void	 lock_release_all(void);
 extern int64 lock_fencing_token(const char *path);
 extern int64 lock_proved_token(const char *path);
 
-/* Longest path of a semaphore, so that those of its nodes can be locked. */
+/* Longest path of a semaphore: its nodes' paths are paths of entries, too. */
 #define ZKLOCK_MAX_SEMAPHORE_PATH ((int) (ZKLOCK_MAX_PATH - strlen(PERMIT_LEASES)))
 
 extern bool permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms);

@@ -1,19 +1,18 @@
 /*
  * interrupt.c
- *		Whether the loss of a lock interrupts this session, and what it is told.
+ *		Whether the loss of a lock interrupts this session, and what the error says.
  *
- * A session may want to be interrupted at once when it loses a lock
- * (zklock.on_lock_loss).  The worker then sends it the signal that PostgreSQL
- * uses to cancel a statement or to terminate a session, and logs which lock was
- * lost.  What the session wants is in each entry, where the worker reads it at
+ * With zklock.on_lock_loss a session is interrupted as soon as it loses a lock.  The worker
+ * logs which lock was lost, and sends the signal that PostgreSQL uses to cancel a statement
+ * or to terminate a session.  Each entry has the session's choice, which the worker reads at
  * the moment of the loss.
  *
- * PostgreSQL raises the error, with its own SQLSTATE and text.  If a function of
- * ours runs then, an error context names what was lost.
+ * PostgreSQL raises the error, with its own SQLSTATE and text.  If a function of ours runs
+ * then, an error context names what was lost.
  *
- * When the commit guard's final check has passed, interrupts are deferred until
- * the transaction has ended: they could no longer prevent the commit, but make
- * it return before a synchronous standby has the data.
+ * When the commit guard's final check has passed, interrupts are deferred until the
+ * transaction has ended: they could no longer prevent the commit, but make it return before a
+ * synchronous standby has the data.
  *
  * Runs in: backends.  Entries are read and written under their spinlocks.
  *
@@ -29,7 +28,7 @@
 #include "miscadmin.h"
 #include "shared/election.h"
 
-/* Does a loss interrupt nobody until the transaction has ended? */
+/* No loss interrupts the session until the transaction has ended. */
 static bool deferred = false;
 
 /* ------------------------------------------------------------------------
@@ -38,9 +37,9 @@ static bool deferred = false;
  */
 
 /*
- * From now on the loss of a hold has that effect.
+ * Sets what the loss of a hold does from now on.
  *
- * Returns true if it is lost already, and had none.
+ * Returns true if the hold has already been lost, and the loss did not interrupt the session.
  */
 static bool
 set_on_loss_of(const Hold *hold, LossPolicy policy)
@@ -56,7 +55,10 @@ set_on_loss_of(const Hold *hold, LossPolicy policy)
 	return silent;
 }
 
-/* The same of all.  Returns true if one is lost already, and had none. */
+/*
+ * Does the same for all holds, and for leadership.  Returns true if one of the holds has
+ * already been lost without an interrupt.
+ */
 static bool
 set_on_loss(LossPolicy policy)
 {
@@ -68,7 +70,7 @@ set_on_loss(LossPolicy policy)
 	return silent;
 }
 
-/* zklock.on_lock_loss is set: it is to apply to what is held already. */
+/* Applies a new value of zklock.on_lock_loss to what is held already. */
 void
 interrupt_set_policy(int policy, void *extra)
 {
@@ -77,8 +79,7 @@ interrupt_set_policy(int policy, void *extra)
 }
 
 /*
- * Keeps the loss of any lock of this session from interrupting it, until
- * interrupt_resume().
+ * Keeps the loss of any lock of this session from interrupting it, until interrupt_resume().
  */
 void
 interrupt_defer(void)
@@ -89,18 +90,17 @@ interrupt_defer(void)
 }
 
 /*
- * From now on the setting applies again.  Cannot fail, does not wait.
+ * Lets the setting apply again.  Cannot fail, does not wait.
  *
- * If a lock was lost meanwhile although the session wants to be terminated then, that
- * is made up for.  A statement that wanted to be cancelled has ended well, and must
- * not be told otherwise.
+ * If a lock was lost meanwhile and the setting is to terminate the session, the session is
+ * terminated now.  A loss that would have cancelled a statement is not made up for: the
+ * statement has succeeded, and must not fail any more.
  *
- * The session sends itself the signal that the worker would have sent.
- * PostgreSQL has no interrupts for extensions: those of procsignal.c are a fixed
- * list.  To set the flags that the signal's handler sets would be to know what
- * PostgreSQL does on a termination, in each release, and in each state in which
- * a session can be.  The handler knows, and it only sets flags, so this may be
- * done at commit and abort.
+ * The session sends itself the signal that the worker would have sent.  PostgreSQL has no
+ * interrupts for extensions: those of procsignal.c are a fixed list.  Code that sets the
+ * signal handler's flags itself would have to know what PostgreSQL does on a termination, in
+ * each release, and in each state in which a session can be.  The handler knows, and it only
+ * sets flags, so this may be done at commit and abort.
  */
 void
 interrupt_resume(void)
@@ -117,7 +117,10 @@ interrupt_resume(void)
  * ------------------------------------------------------------------------
  */
 
-/* Paths' bytes may be escaped: converting them could fail, which is not allowed here. */
+/*
+ * Adds an error context for each loss.  Bytes of paths may be escaped: converting them could
+ * fail, which is not allowed here.
+ */
 static void
 name_lost(void *arg)
 {
@@ -141,10 +144,10 @@ name_lost(void *arg)
 }
 
 /*
- * Lets interrupts end what the session is doing.  The error says what that was, and
- * names what was lost.
+ * Lets interrupts end what the session is doing.  The error says what the session was doing
+ * and names what was lost.
  *
- *	describe	adds the former to an error, or NULL
+ *	describe	adds what the session was doing to an error, or NULL
  */
 void
 interrupt_check(void (*describe)(void *), void *arg)

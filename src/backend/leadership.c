@@ -2,13 +2,14 @@
  * leadership.c
  *		The terms of leadership on which this session's transaction relies.
  *
- * A transaction relies on a term from the moment that it has been told that this
- * server leads until it ends, whatever becomes of the subtransaction that asked.  It
- * relies on one term of an election, the first: after another one was seen, the
- * commit is refused in any case.
+ * A transaction relies on a term from the moment when a call has returned that this server
+ * leads until the transaction ends, even if the subtransaction that asked is rolled back.  It
+ * relies on one term of an election, the first: once it has seen another one, its commit is
+ * refused in any case.
  *
- * The entry is the server's own.  What the session has at stake is in shared memory
- * (shared/election.h), where the worker reads it before it gives leadership up.
+ * The entry of a term is the server's, not the session's.  What the session has at stake is
+ * in shared memory (shared/election.h), where the worker reads it before it gives leadership
+ * up.
  *
  * Runs in: backends.  The list is private; each process writes its own stakes.
  *
@@ -21,14 +22,15 @@
 #include "compat.h"
 #include "shared/election.h"
 
-/* One for each election at most, so there is always room */
+/* One term for each election at most, so there is always room */
 static LeadershipTerm terms[ELECTION_SLOTS];
 static int			  nterms = 0;
 
 /*
- * Writes what is at stake in an election; a look at the candidate is to follow.
+ * Stores what is at stake in an election.  The memory barrier orders this before the caller's
+ * look at the candidate.
  *
- *	which	of the stakes are changed
+ *	which	the stakes that are changed
  */
 static void
 set_stake(int election, uint8 which, uint8 stake)
@@ -39,12 +41,15 @@ set_stake(int election, uint8 which, uint8 stake)
 	*mine = (before & ~which) | stake;
 	pg_memory_barrier();
 
-	/* The worker does not give up leadership while it is relied on. */
+	/*
+	 * The worker does not give leadership up while a commit relies on it: wake it when this
+	 * one ends.
+	 */
 	if ((before & ~*mine & STAKE_COMMIT) != 0)
 		zklock_wake_worker();
 }
 
-/* The same in all elections on which the transaction relies */
+/* Stores the stakes in all elections on which the transaction relies. */
 void
 leadership_set_stakes(uint8 which, uint8 stake)
 {
@@ -52,7 +57,7 @@ leadership_set_stakes(uint8 which, uint8 stake)
 		set_stake(terms[i].election, which, stake);
 }
 
-/* The transaction has ended: nothing is at stake any more. */
+/* Ends the reliance, as the transaction has ended: nothing is at stake any more. */
 void
 leadership_forget(void)
 {
@@ -61,10 +66,10 @@ leadership_forget(void)
 }
 
 /*
- * Does this server lead, provably?  If so, the transaction relies on that from now on.
- * Reads shared memory only.
+ * Returns true if this server leads, provably.  Then the transaction relies on that from now
+ * on.  Reads no more than shared memory.
  *
- *	token	is set to that of the term in which it leads, for fencing
+ *	token	is set to the fencing token of the term in which it leads
  */
 bool
 leadership_rely(int election, int64 *token)
@@ -80,7 +85,7 @@ leadership_rely(int election, int64 *token)
 	{
 		set_stake(election, STAKE_ON_LOSS, zklock_on_lock_loss);
 
-		/* Was it over before the worker could know of that? */
+		/* The term may have ended before the worker could see the stake. */
 		if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != *token)
 		{
 			set_stake(election, STAKE_ON_LOSS, 0);
@@ -93,7 +98,7 @@ leadership_rely(int election, int64 *token)
 	return true;
 }
 
-/* The term behind another one, or the first behind NULL; NULL at the end */
+/* Returns the term after another one, or the first one after NULL; NULL at the end. */
 LeadershipTerm *
 leadership_next(const LeadershipTerm *term)
 {
@@ -102,7 +107,10 @@ leadership_next(const LeadershipTerm *term)
 	return i < nterms ? &terms[i] : NULL;
 }
 
-/* With the lease the term is over, even before the worker has said so. */
+/*
+ * Returns true if a term is over.  It is over with the lease, even before the worker has said
+ * so.
+ */
 bool
 leadership_is_lost(const LeadershipTerm *term)
 {

@@ -11,13 +11,13 @@
 #include "shared/entry.h"
 #include "shared/settings.h"
 
-/* A term in which the transaction was told that this server leads */
+/* A term of this server's leadership that the transaction has seen */
 typedef struct LeadershipTerm
 {
 	int			election;
 	int64		token;
-	CommitGuard taken_under; /* strictest zklock.commit_guard when it was told */
-	uint32		check;		 /* by a quorum: number of the one asked for last */
+	CommitGuard taken_under; /* strictest zklock.commit_guard under which it was seen */
+	uint32		check;		 /* number of the check by a quorum that was asked for last */
 } LeadershipTerm;
 
 extern bool				leadership_rely(int election, int64 *token);
@@ -25,7 +25,7 @@ extern LeadershipTerm  *leadership_next(const LeadershipTerm *term);
 extern bool				leadership_is_lost(const LeadershipTerm *term);
 pg_noreturn extern void leadership_report_lost(const LeadershipTerm *term);
 
-/* For the worker.  Cannot fail, does not wait. */
+/* What the worker reads.  Cannot fail, does not wait. */
 extern void leadership_set_stakes(uint8 which, uint8 stake);
 extern void leadership_forget(void);
 

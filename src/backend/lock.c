@@ -2,43 +2,38 @@
  * lock.c
  *		Locking paths: one, or several together.
  *
- * The first acquisition of a lock asks the worker; further ones only count.
- * Several locks are acquired all or none.
+ * The first acquisition of a lock asks the worker; further ones only count.  Several locks
+ * are acquired all or none.
  *
- * A set of locks has an order, which is everybody's: that of the bytes of the
- * paths.  Who waits for a lock while it holds only such as come before it cannot
- * be in a circle of others who do the same.  But to ask for one when the one
- * before is granted takes a round trip for each.  So those that are free are
- * taken together:
+ * A set of locks has an order, which is everybody's: that of the bytes of the paths.  A
+ * session that waits for a lock while it holds only locks before it cannot be in a circle of
+ * sessions that do the same.  But a session that asked for each lock after the grant of the
+ * one before would need a round trip for each.  So it takes the free ones together:
  *
- *	together	All are asked for at once, and none of these requests waits for
- *				another holder: the worker grants each, or refuses it, when
- *				ZooKeeper has answered.  So whatever has been granted, nobody is
- *				kept waiting for longer than that takes, in whatever order.
- *	alone		The first that was refused is waited for, like a single lock.
- *				Before it is asked for, all locks of the set behind it have been
- *				given back.  So while a lock of the set is waited for, only
- *				such as come before it are held, and none is asked for.
- *	together	Then those behind it, but not more of them than were granted last
- *				time (two at least), and twice as many each time that all are.
+ *	together	It asks for all at once, and none of these requests waits for another
+ *				holder: the worker grants each, or refuses it, when ZooKeeper has
+ *				answered.  So a lock that has been granted keeps nobody waiting for
+ *				longer than that takes, in whatever order.
+ *	alone		It waits for the first that was refused, like for a single lock.
+ *				Before it asks for that, it has given back all locks of the set behind
+ *				it.  So while it waits for a lock of the set, it holds only those
+ *				before it, and asks for no other.
+ *	together	Then those behind it, but not more of them than were granted last time
+ *				(two at least), and twice as many each time that all are granted.
  *
- * The last rule bounds the work for a set of which much is taken: but for the
- * first time, no more is asked for than twice what was just had.
+ * The last rule bounds the work for a set of which many locks are taken: but for the first
+ * time, the session asks for no more than twice the locks that it has just got.
  *
- * A path that lies below another one of the set is not asked for together with
- * that, but when it is granted: only its holder is trusted to have nodes created
- * below it (parents.c).  So a tree is locked step by step.
+ * A path below another one of the set is not asked for together with that, but when that is
+ * granted: only its holder is trusted to have nodes created below it (parents.c).  So a tree
+ * is locked step by step.
  *
- * Before a lock is waited for, the worker must be done with those of the set that
- * were given back, as they count among the session's share until then; and the
- * session's own node of the same path is out of its way.  That depends on
- * ZooKeeper, not on other holders.
+ * A call that must not wait for others asks for all together and is done.  Its requests look
+ * at a path before the worker creates a node there; those of a call that waits do not, as the
+ * look would find most paths free.
  *
- * A call that must not wait for others asks for all together and is done.  Its
- * requests look at a path before they have a node created there; those of a
- * call that waits do not, as they are right in most cases.
- *
- * However a call ends, what was held before, as often as before, is held (transaction.c).
+ * However a call ends, the session holds what it held before, as often as before
+ * (transaction.c).
  *
  * Runs in: backends.
  *
@@ -58,7 +53,7 @@
  * ------------------------------------------------------------------------
  */
 
-/* The order in which everybody locks several paths: for qsort() and bsearch() */
+/* Compares paths by the order in which everybody locks them, for qsort() and bsearch(). */
 int
 lock_compare_targets(const void *a, const void *b)
 {
@@ -72,7 +67,7 @@ ask(LockTarget *target, LockScope scope, AskManner manner)
 	Hold *hold = hold_of_lock(target->path, target->mode);
 	Hold *held = hold ? hold : hold_of_lock(target->path, LOCK_MODE_SHARED);
 
-	/* Nothing is to be built on a lost lock. */
+	/* A lost lock is neither acquired again nor upgraded. */
 	if (held)
 		hold_check(held);
 	if (hold && hold->acquired[target->mode][scope] == PG_INT32_MAX)
@@ -98,12 +93,18 @@ begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
 	wait_begin(wait, target->path, target->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
 			   stats_kind(CONTENDER_LOCK, target->mode), timeout_ms);
 
-	/* Two sessions that hold the shared lock and want more wait for each other at once. */
+	/*
+	 * Two sessions that hold the shared lock and want the exclusive one wait for each other
+	 * at once: look for a deadlock now.
+	 */
 	if (target->mode == LOCK_MODE_EXCLUSIVE && shared && shared->mode == LOCK_MODE_SHARED)
 		wait->look_at = 0;
 }
 
-/* Waits until a lock that was asked for is granted, and counts it.  Returns false if it is not. */
+/*
+ * Waits until a lock that was asked for is granted, and counts it.  Returns false if it is
+ * not.
+ */
 static bool
 take(LockTarget *target, LockScope scope, int64 timeout_ms)
 {
@@ -121,8 +122,8 @@ take(LockTarget *target, LockScope scope, int64 timeout_ms)
 }
 
 /*
- * What is left of a timeout, ms.  The last wait may end a little late, but is
- * not a try-lock.
+ * Returns what is left of a timeout, ms.  The last wait may end a little late, but is not a
+ * try-lock.
  */
 static int64
 time_left(int64 timeout_ms, int64 start_us)
@@ -133,11 +134,11 @@ time_left(int64 timeout_ms, int64 start_us)
 }
 
 /*
- * Acquires the first n locks of an array together, as far as they are free, and gives
- * the rest back.
+ * Acquires the first n locks of an array together, as far as they are free, and gives the
+ * rest back.
  *
- * Returns how many were acquired: all before the first that was not free, or for
- * which there was no time.
+ * Returns how many were acquired: all before the first that was not free, or for which no
+ * time was left.
  */
 static int
 acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms)
@@ -160,8 +161,11 @@ look_whether_settled(const Wait *wait, void *hold)
 }
 
 /*
- * Waits until the worker is done with the first n locks of an array, which were given
- * back.  Returns false if the timeout passes first.
+ * Waits until the worker is done with the first n locks of an array, which were given back:
+ * they count among the session's share until then, and the session's own node of the same
+ * path must be out of its way.  That depends on ZooKeeper, not on other holders.
+ *
+ * Returns false if the timeout passes first.
  */
 static bool
 wait_for_given_back(const LockTarget *targets, int n, int64 timeout_ms)
@@ -180,7 +184,7 @@ wait_for_given_back(const LockTarget *targets, int n, int64 timeout_ms)
 /*
  * Acquires the first lock of an array, when the worker is done with what was given back.
  *
- *	given_back	how many that was, from this one on
+ *	given_back	number of locks that were given back, from the first on
  */
 static bool
 acquire_alone(LockTarget *targets, int given_back, LockScope scope, int64 timeout_ms)
@@ -193,7 +197,7 @@ acquire_alone(LockTarget *targets, int given_back, LockScope scope, int64 timeou
 	return take(targets, scope, time_left(timeout_ms, start_us));
 }
 
-/* Does a path lie below one of n others, which are in the order of their bytes? */
+/* Returns true if a path lies below one of n others, which are in the order of their bytes. */
 static bool
 lies_below(const char *path, const LockTarget *targets, int n)
 {
@@ -212,7 +216,7 @@ lies_below(const char *path, const LockTarget *targets, int n)
 	return false;
 }
 
-/* How many of the first n locks of an array can be asked for together? */
+/* Returns how many of the first n locks of an array can be asked for together. */
 static int
 number_together(const LockTarget *targets, int n)
 {
@@ -230,13 +234,13 @@ number_together(const LockTarget *targets, int n)
  *	timeout_ms	LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds, for all of them;
  *				PostgreSQL's lock_timeout is for each
  *
- * Returns false if they could not be had in that time.
+ * Returns false if the locks were not all granted in that time.
  */
 bool
 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 {
 	int64 start_us = zklock_now_us();
-	int	  most = set->n; /* that are asked for together */
+	int	  most = set->n; /* most locks that are asked for together */
 	int	  acquired = 0;
 	int	  mark;
 
@@ -264,7 +268,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 		acquired++;
 	}
 
-	/* One may have been lost while others were waited for. */
+	/* One lock may have been lost during the wait for others. */
 	for (int i = 0; acquired == set->n && i < set->n; i++)
 		hold_check(set->targets[i].hold);
 	transaction_end_call(mark, acquired == set->n);
@@ -277,8 +281,8 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
  */
 
 /*
- * The fencing token of the exclusive lock this session holds on a path, else
- * of its shared lock.  Raises an error if it holds none, or has lost it.
+ * Returns the fencing token of the exclusive lock that this session holds on a path, else
+ * that of its shared lock.  Raises an error if it holds none, or has lost it.
  */
 int64
 lock_fencing_token(const char *path)
@@ -296,7 +300,7 @@ lock_fencing_token(const char *path)
 }
 
 /*
- * The fencing token of the exclusive lock that this session holds on a path for
+ * Returns the fencing token of the exclusive lock that this session holds on a path for
  * certain; 0 if it holds none, or may have lost it.  Needs no preload.
  */
 int64
@@ -305,7 +309,7 @@ lock_proved_token(const char *path)
 	const Hold *hold = hold_of_lock(path, LOCK_MODE_EXCLUSIVE);
 	EntryStatus status;
 
-	/* In this order: a lease that was seen before is the lock's own. */
+	/* Read the lease first: a lease that was seen before the lock is its own. */
 	if (hold == NULL || lease_state() != LEASE_HOLDS || hold_entry(hold, &status) == ENTRY_NONE)
 		return 0;
 	return status.state == CONTENDER_GRANTED ? status.token : 0;

@@ -1,9 +1,9 @@
 /*
  * lock_view.c
- *		What shared memory tells about contenders, and who waits for whom.
+ *		The contenders as shared memory has them, and who waits for whom.
  *
- * Entries are copied one at a time.  A copy is consistent in itself; those of
- * one view may be a moment apart, as in pg_stat_activity.
+ * Entries are copied one at a time.  A copy is consistent in itself; the copies of one view
+ * may be a moment apart, as in pg_stat_activity.
  *
  * Runs in: backends.
  *
@@ -13,7 +13,10 @@
 
 #include "backend/contenders.h"
 
-/* Runs are numbered in the order of their path's queue.  Who has none yet comes last there. */
+/*
+ * Runs are numbered in the order of their path's queue.  An entry that has no run yet comes
+ * last.
+ */
 static uint64
 run_order(const EntryCopy *entry)
 {
@@ -58,7 +61,7 @@ lock_view_take(void)
 
 	for (int i = 0; i < entries_max(); i++)
 	{
-		/* Most are free, which a glance tells. */
+		/* Most are free, which a look without the spinlock shows. */
 		if (((const volatile ContenderEntry *) entry_at(i))->status.state == CONTENDER_FREE)
 			continue;
 		if (left == 0)
@@ -77,7 +80,7 @@ lock_view_take(void)
 	return view;
 }
 
-/* The entries at a path alone, in the same order */
+/* Copies the entries at one path, in the same order. */
 LockView
 lock_view_of_path(const char *path)
 {
@@ -93,7 +96,10 @@ lock_view_of_path(const char *path)
 	return view;
 }
 
-/* Does a node stand for an entry?  Its name may recur.  A downgraded lock has a later node. */
+/*
+ * Returns true if a node stands for an entry.  The czxid is compared as well, since a name
+ * can be used again.  A downgraded lock has a later node.
+ */
 static bool
 stands_for(const ContenderNode *node, const EntryCopy *entry)
 {
@@ -105,8 +111,8 @@ stands_for(const ContenderNode *node, const EntryCopy *entry)
 }
 
 /*
- * Of the entries at a path the one for which a node stands: who holds, or else came
- * first.  NULL if the node is not ours.
+ * Returns the entry at a path for which a node stands: the holder's, or else that of the
+ * first that came.  Returns NULL if the node is not ours.
  */
 const EntryCopy *
 lock_view_of_node(const LockView *at_path, const ContenderNode *node)
@@ -119,7 +125,10 @@ lock_view_of_node(const LockView *at_path, const ContenderNode *node)
 	return NULL;
 }
 
-/* The path as the user knows it: for a turn or a permit the semaphore's, which lies above. */
+/*
+ * Returns the path as the user knows it: for a turn or a permit the semaphore's, which is
+ * above.
+ */
 const char *
 lock_view_path(const EntryCopy *entry)
 {
@@ -130,7 +139,10 @@ lock_view_path(const EntryCopy *entry)
 	return pnstrdup(path, strrchr(path, '/') - path);
 }
 
-/* The first of a path's run that is in a state, but for a process's; NULL if there is none. */
+/*
+ * Returns the first entry of a path's run that is in a state and is not that of process
+ * "besides"; NULL if there is none.
+ */
 static const EntryCopy *
 find_in_run(const LockView *view, const char *path, uint64 run_id, ContenderState state, int besides)
 {
@@ -156,9 +168,9 @@ find_in_run(const LockView *view, const char *path, uint64 run_id, ContenderStat
 }
 
 /*
- * For whom does a process wait, by its entry?  For the holder in its own run, else for
- * what the run waits for, which is another run of this server or a foreign node, else
- * for the contender ahead of it in its own run.
+ * Returns for whom the process of an entry waits: for the holder in its own run; else for
+ * what the run waits for, which is another run of this server or a foreign node; else for the
+ * contender ahead of it in its own run.
  */
 LockBlocker
 lock_view_blocker(const LockView *view, const EntryCopy *entry)

@@ -1,9 +1,9 @@
 /*
  * node_data.c
- *		What a node of ours tells about the session for which it stands.
+ *		The data of a node, which describe the session that it stands for.
  *
- * Its readers are people who look for the holder of a lock, and, in the form
- * that Hive has, Hive's SHOW LOCKS.  Anybody may read it, so it has no secrets.
+ * People who look for the holder of a lock read them, and, in Hive's format, Hive's SHOW
+ * LOCKS does.  Anybody may read them, so they have no secrets.
  *
  * Runs in: backends.
  *
@@ -25,9 +25,8 @@
 #include "utils/timestamp.h"
 
 /*
- * Converts a string in the server's encoding to UTF-8.  Where that might fail,
- * non-ASCII characters become question marks: this is for humans, and no reason
- * to refuse a lock.
+ * Converts a string in the server's encoding to UTF-8.  If that might fail, non-ASCII
+ * characters become question marks: this is for humans, and no reason to refuse a lock.
  */
 static char *
 to_utf8(const char *value)
@@ -56,7 +55,7 @@ append_member(StringInfo json, const char *name, const char *value)
 	escape_json(json, to_utf8(value));
 }
 
-/* Words for one of Hive's fields, in which colons are not allowed */
+/* Returns text for one of Hive's fields, which must not contain colons. */
 static char *
 hive_words(const char *text)
 {
@@ -73,9 +72,9 @@ hive_words(const char *text)
 }
 
 /*
- * Tells who we are, in the form that Hive reads and shows to its users: query id,
- * time in ms, whether somebody asked for the lock or it came with a query, the
- * query, and the client, separated by colons.
+ * Describes this session in the format that Hive reads and shows to its users: query id, time
+ * in ms, whether somebody asked for the lock or it came with a query, the query, and the
+ * client, separated by colons.
  */
 static char *
 hive_data(const char *server, LockScope scope)
@@ -94,15 +93,15 @@ hive_data(const char *server, LockScope scope)
 }
 
 /*
- * Writes what a node tells in any case: which process this is, and where.  What other
- * servers rely on comes first: see node_contender.c.
+ * Writes what a node says in any case: which process this is, and where.  The members that
+ * other servers rely on come first: see node_contender.c.
  *
  *	server	its name, or NULL
  */
 static void
 begin_object(StringInfo json, const char *server)
 {
-	char host[100] = ""; /* as long as always has room in the data */
+	char host[100] = ""; /* this length always fits into the data */
 
 	(void) gethostname(host, sizeof(host) - 1);
 	appendStringInfoChar(json, '{');
@@ -113,12 +112,10 @@ begin_object(StringInfo json, const char *server)
 }
 
 /*
- * Tells who we are, as JSON, or, for Hive, in fields parted by colons.  Host and port
- * tell servers apart that have the same name, like a standby made of a copy of
- * its primary.
+ * Describes this session as JSON, or, for Hive, as fields separated by colons.  Host and port
+ * distinguish servers of the same name, like a standby made of a copy of its primary.
  *
- * Returns a string of less than ZKLOCK_NODE_DATA_SIZE bytes, in the current
- * memory context.
+ * Returns a string of less than ZKLOCK_NODE_DATA_SIZE bytes, in the current memory context.
  */
 char *
 node_data_compose(NodeDialect dialect, LockScope scope)

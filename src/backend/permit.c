@@ -1,21 +1,20 @@
 /*
  * permit.c
- *		The permits of semaphores that a session holds.
+ *		Acquiring permits of semaphores.
  *
- * A session gets a permit in two steps, as with Curator's
- * InterProcessSemaphoreV2.  First comes the turn: the exclusive lock on
- * <path>/locks, for which the sessions of this server queue like for any other.
- * The session whose turn it is asks for a node in <path>/leases, waits there
- * until the node is a permit, and then gives the turn up.  So permits are given
- * out in the order in which sessions ask for them, and only one client in all
- * watches the permits' nodes.
+ * A session gets a permit in two steps, as with Curator's InterProcessSemaphoreV2.  First
+ * comes the turn: the exclusive lock on <path>/locks, for which the sessions of this server
+ * queue as for any other lock.  The session whose turn it is asks for a node in
+ * <path>/leases, waits until the node is a permit, and then gives the turn up.  So sessions
+ * get permits in the order in which they ask for them, and only one client in all watches the
+ * permits' nodes.
  *
- * The turn brings order, not safety (see permit_recipe.c).  Therefore a session
- * that has lost it goes on waiting for the permit, and a call that does not wait
- * asks for no turn: while somebody waits, the nodes show that no permit is free.
+ * The turn brings order, not safety (see permit_recipe.c).  Therefore a session that has lost
+ * its turn goes on waiting for the permit, and a call that does not wait asks for no turn:
+ * while somebody waits, the nodes show that no permit is free.
  *
- * Turn and permit are a hold each (hold.c).  A session may hold several permits of
- * one semaphore.
+ * Turn and permit are a hold each (hold.c).  A session may hold several permits of one
+ * semaphore.
  *
  * Runs in: backends.
  *
@@ -28,7 +27,7 @@
 #include "backend/wait.h"
 #include "utils/timestamp.h"
 
-/* Tells the user when others have another idea of the number of permits. */
+/* Raises a NOTICE if a holder has asked for another number of permits. */
 static void
 report_disagreement(const Hold *permit, int number)
 {
@@ -43,14 +42,14 @@ report_disagreement(const Hold *permit, int number)
 }
 
 /*
- * Acquires one more permit of a semaphore with the given number of them.
+ * Acquires one more permit of a semaphore that has "number" of them.
  *
  *	path		UTF-8, checked
  *	scope		transaction level: until the transaction ends, or is rolled back to
  *				an earlier savepoint
  *	timeout_ms	LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds
  *
- * Returns false if there was none in that time.
+ * Returns false if none was free in that time.
  */
 bool
 permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)

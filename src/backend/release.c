@@ -1,10 +1,10 @@
 /*
  * release.c
- *		Releasing what is held at session level.
+ *		Releasing locks and permits that are held at session level.
  *
- * A call gives up what it is to release, by steps that cannot fail and do not wait.
- * Only then it warns, and waits until others can have it: both look at interrupts,
- * and a cancellation finds all of it released.
+ * A call first gives up all that it is to release, by steps that cannot fail and do not wait.
+ * Only then it raises warnings, and waits until others can have the locks.  Both look at
+ * interrupts, and a cancellation finds everything released.
  *
  * Runs in: backends.
  *
@@ -18,11 +18,11 @@
 #include "shared/common.h"
 #include "shared/session_info.h"
 
-/* Something that a call has given up, or acquired less often */
+/* A hold that a call has released, wholly or in part */
 typedef struct Released
 {
 	Hold *hold; /* can be read until the session asks for anything */
-	bool  lost; /* before that */
+	bool  lost; /* it was lost before the release */
 } Released;
 
 /* Undoes session-level acquisitions in a mode.  Cannot fail, does not wait. */
@@ -35,7 +35,7 @@ release(Hold *hold, LockMode mode, int n)
 	return released;
 }
 
-/* Warns of those that were lost.  Returns whether there were any. */
+/* Raises a WARNING for each hold that was lost.  Returns true if there were any. */
 static bool
 warn_lost(const Released *released, int n)
 {
@@ -73,7 +73,10 @@ warn_not_held(const LockTarget *target)
 				 : 0));
 }
 
-/* Is the worker done with it?  The session does not wait for ZooKeeper to come back. */
+/*
+ * Looks whether the worker is done with a hold.  The session does not wait for ZooKeeper to
+ * come back.
+ */
 static WaitAnswer
 look_whether_settled(const Wait *wait, void *hold)
 {
@@ -82,7 +85,9 @@ look_whether_settled(const Wait *wait, void *hold)
 	return zklock_connected() ? WAIT_UNTOLD : WAIT_REFUSED;
 }
 
-/* Waits until others can have what the call has given up.  A cancellation ends the wait only. */
+/*
+ * Waits until others can have what the call has given up.  A cancellation ends only the wait.
+ */
 static void
 wait_until_settled(const Released *released, int n)
 {
@@ -98,7 +103,7 @@ wait_until_settled(const Released *released, int n)
 	}
 }
 
-/* A lock that is held at session level; NULL if it is not. */
+/* Returns a lock that is held at session level, or NULL if it is not. */
 static Hold *
 find_held(const LockTarget *target)
 {
@@ -108,9 +113,8 @@ find_held(const LockTarget *target)
 }
 
 /*
- * Undoes one session-level acquisition of each lock of a set.  Then waits until those
- * that are not acquired any more are free for everyone, or free to share if
- * downgraded.
+ * Undoes one session-level acquisition of each lock of a set.  Then waits until the locks
+ * that are not acquired any more are free for everyone, or free to share if downgraded.
  *
  * Returns false, with a warning, if a lock was not held or was lost.
  */
@@ -143,8 +147,8 @@ lock_release(const LockSet *set)
 }
 
 /*
- * Undoes all acquisitions of this session at session level, permits included, and
- * waits until the worker is done with them.
+ * Undoes all acquisitions of this session at session level, permits included, and waits until
+ * the worker is done with them.
  */
 void
 lock_release_all(void)
@@ -176,9 +180,9 @@ lock_release_all(void)
 }
 
 /*
- * Releases one permit of a semaphore that is held at session level, and waits until
- * others can have it.  A lost one goes first, so that those left are good; else the
- * youngest.
+ * Releases one permit of a semaphore that is held at session level, and waits until others
+ * can have it.  It releases a lost permit first, so that the remaining ones are good, else
+ * the youngest.
  *
  * Returns false, with a warning, if the session held none or if it was lost.
  */

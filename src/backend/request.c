@@ -1,6 +1,6 @@
 /*
  * request.c
- *		What the worker is asked, and why that is refused.
+ *		Requests to the worker, and the errors for those that it refuses.
  *
  * Runs in: backends.
  *
@@ -17,8 +17,8 @@
 #include "zk/zk_client.h"
 
 /*
- * Raises an error if this server stands at an election at the path, or above it,
- * where other candidates may not bear a node that is none of theirs.
+ * Raises an error if this server stands at an election at the path or above it.  Other
+ * candidates might fail on a node there that is none of theirs.
  */
 void
 request_refuse_election(const char *path)
@@ -33,13 +33,14 @@ request_refuse_election(const char *path)
 						errhint("Use another path.")));
 }
 
-/* Where what is asked for is, below the path that the user names */
+/* The node that is asked for, relative to the path that the user names */
 static const char *const places[] =
 	{[CONTENDER_LOCK] = "", [CONTENDER_TURN] = PERMIT_TURNS, [CONTENDER_PERMIT] = PERMIT_LEASES, [CONTENDER_ELEMENT] = ""};
 
 /*
- * Asks the worker, which writes the answer into the entry, and sets the latch.  Raises an
- * error if there is no entry left, or none for this session, or an election in the way.
+ * Asks the worker, which writes the answer into the entry and sets the latch.  Raises an
+ * error if no entry is left, if this session may have no more, or if this server stands at an
+ * election there.
  *
  *	request		says kind, terms without a dialect, scope, manner, and when the user
  *				asked; the rest is filled in
@@ -95,7 +96,10 @@ request_hold(EntryRequest *request, const char *path)
  * ------------------------------------------------------------------------
  */
 
-/* Raises the error for a path that is used for something else, as a sentence tells. */
+/*
+ * Raises the error for a path that is used for something else; "detail" is a sentence that
+ * says for what.
+ */
 void
 request_report_other_use(const char *path, const char *detail)
 {
@@ -132,7 +136,7 @@ request_report_unreachable(const char *path)
 						: 0));
 }
 
-/* The numbers of which one has been exceeded, as a sentence; NULL if none has. */
+/* Returns a sentence about the limit that has been exceeded, or NULL if none has. */
 static char *
 limit_detail(int index, Failure failure)
 {
@@ -147,11 +151,11 @@ limit_detail(int index, Failure failure)
 }
 
 /*
- * Raises the error for what could not be had.
+ * Raises the error for a request or call that has failed.
  *
  *	index	the entry that was refused, or ENTRY_NONE
- *	path	for the message: that of the entry, or of its semaphore; UTF-8
- *	code	ZooKeeper's, if it refused; else 0
+ *	path	for the message: the path of the entry, or of its semaphore; UTF-8
+ *	code	ZooKeeper's error, if ZooKeeper refused; else 0
  */
 void
 request_report_failure(int index, const char *path, Failure failure, int code)

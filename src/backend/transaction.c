@@ -1,6 +1,6 @@
 /*
  * transaction.c
- *		What ends when: with a call that fails, a subtransaction, a transaction, or a
+ *		Which locks end with a failed call, a subtransaction, a transaction, or a
  *		statement such as DISCARD ALL.
  *
  *	session level		survives everything but zk_unlock(), DISCARD ALL and
@@ -8,34 +8,33 @@
  *	transaction level	goes when the transaction ends, or with the
  *						subtransaction that acquired it
  *
- * A stack of acquisitions has those that are to go.  Subtransactions nest, and their
- * numbers grow: what one of them has acquired, with those inside it, is on top when it
- * ends, and has no lower number than its own.  So when one is rolled back it takes
- * that from the stack, and when one ends well nothing need be done.
+ * Acquisitions that are to go are on a stack.  Subtransactions nest, and their numbers grow:
+ * what one of them has acquired, with the ones inside it, is on top when it ends, and has no
+ * number below its own.  So a subtransaction that is rolled back takes these from the stack,
+ * and one that commits has nothing to do.
  *
- * A call that acquires several locks, and fails, must undo those that it has.
- * They are on the stack as well, whatever their level, until the call is complete.
- * So however it ends, by a timeout, an error or a cancellation at any moment, what
- * was held before is held, as often as before: an error always aborts the
- * transaction or a subtransaction, and that undoes the call.  It also gives up what
- * was only asked for: what nobody has acquired.
+ * A call that acquires several locks, and fails, must undo those that it has acquired.  They
+ * are on the stack as well, whatever their level, until the call is complete.  So however it
+ * ends, by a timeout, an error or a cancellation at any moment, the session holds what it
+ * held before, as often as before: an error always aborts the transaction or a
+ * subtransaction, and that undoes the call.  It also gives up what the call has only asked
+ * for, and nobody has acquired.
  *
- * PostgreSQL's callbacks for transactions and subtransactions, in a session
- * that has asked for a lock or permit, and a hook that sees its commands, say when
- * that is:
+ * PostgreSQL's callbacks for transactions and subtransactions, in a session that has asked
+ * for a lock or permit, and a hook that sees its commands, act at these moments:
  *
  *	before commit		the guard may raise an error; at the command COMMIT it looks a
  *						first time, before other extensions' callbacks
  *	before prepare		the guard, too; locks at transaction level cannot be prepared
- *	commit, abort		the outcome is visible: locks at transaction level go, and so
- *						do elements of queues, or they come back
+ *	commit, abort		the outcome is visible: locks at transaction level go; elements
+ *						of queues go at commit, and come back at abort
  *	subtransactions		acquisitions become the parent's, or go
  *
- * A transaction may rely on its server's leadership as well: transaction_leads() asks,
- * and the guard then watches it.
+ * The callbacks at commit and abort only change counts and states and set the worker's latch:
+ * no I/O, no allocation, nothing that can fail or wait.
  *
- * Those at commit and abort only change counts and states and set the worker's
- * latch: no I/O, no allocation, nothing that can fail or wait.
+ * A transaction may rely on its server's leadership as well: transaction_leads() looks, and
+ * the guard then watches it.
  *
  * Runs in: backends.  Everything here is private to the process.
  *
@@ -50,9 +49,9 @@
 #include "storage/ipc.h"
 #include "tcop/utility.h"
 
-#define FIRST_ACQUISITIONS 16 /* for which there is room at first */
+#define FIRST_ACQUISITIONS 16 /* the stack's first size */
 
-/* Acquisitions of one lock, one after the other, by one subtransaction */
+/* Acquisitions of one lock by one subtransaction, one after the other */
 typedef struct Acquisition
 {
 	Hold			*hold;
@@ -66,12 +65,12 @@ static Acquisition *acquisitions = NULL;
 static int			nacquisitions = 0;
 static int			max_acquisitions = FIRST_ACQUISITIONS;
 
-/* Have the callbacks been registered? */
+/* The callbacks have been registered. */
 static bool started = false;
 
 static void start_session(void);
 
-/* Undoes the acquisitions on the stack above so many, the last first. */
+/* Undoes the acquisitions on the stack above a mark, the last first. */
 static void
 undo(int mark)
 {
@@ -88,7 +87,10 @@ undo(int mark)
  * ------------------------------------------------------------------------
  */
 
-/* It begins, and ends with transaction_end_call(), or with an error. */
+/*
+ * Begins a call, which ends with transaction_end_call() or with an error.  Returns a mark on
+ * the stack.
+ */
 int
 transaction_begin_call(void)
 {
@@ -96,7 +98,7 @@ transaction_begin_call(void)
 	return nacquisitions;
 }
 
-/* A hold that has been granted is acquired once more. */
+/* Acquires a hold, which has been granted, once more. */
 void
 transaction_acquired(Hold *hold, LockMode mode, LockScope scope)
 {
@@ -120,15 +122,15 @@ may_be_one(const Acquisition *a, const Acquisition *b)
 }
 
 /*
- * A call ends without an error.  What it acquired at session level is the session's
- * from now on, the rest the subtransaction's; or it has failed, and has nothing.
+ * Ends a call without an error.  If it is complete, what it acquired at session level is the
+ * session's from now on, and the rest the subtransaction's.  If it is not, all is undone.
  */
 void
 transaction_end_call(int mark, bool complete)
 {
 	int kept = mark;
 
-	/* An interrupt that has come ends the call while it can still be undone. */
+	/* An interrupt that has come ends the call while that can still be undone. */
 	if (complete)
 		interrupt_check(NULL, NULL);
 	else
@@ -152,8 +154,8 @@ transaction_end_call(int mark, bool complete)
  */
 
 /*
- * The transaction ends, or is prepared, which it cannot be with locks of its own.  If
- * it is committed, the elements that it has taken go.
+ * Ends the transaction, also when it is prepared, which it cannot be with locks of its own.
+ * If it is committed, the elements that it has taken go.
  */
 static void
 end_transaction(XactEvent event)
@@ -175,7 +177,7 @@ on_transaction(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_PRE_COMMIT)
 	{
-		/* The next holder must not run before our effect is durable. */
+		/* The next holder must not run before this transaction's effect is durable. */
 		if (nacquisitions > 0 || leadership_next(NULL) != NULL)
 			ForceSyncCommit();
 		guard_check(GUARD_FINAL);
@@ -210,7 +212,7 @@ on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId p
 	hold_abandon(ENTRY_NO_NOTICE);
 }
 
-/* Gives everything back; the session ends. */
+/* Gives everything up, as the session ends. */
 static void
 end_session(int code, Datum arg)
 {
@@ -219,9 +221,9 @@ end_session(int code, Datum arg)
 }
 
 /*
- * Prepares the session when it asks for something first.  If memory runs out on the
- * way, nothing is held without callbacks, and the next call begins again; that a
- * callback may then be registered twice does no harm.
+ * Prepares the session when it asks for something first.  If memory runs out on the way,
+ * nothing is held without callbacks, and the next call begins anew.  A callback that is then
+ * registered twice does no harm.
  */
 static void
 start_session(void)
@@ -238,9 +240,10 @@ start_session(void)
 }
 
 /*
- * Does this server lead, provably?  If so, the transaction relies on that from now on.
+ * Returns true if this server leads, provably.  Then the transaction relies on that from now
+ * on.
  *
- *	term	is set to that in which it leads, for fencing
+ *	term	is set to the term in which the server leads, for fencing
  */
 bool
 transaction_leads(int election, int64 *term)
@@ -250,7 +253,7 @@ transaction_leads(int election, int64 *term)
 }
 
 /* ------------------------------------------------------------------------
- * Commands after which something is to be done
+ * Commands
  * ------------------------------------------------------------------------
  */
 
@@ -276,14 +279,16 @@ discards_all(const Node *statement)
 }
 
 /*
- * DISCARD ALL releases what is held at session level, as for advisory locks.
- * PostgreSQL has no callback for it.
+ * Acts on three commands.
+ *
+ * DISCARD ALL releases what is held at session level, as for advisory locks.  PostgreSQL has
+ * no callback for it.
  *
  * The command COMMIT only marks the transaction, which is committed when the hook has
- * returned.  So the guard looks after the command and before any callback, of which some
+ * returned.  So the guard checks after the command and before any callback, of which some
  * commit in other databases, as those of postgres_fdw do.  An error in between ends the
  * transaction, as one in a callback does.  A procedure's COMMIT, and the one that ends a
- * single statement, are no commands.
+ * single statement, are not commands.
  */
 static void
 utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
@@ -294,9 +299,9 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	bool commit = is_transaction_command(pstmt->utilityStmt, TRANS_STMT_COMMIT);
 
 	/*
-	 * The work of a prepared transaction is committed, or undone, within the command,
-	 * before that one's own commit, and must not be disturbed by a loss either.  It
-	 * needs no check: the transaction was checked when it was prepared.
+	 * COMMIT PREPARED and ROLLBACK PREPARED commit or undo the prepared transaction's work
+	 * within the command, before the command's own commit.  That must not be interrupted by a
+	 * loss either.  It needs no check: the transaction was checked when it was prepared.
 	 */
 	if (started && ends_prepared_transaction(pstmt->utilityStmt))
 		interrupt_defer();
@@ -308,12 +313,12 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	if (discard_all)
 		lock_release_all();
 
-	/* COMMIT rolls a transaction back that has failed: nothing is relied on. */
+	/* COMMIT rolls back a failed transaction, which relies on nothing. */
 	if (started && commit && IsTransactionState())
 		guard_check(GUARD_EARLY);
 }
 
-/* Called in the postmaster while it loads libraries. */
+/* Installs the hook, in the postmaster while it loads libraries. */
 void
 backend_install_hooks(void)
 {

@@ -1,17 +1,16 @@
 /*
  * wait.c
- *		Waiting for the worker's answer, and what is told of that.
+ *		Waiting for the worker's answer, and the messages of a session that waits.
  *
- * The session sleeps on its latch until what it waits for is there, which the
- * caller looks for: that the worker has decided about an entry, or is done with
- * those that were given up, that this server leads, or that it is the session's turn at
- * a queue.  A wait begins when that has been asked for.  It may be for several of
- * these, one after the other; its timeout and PostgreSQL's lock_timeout are for
- * all of them.
+ * The session sleeps on its latch until the caller's look finds what is awaited: that the
+ * worker has decided about an entry, or is done with entries that were given up, that this
+ * server leads, or that it is the session's turn at a queue.  A wait begins when that has
+ * been asked for.  One wait may be for several of these, one after the other; its timeout and
+ * PostgreSQL's lock_timeout are for all of them.
  *
- * However a wait ends, it is counted once: by wait_granted() or wait_refused(), or with
- * the error that ends it.  It is counted before it is logged, since a message may raise
- * an error: errfinish() looks at interrupts.
+ * However a wait ends, it is counted once: by wait_granted() or wait_refused(), or with the
+ * error that ends it.  It is counted before it is logged, since a message may raise an error:
+ * errfinish() looks at interrupts.
  *
  * Runs in: backends.  shared/entry.h says how entries are read.
  *
@@ -35,23 +34,23 @@
 
 /* How long a call waits for a worker to appear. */
 #define WORKER_ABSENT_MS 10000
-#define WORKER_LATE_MS 3000 /* by then one should have been started */
+#define WORKER_LATE_MS 3000 /* by then the postmaster should have started one */
 
-/* How long a session sleeps that waits for something of which nobody tells it. */
+/* How long a session sleeps if nothing sets its latch for what it waits for */
 #define LOOK_MS 1000
 
 /*
- * A session looks for a deadlock whenever it has waited for as long again as before,
- * but at least each time that so many deadlock_timeouts have passed.
+ * A session looks for a deadlock each time that its wait has doubled, but no later than so
+ * many deadlock_timeouts after the last look.
  */
 #define MAX_LOOK_PAUSE 8
 
-/* A latch cannot wait longer at once: 24 days. */
+/* The longest sleep on a latch: 24 days */
 #define MAX_SLEEP_MS (INT64CONST(24) * 24 * 60 * 60 * 1000)
 
 /*
- * What an error says that ends a wait, such as a timeout.  The path's bytes may
- * be escaped: converting them could fail, which is not allowed here.
+ * Adds the wait to the context of an error that ends it, such as a timeout.  Bytes of the
+ * path may be escaped: converting them could fail, which is not allowed here.
  */
 static void
 wait_context(void *arg)
@@ -77,8 +76,8 @@ wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64
 }
 
 /*
- * Has the timeout passed?  If there was nobody to answer, that is an error.  A
- * call that does not wait is answered by the worker, if it can.
+ * Returns true if the timeout has passed.  Raises an error if nobody could answer.  A call
+ * that does not wait gets its answer from the worker, if the worker can give one.
  */
 static bool
 is_out_of_time(const Wait *wait, int64 waited)
@@ -94,8 +93,8 @@ is_out_of_time(const Wait *wait, int64 waited)
 
 /*
  * Raises an error if there has been no worker for too long.  PostgreSQL 15's postmaster may
- * overlook for a minute that one has ended, if it was just about to sleep; it looks when it
- * is woken.
+ * overlook for a minute that a worker has ended, if it was just about to sleep; it looks
+ * again when it is woken.
  */
 static void
 watch_worker(Wait *wait, int64 waited)
@@ -111,9 +110,9 @@ watch_worker(Wait *wait, int64 waited)
 }
 
 /*
- * Tells the client, once, that nothing has been granted to anybody for deadlock_timeout.
+ * Raises a NOTICE, once, if nothing has been granted to anybody for deadlock_timeout.
  *
- * Returns when it wants to be called again, ms.
+ * Returns when it is to be called again, ms.
  */
 static int64
 tell_outage(Wait *wait)
@@ -125,7 +124,7 @@ tell_outage(Wait *wait)
 		return NEVER;
 	session_info_read(&session);
 
-	/* The worker may be about to say what is in the way. */
+	/* The worker may not have stored the obstacle yet. */
 	if (session.obstacle[0] == '\0')
 		session.obstacle_since = zklock_now_us();
 	tell_at = Max((session.obstacle_since - wait->counted.start_us) / 1000, 0) + DeadlockTimeout;
@@ -141,7 +140,10 @@ tell_outage(Wait *wait)
 	return NEVER;
 }
 
-/* Is it to be logged that it lasts?  That nobody offers an element is not. */
+/*
+ * Returns true if log_lock_waits is to log that the wait lasts.  A wait for an element is
+ * never logged.
+ */
 static bool
 is_to_be_logged(const Wait *wait)
 {
@@ -155,9 +157,9 @@ looks_for_deadlocks(const Wait *wait)
 }
 
 /*
- * How long the session may sleep before it has to look again, ms.
+ * Returns how long the session may sleep before it has to look again, ms.
  *
- *	until	it has something else to do then, ms
+ *	until	the session has something else to do then, ms
  */
 static int64
 sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
@@ -174,15 +176,15 @@ sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
 	if (is_to_be_logged(wait))
 		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
 
-	/* Nobody tells that the lease has lapsed, or that no worker comes. */
+	/* Nothing sets the latch when the lease lapses, or if no worker comes. */
 	if (answer == WAIT_UNTOLD || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
 		sleep = Min(sleep, LOOK_MS);
 	return sleep;
 }
 
 /*
- * Looks for a deadlock if that is due: on this server, which raises an error if there
- * is one, and across servers.
+ * Looks for a deadlock if that is due: on this server, which raises an error if there is one,
+ * and across servers.
  *
  *	until	the timeout passes then, ms
  */
@@ -201,8 +203,8 @@ look_for_deadlock(Wait *wait, int64 waited, int64 until)
 }
 
 /*
- * Sleeps, as part of a wait, until the latch is set, or something else has to be looked
- * at.  Raises an error if there is nobody to answer.
+ * Sleeps, as part of a wait, until the latch is set, or until the session has to look at
+ * something else.  Raises an error if nobody can answer.
  *
  *	until	the session has something else to do then, ms
  */
@@ -216,7 +218,10 @@ wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 
 	watch_worker(wait, waited);
 
-	/* To tell something is to look for interrupts, without the context. */
+	/*
+	 * Hold interrupts: ereport() looks for them, and the wait's error context is not set
+	 * here.
+	 */
 	HOLD_INTERRUPTS();
 	context = AllocSetContextCreate(CurrentMemoryContext, "zklock wait", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
@@ -240,10 +245,10 @@ check_interrupts(Wait *wait)
 }
 
 /*
- * Sleeps until the latch is set, or something else has to be looked at.
+ * Sleeps until the latch is set, or until the session has to look at something else.
  *
- * Returns false if the timeout has passed.  Raises an error if the wait is
- * interrupted, or if there is nobody to answer.
+ * Returns false if the timeout has passed.  Raises an error if the wait is interrupted, or if
+ * nobody can answer.
  */
 static bool
 sleep_until_told(Wait *wait, WaitAnswer answer)
@@ -257,16 +262,16 @@ sleep_until_told(Wait *wait, WaitAnswer answer)
 	return true;
 }
 
-/* The session does not wait any more, or not for that. */
+/* Ends the session's wait, or this part of it. */
 static void
 stop(const Wait *wait)
 {
-	/* Keep the indicator: an interrupt still to come may be the timeout's. */
+	/* Keep the indicator: an interrupt that is still to come may be the timeout's. */
 	disable_timeout(LOCK_TIMEOUT, true);
 	deadlock_across_leave(wait->entry);
 }
 
-/* As a callback at error and exit */
+/* Stops and counts a wait, as a callback at error and exit. */
 static void
 break_off(int code, Datum arg)
 {
@@ -279,7 +284,7 @@ break_off(int code, Datum arg)
 /*
  * Waits, as part of a wait, until a look shows that it is over.
  *
- * Returns false if what is waited for will not come, or if the timeout has passed.
+ * Returns false if what is awaited will not come, or if the timeout has passed.
  */
 bool
 wait_until(Wait *wait, WaitLook look, void *arg)
@@ -288,7 +293,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 
 	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
 	{
-		/* To set the timeout is to forget that it ended the part of the wait before. */
+		/* Setting the timeout clears the indicator that it has ended the part before. */
 		check_interrupts(wait);
 		if (LockTimeout > 0 && wait->event == ZKLOCK_WAIT_LOCK)
 		{
@@ -313,8 +318,9 @@ wait_until(Wait *wait, WaitLook look, void *arg)
  */
 
 /*
- * Is it no more than that something was not granted?  A request for a lock that did
- * not look is made again then, by a call that can wait until ZooKeeper is back.
+ * Returns true if a failure only means that the request was not granted.  A request for a
+ * lock that did not look counts as refused even if ZooKeeper could not be reached: it is made
+ * again, by a call that can wait until ZooKeeper is back.
  */
 static bool
 is_mere_refusal(const Hold *hold, Failure failure)
@@ -326,13 +332,13 @@ is_mere_refusal(const Hold *hold, Failure failure)
 }
 
 /*
- * Has the worker decided about what was asked for?  A refusal is an error, but for that
- * of a request that does not wait.
+ * Looks whether the worker has decided about a request.  A refusal is an error, unless the
+ * request does not wait.
  *
- * A lock granted under a lease that has lapsed may be gone by now; one that was
- * granted for a time that is over is lost.  They are read in this order: a lease that
- * was seen before is the lock's own.  A turn that was lost is as good as one that is
- * held: it brings order only.
+ * A lock that was granted under a lease that has lapsed may be gone by now; one that was
+ * granted for a time that is over is lost.  The lease is read before the entry: a lease that
+ * was seen before the lock is the lock's own.  A turn that was lost is as good as one that is
+ * held, as it brings only order.
  */
 WaitAnswer
 wait_look_at_hold(const Wait *wait, void *arg)
@@ -362,10 +368,10 @@ wait_look_at_hold(const Wait *wait, void *arg)
 }
 
 /*
- * Waits, as part of a wait, until the worker has decided about what was asked for.
+ * Waits, as part of a wait, until the worker has decided about a request.
  *
- * Returns true if it is granted.  Returns false, and has ended the wait, if the timeout
- * has passed or if a call that does not wait found it taken.  Anything else is an error.
+ * Returns true if it is granted.  Returns false, and has ended the wait, if the timeout has
+ * passed or if a call that does not wait found the lock taken.  Anything else is an error.
  */
 bool
 wait_for_hold(Wait *wait, Hold *hold)
@@ -375,7 +381,7 @@ wait_for_hold(Wait *wait, Hold *hold)
 	wait->entry = hold->entry;
 	granted = wait_until(wait, wait_look_at_hold, hold);
 
-	/* A request that did not look is made again, alone, and that one counts. */
+	/* A request that did not look is made again, alone, and that one is counted. */
 	if (!granted && entry_at(hold->entry)->request.manner != ASK_AND_GRAB)
 		wait_refused(wait);
 	return granted;
@@ -386,7 +392,11 @@ wait_for_hold(Wait *wait, Hold *hold)
  * ------------------------------------------------------------------------
  */
 
-/* Ends a wait: all has come.  The first to be served behind a node got it from ZooKeeper. */
+/*
+ * Ends a wait that got all it waited for.  A token's low bits count the grants of its node:
+ * the first session behind a node got the lock from ZooKeeper, later ones from the one
+ * before.
+ */
 void
 wait_granted(Wait *wait)
 {
@@ -397,7 +407,7 @@ wait_granted(Wait *wait)
 	wait_log_granted(wait);
 }
 
-/* Ends a wait: something has not come. */
+/* Ends a wait that did not get what it waited for. */
 void
 wait_refused(Wait *wait)
 {
@@ -411,19 +421,19 @@ wait_refused(Wait *wait)
 /* ------------------------------------------------------------------------
  * Statistics
  *
- * A call that may take its time, but not by a Wait, is protected by
+ * A call that takes time without a Wait is protected by
  * PG_ENSURE_ERROR_CLEANUP with wait_counted_break(), so that it is counted once.
  * ------------------------------------------------------------------------
  */
 
-/* A call begins to wait. */
+/* Begins to count a wait. */
 void
 wait_counted_begin(CountedWait *wait, StatsKind kind)
 {
 	*wait = (CountedWait){.kind = kind, .start_us = zklock_now_us()};
 }
 
-/* It has ended.  Cannot fail. */
+/* Counts the end of a wait, unless it has been counted.  Cannot fail. */
 void
 wait_counted_end(CountedWait *wait, StatsWaitEnd end)
 {
@@ -432,7 +442,7 @@ wait_counted_end(CountedWait *wait, StatsWaitEnd end)
 	wait->kind = WAIT_UNCOUNTED;
 }
 
-/* How a wait ends, by the SQLSTATE of the error that ends it. */
+/* Returns how a wait ends, by the SQLSTATE of the error that ends it. */
 static StatsWaitEnd
 how_failed(int sqlerrcode)
 {
@@ -449,7 +459,10 @@ how_failed(int sqlerrcode)
 	}
 }
 
-/* As a callback at error and exit: an error ends it, or the end of the session. */
+/*
+ * Counts a wait that an error or the end of the session ends, as a callback at error and
+ * exit.
+ */
 void
 wait_counted_break(int code, Datum arg)
 {

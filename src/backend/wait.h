@@ -14,7 +14,7 @@
 #include "shared/stats.h"
 
 /* ------------------------------------------------------------------------
- * request.c: what the worker is asked, and why that is refused
+ * request.c: requests to the worker, and the errors for those that it refuses
  * ------------------------------------------------------------------------
  */
 
@@ -28,21 +28,21 @@ pg_noreturn extern void request_report_unreachable(const char *path);
 pg_noreturn extern void request_report_failure(int index, const char *path, Failure failure, int code);
 
 /* ------------------------------------------------------------------------
- * node_data.c: what a node of ours tells about the session for which it stands
+ * node_data.c: the data of a node, which describe the session that it stands for
  * ------------------------------------------------------------------------
  */
 
 extern char *node_data_compose(NodeDialect dialect, LockScope scope);
 
 /* ------------------------------------------------------------------------
- * wait.c: waiting for the answer, and what is told of that
+ * wait.c: waiting for the answer
  * ------------------------------------------------------------------------
  */
 
 /* A wait, for the statistics, which count its end once */
 typedef struct CountedWait
 {
-	StatsKind kind; /* or WAIT_UNCOUNTED, as when it has been counted */
+	StatsKind kind; /* or WAIT_UNCOUNTED, also when it has been counted */
 	int64	  start_us;
 } CountedWait;
 
@@ -52,24 +52,24 @@ typedef struct CountedWait
 typedef struct Wait
 {
 	const char	   *path;		  /* for messages */
-	const char	   *what;		  /* is waited for; for messages, too */
+	const char	   *what;		  /* what is waited for; for messages, too */
 	int64			timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
 	CountedWait		counted;	  /* by zklock_now_us() */
 	ZklockWaitEvent event;		  /* ..._LOCK: lock_timeout and log_lock_waits apply */
-	bool			is_logged;	  /* with log_lock_waits: that it lasts */
-	int				entry;		  /* that waits, or ENTRY_NONE */
-	int64			absent_since; /* no worker is seen, ms after the start; -1: there is one */
-	int64			look_at;	  /* for a deadlock, ms after the start */
-	bool			told_outage;  /* the client knows that nothing can be granted */
+	bool			is_logged;	  /* log_lock_waits has logged that it lasts */
+	int				entry;		  /* the entry that waits, or ENTRY_NONE */
+	int64			absent_since; /* no worker since, ms after the start; -1: there is one */
+	int64			look_at;	  /* when to look for a deadlock, ms after the start */
+	bool			told_outage;  /* the client has had the NOTICE of the outage */
 } Wait;
 
-/* The result of a look, which tells whether the wait is over */
+/* What a look at the awaited thing has found */
 typedef enum WaitAnswer
 {
-	WAIT_OVER,	  /* it is there */
+	WAIT_OVER,	  /* what is awaited is there */
 	WAIT_REFUSED, /* it will not come */
-	WAIT_TOLD,	  /* it may come, and then the latch is set */
-	WAIT_UNTOLD	  /* it may come, but nobody tells */
+	WAIT_TOLD,	  /* it may come, and its coming sets the latch */
+	WAIT_UNTOLD	  /* it may come, but nothing sets the latch */
 } WaitAnswer;
 
 typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);

@@ -1,16 +1,16 @@
 /*
  * wait_log.c
- *		What the log is told of a session that waits.
+ *		What the server log says about a session that waits.
  *
- * With log_lock_waits, a wait that has lasted for deadlock_timeout is logged as
- * PostgreSQL does for its own locks: who holds and who waits.  Sessions of this
- * server are in shared memory.  Of others ZooKeeper knows, so it is asked, unless the
- * wait ends meanwhile.  While ZooKeeper is away, the log is told that, and what shared
- * memory knows.
+ * With log_lock_waits, a wait that has lasted for deadlock_timeout is logged as PostgreSQL
+ * does for its own locks: who holds and who waits.  Shared memory has the sessions of this
+ * server.  ZooKeeper knows the other clients, so the session asks it, unless the wait ends
+ * meanwhile.  While ZooKeeper cannot be reached, the log says so, and names the sessions in
+ * shared memory.
  *
- * A session that waits for a permit of a semaphore has to wait for its turn first.  The log
- * tells of the permits' holders in either case, and of those who wait: for a permit,
- * then for the turn.
+ * A session that waits for a permit of a semaphore has to wait for its turn first.  In either
+ * case the log names the holders of permits, then the sessions that wait for a permit, then
+ * those that wait for the turn.
  *
  * Runs in: backends.
  *
@@ -27,17 +27,17 @@
 #include "shared/common.h"
 #include "shared/session_info.h"
 
-/* Of so many contenders data are read, and so many are named in each list. */
+/* Number of contenders whose data are read, and of names in each list */
 #define MAX_NAMED 20
 
-/* An answer is not waited for any longer, ms. */
+/* How long a session waits for ZooKeeper's answer, ms */
 #define PATIENCE_MS 10000
 
 /* Contenders by name, with commas between them */
 typedef struct Names
 {
 	StringInfoData text;
-	int			   n; /* of them, named or not */
+	int			   n; /* number of contenders, named or not */
 } Names;
 
 static void
@@ -49,7 +49,7 @@ add_name(Names *names, const char *name)
 		appendStringInfo(&names->text, "%s%s", names->n > 1 ? ", " : "", name);
 }
 
-/* The names, as the log has them. */
+/* Returns the names as the log has them. */
 static const char *
 names_text(Names *names)
 {
@@ -59,7 +59,7 @@ names_text(Names *names)
 }
 
 /* ------------------------------------------------------------------------
- * Who is in the way
+ * Holders and waiters
  * ------------------------------------------------------------------------
  */
 
@@ -72,7 +72,7 @@ add_session(Names *holders, Names *waiters, const EntryCopy *entry)
 		add_name(state == CONTENDER_GRANTED ? holders : waiters, psprintf("%d", entry->request.pid));
 }
 
-/* Another client; sessions of zklock are called as PostgreSQL would call them. */
+/* Adds another client; a session of zklock is named as PostgreSQL would name it. */
 static void
 add_client(Names *holders, Names *waiters, const ContenderNode *node)
 {
@@ -86,8 +86,8 @@ add_client(Names *holders, Names *waiters, const ContenderNode *node)
 }
 
 /*
- * Adds the contenders on a path: those whom ZooKeeper tells, in the order of the queue,
- * then the other sessions of this server.
+ * Adds the contenders on a path: those that ZooKeeper lists, in the order of the queue, then
+ * the other sessions of this server.
  *
  *	call	to ask ZooKeeper; or NULL
  */
@@ -124,16 +124,16 @@ add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *r
 }
 
 /*
- * The holders and those who wait, as the DETAIL of a message; NULL if they are not known.
+ * Returns the holders and waiters as the DETAIL of a message, or NULL if they are not known.
  *
- *	call	to ask ZooKeeper; or NULL: what is in shared memory
+ *	call	to ask ZooKeeper; or NULL, to use only shared memory
  */
 static const char *
 describe_parties(const Wait *wait, Call *call)
 {
 	Names holders = {0};
 	Names waiters = {0};
-	Names turn = {0}; /* who has it has a node for a permit besides */
+	Names turn = {0}; /* its holder also has a node for a permit */
 
 	if (wait->entry == ENTRY_NONE)
 		return NULL;
@@ -157,7 +157,7 @@ describe_parties(const Wait *wait, Call *call)
  * ------------------------------------------------------------------------
  */
 
-/* Writes a message; "what" is what the process does. */
+/* Logs a message; "what" is what the process does. */
 static void
 tell(const Wait *wait, const char *what, const char *detail)
 {
@@ -169,7 +169,7 @@ tell(const Wait *wait, const char *what, const char *detail)
 			 detail ? errdetail_log("%s", detail) : 0));
 }
 
-/* Says who is in the way, and whether ZooKeeper is away. */
+/* Logs a message with the holders and waiters, and says if ZooKeeper cannot be reached. */
 static void
 tell_parties(const Wait *wait, const char *what, const char *parties)
 {
@@ -180,7 +180,7 @@ tell_parties(const Wait *wait, const char *what, const char *parties)
 	tell(wait, what, parties);
 }
 
-/* Has the worker decided about what the session waits for? */
+/* Returns true if the worker has decided about the entry that the session waits for. */
 static bool
 is_decided(const Wait *wait)
 {
@@ -199,8 +199,8 @@ is_called_away(void *arg)
 }
 
 /*
- * The wait has lasted for deadlock_timeout.  If it ends while ZooKeeper is asked who is
- * in the way, the log hears of its end alone.  Memory is the caller's to free.
+ * Logs that the wait has lasted for deadlock_timeout.  If the wait ends while ZooKeeper is
+ * asked for the contenders, only its end is logged.  The caller frees the memory.
  *
  *	until	the session has something else to do then, ms
  */
@@ -221,7 +221,7 @@ wait_log_lasting(Wait *wait, int64 until)
 	SetLatch(MyLatch);
 }
 
-/* The wait is over. */
+/* Logs that the lock was acquired, if the wait has lasted for deadlock_timeout. */
 void
 wait_log_granted(const Wait *wait)
 {
@@ -229,7 +229,9 @@ wait_log_granted(const Wait *wait)
 		tell(wait, "acquired", NULL);
 }
 
-/* A call that does not wait has found it taken; log_lock_failures wants to know that. */
+/*
+ * Logs that a call that does not wait has found the lock taken, if log_lock_failures is set.
+ */
 void
 wait_log_refused(const Wait *wait)
 {
