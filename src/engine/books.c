@@ -1,19 +1,18 @@
 /*
  * books.c
- *		The books of the engine: paths, bytes, watches, outstanding calls.
+ *		The engine's accounts: paths, bytes, watches, outstanding calls.
  *
- * The paths of all nodes of ours must fit in one packet, and those of all watches
- * in another, which registers them anew on each connection (share.c).  So the
- * engine keeps account of their bytes.  A node is charged to the session for which
- * it is created, until it is gone, even if other sessions wait behind it by then.
- * Watches are not charged to sessions: there are at most two for a node that has
- * a lock, and three for one that waits.
+ * The paths of all our nodes must fit into one packet, and those of all watches into
+ * another, which registers them anew on each connection (share.c).  So the engine counts
+ * their bytes.  A node is charged to the session for which it is created, until it is gone,
+ * even if other sessions wait behind it by then.  Watches are not charged to sessions: there
+ * are at most two for a node that has a lock, and three for one that waits.
  *
- * Each call counts as outstanding with its path, and its run if it has one, until
- * it is answered; neither is freed before.  A run that is of no more use meanwhile
- * is RUN_GONE, and its replies are ignored.
+ * Each call counts as outstanding for its path, and for its run if it has one, until it is
+ * answered; neither is freed before.  A run that is of no more use by then is RUN_GONE, and
+ * the replies no longer change it.
  *
- * Runs in: the worker.  All of this is private to it; a new worker makes it again.
+ * Runs in: the worker.  All of this is private to it; a new worker builds it again.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -24,7 +23,7 @@
 #include "shared/call.h"
 #include "utils/memutils.h"
 
-/* Bytes that each path takes in such a packet besides its own */
+/* Bytes that each path takes in such a packet in addition to its own */
 #define PATH_OVERHEAD 4
 
 /* A session's share of the bytes of nodes */
@@ -45,7 +44,7 @@ static const bool watch_steps[][WATCH_REFUSED + 1] PG_USED_FOR_ASSERTS_ONLY = {
 	[WATCH_REFUSED] = {[WATCH_NONE] = true, [WATCH_ASKED] = true},
 };
 
-/* Prepares the books. */
+/* Creates the engine's tables. */
 void
 books_start(void)
 {
@@ -60,7 +59,7 @@ books_start(void)
 	accounts = hash_create("zklock accounts", 64, &sessions, HASH_ELEM | HASH_BLOBS);
 }
 
-/* Is it time?  If not, see to it that the main loop comes back. */
+/* Returns true if a time has come; if not, the main loop comes back then. */
 bool
 engine_retry_is_due(int64 at)
 {
@@ -75,7 +74,7 @@ engine_retry_is_due(int64 at)
  * ------------------------------------------------------------------------
  */
 
-/* The full path of a node; until the end of the round */
+/* Returns the full path of a node, which lasts until the end of the round. */
 char *
 path_node(const Path *path, const char *name)
 {
@@ -87,8 +86,8 @@ path_node(const Path *path, const char *name)
 }
 
 /*
- * Finds a path by name, making it if we do not know it.  All its contenders
- * have the same recipe: returns NULL if it is in use with another one.
+ * Returns the path of that name, and creates it if it is new.  All contenders of a path have
+ * the same recipe: returns NULL if it is in use with another one.
  */
 Path *
 path_get(const char *name, const Recipe *recipe)
@@ -106,7 +105,7 @@ path_get(const char *name, const Recipe *recipe)
 	return path->recipe == recipe ? path : NULL;
 }
 
-/* The path of that name, or NULL. */
+/* Returns the path of that name, or NULL. */
 Path *
 path_find(const char *name)
 {
@@ -114,7 +113,7 @@ path_find(const char *name)
 	return strlen(name) <= ZKLOCK_MAX_PATH ? hash_search(engine.paths, name, HASH_FIND, NULL) : NULL;
 }
 
-/* Something has happened to the path: it is looked at in this round. */
+/* Marks a path to which something has happened: it is looked at in this round. */
 void
 path_mark(Path *path)
 {
@@ -146,7 +145,10 @@ path_foreign_clear(Path *path)
 	path->nforeign = 0;
 }
 
-/* An exclusive contender is gone: runs that would wait for its heir look for that. */
+/*
+ * Has runs look again that would wait for the heir of an exclusive contender that is gone: the
+ * shared node that may have replaced it.
+ */
 static void
 look_for_heir(Path *path, const RecipePeer *gone)
 {
@@ -162,8 +164,8 @@ look_for_heir(Path *path, const RecipePeer *gone)
 }
 
 /*
- * Another client's contender is gone.  While the child watch stands, nothing
- * but this deletion has happened; see also path.c.
+ * Removes another client's contender, which is gone.  While the child watch stands, nothing
+ * but this deletion has happened, so there is no heir (downgrade.c).
  */
 void
 path_foreign_remove(Path *path, const char *name, HeirDoubt doubt)
@@ -188,28 +190,28 @@ path_foreign_remove(Path *path, const char *name, HeirDoubt doubt)
  * ------------------------------------------------------------------------
  */
 
-/* The cost of a watch on the path, or on a node below it */
+/* Returns the bytes of a watch on the path, or on a node below it. */
 static size_t
 watch_cost(const Path *path, const char *name)
 {
 	return engine.chroot_len + strlen(path->path) + (name ? 1 + strlen(name) : 0) + PATH_OVERHEAD;
 }
 
-/* The cost of a node of ours on the path */
+/* Returns the bytes of a node of ours on the path. */
 static size_t
 node_cost(const Path *path)
 {
 	return watch_cost(path, NULL) + ZKLOCK_NODE_SIZE;
 }
 
-/* The bytes that nodes, or watches, may have after a request of this one. */
+/* Returns how many bytes nodes, or watches, may take together when this request is served. */
 static size_t
 budget(const ContenderEntry *entry)
 {
 	return entry->request.reserve == RESERVE_OPEN ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
 }
 
-/* Is there room for a node on the path, and its watches?  FAILURE_NONE if so. */
+/* Returns FAILURE_NONE if there is room for a node on the path, and its watches. */
 Failure
 path_has_room(const Path *path, const ContenderEntry *entry)
 {
@@ -223,7 +225,7 @@ path_has_room(const Path *path, const ContenderEntry *entry)
 	return FAILURE_NONE;
 }
 
-/* From now on the run's node may exist, for the session with that pid. */
+/* Charges the run's node, which may exist from now on, to the session with that pid. */
 void
 run_charge(Run *run, int payer)
 {
@@ -239,7 +241,7 @@ run_charge(Run *run, int payer)
 	account->bytes = run->bytes + (found ? account->bytes : 0);
 }
 
-/* It does not. */
+/* Takes the charge back: the node does not exist. */
 void
 run_refund(Run *run)
 {
@@ -266,7 +268,10 @@ watch_exists(WatchState state)
 	return state == WATCH_ASKED || state == WATCH_SET;
 }
 
-/* Is there room for a watch on a node of the path, for that request or anyhow? */
+/*
+ * Returns true if there is room for a watch on a node of the path; without an entry, the
+ * reserve may be used, too.
+ */
 bool
 watch_has_room(const Path *path, const char *name, const ContenderEntry *entry)
 {
@@ -275,7 +280,7 @@ watch_has_room(const Path *path, const char *name, const ContenderEntry *entry)
 	return !ZKLOCK_FAULT("watches-full") && engine.watch_bytes + watch_cost(path, name) <= room;
 }
 
-/* Makes a step, unless the watch is in that state, and keeps account of watches. */
+/* Moves a watch to a state, unless it is in that, and counts its bytes. */
 static void
 watch_set(WatchState *watch, WatchState state, size_t bytes)
 {
@@ -295,14 +300,14 @@ watch_child_set(Path *path, WatchState state)
 	watch_set(&path->child_watch, state, watch_cost(path, NULL));
 }
 
-/* Does without the child watch, and has it removed if it is set. */
+/* Gives the child watch up, and has it removed if it is set. */
 void
 watch_child_give_up(Path *path)
 {
 	if (path->child_watch == WATCH_SET)
 	{
 		zk_call((ZkCall){.kind = ZK_UNWATCH_CHILDREN, .path = path->path}, NULL, NULL);
-		seek_tell(path->path, strlen(path->path)); /* who seeks elements there has lost the watch, too */
+		seek_tell(path->path, strlen(path->path)); /* queue waits there lose the watch, too */
 	}
 	watch_child_set(path, WATCH_NONE);
 }
@@ -313,7 +318,7 @@ watch_own_set(Run *run, WatchState state)
 	watch_set(&run->own_watch, state, watch_cost(run->path, run->name));
 }
 
-/* The blocker's name is forgotten with the watch. */
+/* Sets the state of the watch on the blocker, whose name is forgotten with the watch. */
 void
 watch_blocker_set(Run *run, WatchState state)
 {
@@ -325,7 +330,7 @@ watch_blocker_set(Run *run, WatchState state)
 	}
 }
 
-/* Does without it, and has it removed if it is set, unless other runs need it. */
+/* Gives that watch up, and has it removed if it is set, unless other runs need it. */
 void
 watch_blocker_give_up(Run *run, WatchState state)
 {
@@ -351,7 +356,7 @@ run_call_begin(Run *run)
 	run->path->calls++;
 }
 
-/* The reply has come.  Returns false if the run is gone: it may have been freed. */
+/* Counts a reply.  Returns false if the run is gone: it may have been freed. */
 bool
 run_call_end(Run *run)
 {
@@ -365,7 +370,7 @@ run_call_end(Run *run)
 	return false;
 }
 
-/* Makes a call for the session whose turn it is in the run, which the handler is given. */
+/* Makes a call for the session whose turn it is in the run; the handler gets the run. */
 void
 run_call(Run *run, ZkCall call, ZkReplyHandler handler)
 {
@@ -374,7 +379,7 @@ run_call(Run *run, ZkCall call, ZkReplyHandler handler)
 	zk_call(call, handler, run);
 }
 
-/* The same for calls about the run's node, which must not wait for those that watch. */
+/* Does the same for a call about the run's node, which must not wait for calls that watch. */
 void
 run_node_call(Run *run, ZkCall call, ZkReplyHandler handler)
 {
@@ -390,13 +395,13 @@ run_node_call_end(Run *run)
 }
 
 /*
- * A call that must succeed was refused: it is repeated.  Returns true if the log is to be
- * told: once in a state, if need be at a later attempt.
+ * Plans the repetition of a call that must succeed, but was refused.  Returns true if the
+ * caller is to log that: once in a state, if need be at a later attempt.
  */
 bool
 run_refused(Run *run)
 {
-	static int64 tell_at; /* not before, ms */
+	static int64 tell_at; /* no message before, ms */
 
 	int64 now = zklock_now_ms();
 	bool  tell = run->told_in != run->state && now >= tell_at;

@@ -2,11 +2,11 @@
  * contender.c
  *		The worker's steps in a contender's life.
  *
- * These functions keep a contender's entry in shared memory, its place in the
- * worker's queues and the node that it names in step with each other.
+ * These functions keep three things in step with each other: a contender's entry in shared
+ * memory, its place in the worker's queues, and the node that it names.
  *
- * Runs in: the worker.  shared/entry.h draws the states of entries; entry.c makes
- * the steps, and says how their parts are written.
+ * Runs in: the worker.  shared/entry.h draws the states of entries; entry.c makes the steps,
+ * and says how their parts are written.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -17,7 +17,7 @@
 #include "mb/pg_wchar.h"
 #include "shared/stats.h"
 
-/* The recipe by which the contender gets what it asks for */
+/* Returns the recipe by which the contender gets what it asks for. */
 const Recipe *
 contender_recipe(const Contender *c)
 {
@@ -30,7 +30,9 @@ contender_recipe(const Contender *c)
 	return recipes[entry_of(c)->request.kind];
 }
 
-/* The contender's request; its backend may have downgraded that meanwhile. */
+/*
+ * Returns the contender's request, with the mode to which its backend may have downgraded it.
+ */
 RecipeRequest
 contender_request(const Contender *c)
 {
@@ -41,8 +43,8 @@ contender_request(const Contender *c)
 }
 
 /*
- * Records in the entry which node stands for the contender.  Whoever deletes a new one has
- * not said so yet.
+ * Records in the entry which node stands for the contender.  Nobody has announced yet that a
+ * new one will be deleted.
  */
 void
 contender_publish(Contender *c)
@@ -60,7 +62,7 @@ contender_publish(Contender *c)
 	SpinLockRelease(&entry->mutex);
 }
 
-/* A contender in no list, which has no node, is new on a path. */
+/* Puts a contender, which is in no list and has no node, into the arrivals of a path. */
 void
 contender_arrive(Contender *c, Path *path)
 {
@@ -82,8 +84,8 @@ contender_arrive(Contender *c, Path *path)
 }
 
 /*
- * The engine is done with a contender: its entry is given back, at once or
- * when its backend has taken note of a failure or loss.
+ * Forgets a contender: its entry is given back, at once or when its backend has taken note of
+ * a failure or loss.
  */
 void
 contender_forget(Contender *c)
@@ -103,8 +105,8 @@ contender_forget(Contender *c)
 }
 
 /*
- * Takes a contender out of its queue.  If it was the last of a run that has,
- * or may have, a node, its entry keeps that one's name.
+ * Takes a contender out of its queue.  If it was the last of a run that has, or may have, a
+ * node, its entry keeps the node's name.
  */
 void
 contender_detach(Contender *c)
@@ -134,8 +136,8 @@ contender_fail(Contender *c, Failure failure, int code)
 }
 
 /*
- * For the statistics of sessions.  A turn is nothing that anybody holds, and whether
- * a candidate still led, worker/candidacy.c knows.
+ * Counts a loss in the statistics of sessions.  Nobody holds a turn, and worker/candidacy.c
+ * counts the losses of candidates, since it knows whether they still led.
  */
 static void
 count_loss(const Contender *c)
@@ -147,8 +149,8 @@ count_loss(const Contender *c)
 }
 
 /*
- * A granted contender's lock is lost, whether or not the node is gone.  That is
- * counted.  Returns false if its backend has given it up meanwhile.
+ * Marks a granted contender's lock as lost, whether or not the node is gone, and counts the
+ * loss.  Returns false if its backend has given it up meanwhile.
  */
 bool
 contender_lose(Contender *c, LossReason reason)
@@ -180,7 +182,7 @@ contender_grant(Contender *c)
 		engine.overrun_us = Min(engine.overrun_us, entry->status.expires_us);
 }
 
-/* A downgrade is done: others can share the lock, or no session waits for that. */
+/* Ends a downgrade: others can share the lock, or no session waits for that. */
 void
 contender_downgraded(Contender *c)
 {
@@ -192,7 +194,7 @@ contender_downgraded(Contender *c)
 	entry_set_owner_latch(entry);
 }
 
-/* Shows what the recipe has to say to the contender's user. */
+/* Stores the recipe's remark, which is for the contender's user. */
 void
 contender_remark(Contender *c, int32 remark)
 {
@@ -204,8 +206,8 @@ contender_remark(Contender *c, int32 remark)
 }
 
 /*
- * Shows what the first of a waiting run waits for, from where zk_locks follows, and
- * its place in the path's queue.
+ * Stores what the first contender of a waiting run waits for, which zk_locks shows, and its
+ * place in the path's queue.
  */
 void
 contender_blocked_by(Contender *c, Blocker blocker)
@@ -213,7 +215,7 @@ contender_blocked_by(Contender *c, Blocker blocker)
 	ContenderEntry *entry = entry_of(c);
 	const char	   *node = blocker.foreigner ? blocker.foreigner->name : "";
 
-	/* A foreign name may be longer than we have room for. */
+	/* Another client's name may be longer than the entry has room for. */
 	int len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
 
 	SpinLockAcquire(&entry->mutex);

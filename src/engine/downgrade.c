@@ -1,48 +1,59 @@
 /*
  * downgrade.c
- *		From exclusive to shared without letting go.
+ *		Downgrades: from exclusive to shared without letting go.
  *
- * A session that holds a lock in both modes and gives up the exclusive one is
- * left as a shared holder: sessions that wait to share the lock come in, those
- * that want it for themselves stay out.  They queue behind the session's node, so a
- * new node at the end of the queue would be too late; the shared node inherits
+ * A session that holds a lock in both modes and gives up the exclusive one remains a shared
+ * holder: sessions that wait to share the lock come in, those that want it for themselves
+ * stay out.  All of them queue behind the session's node, so a new node at the end of the
+ * queue would be too late.  The shared node that replaces the exclusive one, its heir, gets
  * the sequence of the exclusive one, as in Curator since 5.5.
  *
- * The backend records the downgrade in the entry: its mode becomes shared, in
- * the state GRANTED.  From then on it is the worker's to finish:
+ * The backend records the downgrade in the entry, whose mode becomes shared in the state
+ * GRANTED.  The worker does the rest:
  *
- *	- While others of this server wait in the same run, nothing is done.  They
- *	  are next and must wait until the shared holder has gone, and contenders
- *	  that came after them must wait for them; the run's exclusive node stands for that.
- *	- When the holder is alone in its run, the run is DOWNGRADING and has an
- *	  heir: the name of the shared node, which follows from that of the
- *	  exclusive one.  One request creates the heir and deletes the other, both
- *	  or none, so there is always one of them.  Nobody joins the run any more.
- *	- When that is done the run is shared and goes by the name of the heir.
+ *	- While others of this server wait in the same run, it does nothing.  They are next and
+ *	  must wait until the shared holder has gone, and contenders that came after them must
+ *	  wait for them; the run's exclusive node stands for that.
+ *	- When the holder is alone in its run, the run is DOWNGRADING and has an heir, whose
+ *	  name follows from that of the exclusive node.  One multi creates the heir and deletes
+ *	  the other, both or none, so one of them always exists.  Nobody joins the run any more.
+ *	- When that is done, the run is shared and goes by the name of the heir.
  *
- * In between, that request changes the exclusive node.  Nobody can read what it
- * says then, but a watch on the node tells of a change instead of a deletion.  So
- * other servers of this version, which know our nodes by their data, grant a
- * lock without another look when they hear of the deletion alone (path.c).  To
- * all other clients the one is as good as the other, and they look in any case.
+ * If the reply is lost, or the worker is restarted, a listing shows which of the two nodes
+ * exists.  If it is the heir, the multi was executed; if it is neither, someone else deleted
+ * the node and the lock is lost.  Since creation and deletion are one, the multi can never
+ * be executed after someone else's deletion.  For a later worker, the entries name the
+ * exclusive node until it is known to be gone; the worker finds a node of one mode with a
+ * holder of the other.
  *
- * If the reply is lost, or the worker is restarted, a listing shows which of
- * the two nodes exists: if it is the heir, it was done; if it is neither,
- * someone else deleted the node and the lock is lost.  Since creation and
- * deletion are one, it can never be done after someone else's deletion.  For
- * a later worker the entries name the exclusive node until it is known to be
- * gone; it finds a node of one mode with a holder of the other.
+ * If the holder leaves before the outcome is known, the run stays DOWNGRADING until then, and
+ * the node that exists is deleted.  A later worker does the same, even if all that it finds
+ * is the entry of a holder that has lost the lock and keeps the node's name.
  *
- * If the holder leaves before it is known, the run stays DOWNGRADING until then;
- * the node that there is is deleted.  The same goes for a later worker, even if all that it
- * finds is the entry of a holder that has lost the lock and keeps the node's name.
+ * Fencing tokens go on as before: the run keeps the czxid of its exclusive node and its
+ * number of grants.  The reply does not contain the heir's czxid.  The run need not know it:
+ * it is later than that of the exclusive node (run_owns()).
  *
- * Fencing tokens go on as before: the run keeps the czxid of its exclusive
- * node and its number of grants.  That of the heir is not told, and need not be
- * known: it is later than that of the exclusive node (run_owns()).
+ * Heirs of other clients
+ * ----------------------
  *
- * Runs in: the worker.  shared/entry.h says how entries are read and written;
- * everything else here is private to the worker.
+ * An exclusive contender of another client that goes may leave an heir.  A run that would
+ * wait for the heir looks again, unless one of these shows that there is none:
+ *
+ *	- The child watch stands.  It would have fired for the heir's creation.
+ *	- The watch on the contender reports its deletion, and the contender's client is a
+ *	  zklock that announces heirs, as the version in the node's data shows.  Its multi
+ *	  changes the exclusive node before it deletes it.  Nobody can read that change, but a
+ *	  watch fires once, for what comes first, so it would have reported a change instead of
+ *	  a deletion.  To all other clients the one is as good as the other: they look in any
+ *	  case.
+ *
+ * The second holds on the connection on which the watch was set.  On a later one, a server
+ * reports what has been deleted meanwhile and not how; but it does so before its first
+ * answer, and runs look again after that.
+ *
+ * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
+ * else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -50,7 +61,9 @@
 
 #include "engine/engine_internal.h"
 
-/* Is a shared holder alone in an exclusive run, or was it, and keeps its node? */
+/*
+ * Returns true if a shared holder is alone in an exclusive run, or was it, and keeps its node.
+ */
 bool
 run_wants_downgrade(const Run *run)
 {
@@ -63,8 +76,8 @@ run_wants_downgrade(const Run *run)
 }
 
 /*
- * The reply to send_heir().  Unless it was done, or refused, a listing will
- * tell which of the two nodes there is.
+ * Handles the reply to send_heir().  Unless the multi was executed, or refused, a listing will
+ * show which of the two nodes exists.
  */
 static void
 on_heir_sent(void *arg, const ZkReply *reply)
@@ -73,7 +86,7 @@ on_heir_sent(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run))
 	{
-		/* Its name was another client's by then: nobody needs the heir. */
+		/* Another client's node has got the run's name by then: nobody needs the heir. */
 		if (reply->outcome == CALL_OK)
 			zk_call((ZkCall){.kind = ZK_DELETE, .path = reply->asked->path, .version = ZK_ANY_VERSION},
 					NULL, NULL);

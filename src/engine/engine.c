@@ -5,38 +5,36 @@
  * Holders that have held for longer than zklock.max_hold_time
  * -----------------------------------------------------------
  *
- * The time is fixed at the grant: it is in the entry, on the clock that nobody
- * sets (common.c).  When it is over the holder has lost the lock, by one step of
- * its entry from GRANTED to LOST, for which its backend need not do anything: it
- * may be stopped, in a loop, or wait for a client that is gone.  It is like any
- * other loss from there on, but for this: the node is there, and ours.  So the
- * run goes on without that contender: it grants the next one of this server,
- * with a new token, or its node is deleted.
+ * The grant fixes the time: it is in the entry, on the clock that nobody sets (common.c).
+ * When it is over, the holder has lost the lock, by one step of its entry from GRANTED to
+ * LOST.  Its backend need not do anything for that: it may be stopped, in a loop, or wait for
+ * a client that is gone.  From there on this is a loss like any other, except that the node
+ * exists and is ours.  So the run goes on without that contender: it grants the next one
+ * of this server, with a new token, or its node is deleted.
  *
- *	backend		looks at the clock itself before it relies on the lock: a worker
- *				that is stopped prolongs nothing
- *	worker		the entry survives it; the next one begins with a look at all
- *	ZooKeeper	if it is away, the holder has lost the lock all the same; the node
- *				goes when it is back, or with the session
+ *	backend		looks at the clock itself before it relies on the lock: a worker that is
+ *				stopped prolongs nothing
+ *	worker		the entry survives it; the next worker begins with a look at all entries
+ *	ZooKeeper	if it is away, the holder has lost the lock all the same; the node goes
+ *				when it is back, or with the session
  *
- * A turn at a semaphore is limited as well, since a session that is stopped
- * while it has its turn would hold up all others.  For a session that merely
- * waits for its permit this changes nothing: it goes on waiting, in its place
- * (see permit.c), while the next one begins to.
+ * A turn at a semaphore is limited as well, since a session that is stopped while it has its
+ * turn would hold up all others.  A session that merely waits for its permit loses nothing:
+ * it goes on waiting, in its place (permit.c), while the next one begins to.
  *
- * All holders are looked at when the first time is over, no sooner: then their
- * next one is known.  Locks that are given back in time, as nearly all are, cost
- * no more than that look, once in a while.
+ * The worker looks at all holders when the first one's time is over, and no sooner; that look
+ * finds the next time.  Locks that are released in time, as nearly all are, cost no more than
+ * that look, once in a while.
  *
  * Contenders that wait for long
  * -----------------------------
  *
- * Deadlocks are looked for on behalf of contenders that wait for long.  What they
- * have to do with other servers, the engine knows: the nodes of others on their
- * paths.
+ * Sessions search for deadlocks when they have waited for long.  The engine notes in the
+ * entries which contenders may have to do with other servers, since it knows the nodes of
+ * others on their paths.
  *
- * Runs in: the worker.  shared/entry.h says how entries are read and written;
- * everything else here is private to the worker.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
+ * else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -48,7 +46,7 @@
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
 
-/* How long a new worker may take to be connected before that counts as an outage. */
+/* Time that a new worker may take to connect before that counts as an outage */
 #define RESUME_MS 5000
 
 /* ------------------------------------------------------------------------
@@ -56,7 +54,7 @@
  * ------------------------------------------------------------------------
  */
 
-/* Returns the use of a path that the engine knows. */
+/* Returns the failure that names the use of a path which the engine knows. */
 static Failure
 other_use(const Path *path)
 {
@@ -67,7 +65,7 @@ other_use(const Path *path)
 	return path->recipe == &element_recipe ? FAILURE_IS_QUEUE : FAILURE_IS_LOCK;
 }
 
-/* A backend asks for something. */
+/* Takes up the request of a backend. */
 static void
 take_up(Contender *c)
 {
@@ -88,7 +86,7 @@ take_up(Contender *c)
 	contender_forget(c);
 }
 
-/* A backend has given up the exclusive part of what it holds. */
+/* Takes note that a backend has given up the exclusive part of what it holds. */
 static void
 contender_downgrade(Contender *c)
 {
@@ -103,7 +101,10 @@ contender_downgrade(Contender *c)
 	path_mark(c->path);
 }
 
-/* A backend gave a contender up: cancelled, released, or took note of its end. */
+/*
+ * Takes a contender out that its backend has given up: cancelled, released, or after it took
+ * note of its end.
+ */
 static void
 contender_leave(Contender *c)
 {
@@ -123,7 +124,7 @@ batch_add(int index)
 	engine.contenders[index].ticket = entry_status(index).ticket;
 }
 
-/* Orders entries as they asked. */
+/* Orders entries by when they asked. */
 static int
 compare_tickets(const void *a, const void *b)
 {
@@ -159,10 +160,7 @@ engine_attend(void)
 	}
 }
 
-/*
- * Prepares the engine and takes over what an earlier worker left in shared
- * memory.
- */
+/* Prepares the engine, and takes over what an earlier worker left in shared memory. */
 void
 engine_start(void)
 {
@@ -183,7 +181,10 @@ engine_start(void)
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
 	engine_adopt_entries(batch, nbatch);
 
-	/* A worker that follows another is soon connected; a call that does not wait waits for that. */
+	/*
+	 * A worker that follows another is soon connected; calls that do not wait for others wait
+	 * for that.
+	 */
 	if (lease_state() == LEASE_HOLDS)
 	{
 		engine.resume_until = zklock_now_ms() + RESUME_MS;
@@ -198,7 +199,7 @@ engine_start(void)
  * ------------------------------------------------------------------------
  */
 
-/* The path itself has changed: its children, or it is gone. */
+/* Takes note that the path itself has changed: its children, or it is gone. */
 static void
 path_changed(Path *path)
 {
@@ -214,7 +215,7 @@ path_changed(Path *path)
 	path_mark(path);
 }
 
-/* A child of the path, ours or another client's, has changed or is gone. */
+/* Takes note that a child of the path, ours or another client's, has changed or is gone. */
 static void
 child_changed(Path *path, ZkWatchEvent event, const char *child)
 {
@@ -230,7 +231,7 @@ child_changed(Path *path, ZkWatchEvent event, const char *child)
 			if (run->blocker_announces && event == ZK_WATCH_DELETED)
 				doubt = HEIR_NONE;
 			else if (run->blocker_announces)
-				run->listed = false; /* who has taken its place? */
+				run->listed = false; /* look who has taken its place */
 			watch_blocker_set(run, WATCH_NONE);
 		}
 		if (run_has_node(run) && strcmp(run->name, child) == 0)
@@ -245,7 +246,7 @@ child_changed(Path *path, ZkWatchEvent event, const char *child)
 	path_mark(path);
 }
 
-/* The path of which a node is a child, or NULL. */
+/* Returns the path of which a node is a child, or NULL. */
 static Path *
 path_of_child(const char *node, const char *child)
 {
@@ -256,7 +257,7 @@ path_of_child(const char *node, const char *child)
 	return path;
 }
 
-/* A watch has fired on a path, or on a child of one. */
+/* Handles a watch that has fired on a path, or on a child of one. */
 void
 engine_watch(ZkWatchEvent event, const char *name)
 {
@@ -278,7 +279,7 @@ engine_watch(ZkWatchEvent event, const char *name)
 	}
 }
 
-/* Does the engine need the watch that such a call would remove? */
+/* Returns true if the engine needs the watch that such a call would remove. */
 bool
 engine_needs_watch(const ZkCall *removal)
 {
@@ -311,7 +312,7 @@ take_from(Contender *c)
 	(void) contender_lose(c, LOSS_OVERRUN);
 }
 
-/* Takes note of the time being over for holders. */
+/* Takes from all holders whose time is over what they hold, and plans the next look. */
 static void
 attend_overruns(void)
 {
@@ -340,13 +341,13 @@ attend_overruns(void)
  */
 
 /*
- * Does a contender wait for what is not this server's, as far as is known?  That may
- * be gone by now, but is never missed.
+ * Sets *waits if a contender waits for a node that is not this server's, as far as is known.
+ * The node may be gone by now, but none is missed.
  *
- * May it keep others back ("wanted")?  Of one that holds, false if there is surely
- * none: the child watch stands, and what was listed before has nobody behind the node.
- * Of one that waits, true only if it stands behind another server's or client's node
- * that would let others pass.
+ * Sets *wanted if a contender may keep others back.  For one that holds, it is false only if
+ * there is surely nobody: the child watch stands, and the last listing showed nobody behind
+ * the node.  For one that waits, it is true only if the contender stands behind another
+ * server's or client's node that would let others pass.
  */
 static void
 look_abroad(const Contender *c, bool *waits, bool *wanted)
@@ -374,7 +375,7 @@ look_abroad(const Contender *c, bool *waits, bool *wanted)
 	}
 }
 
-/* Notes in the entries for which contenders other servers and clients matter. */
+/* Records in the entries for which contenders other servers and clients matter. */
 void
 engine_look_abroad(void)
 {
@@ -386,7 +387,7 @@ engine_look_abroad(void)
 
 		look_abroad(&engine.contenders[i], &waits, &wanted);
 
-		/* The worker alone writes these. */
+		/* Only the worker writes these. */
 		if (entry->node.waits_abroad == waits && entry->node.wanted_abroad == wanted)
 			continue;
 		SpinLockAcquire(&entry->mutex);
@@ -419,14 +420,14 @@ engine_pump(void)
 	path_pump_marked();
 }
 
-/* The path that is being seen to, for the log; NULL if there is none. */
+/* Returns the path that is being worked on, for the log; NULL if there is none. */
 const char *
 engine_attended_path(void)
 {
 	return engine.attended ? engine.attended->path : NULL;
 }
 
-/* When engine_pump() wants to be called again at the latest, ms. */
+/* Returns when engine_pump() must be called again at the latest, ms. */
 int64
 engine_next_wakeup(void)
 {

@@ -1,6 +1,6 @@
 /*
  * engine.h
- *		The engine of the worker: paths, our nodes in their queues, contenders.
+ *		The worker's engine: paths, our nodes in their queues, contenders.
  *
  * path.c explains these terms.
  *
@@ -21,7 +21,7 @@ extern void		   engine_pump(void);
 extern int64	   engine_next_wakeup(void);
 extern const char *engine_attended_path(void);
 
-/* The session's life */
+/* The life of the ZooKeeper session */
 extern void engine_session_connected(const SessionInfo *session);
 extern bool engine_session_synchronized(void);
 extern void engine_session_unreachable(void);
@@ -30,7 +30,7 @@ extern void engine_session_unproved(void);
 extern void engine_session_ended(const char *reason);
 extern void engine_session_refused(int code);
 
-/* Who waits for whom */
+/* What the search for deadlocks needs to know */
 extern void engine_look_abroad(void);
 
 #endif /* ZKLOCK_ENGINE_H */

@@ -4,16 +4,16 @@
  *
  * path.c explains the terms.  Each file calls only those before it:
  *
- *		books.c			the books: paths, bytes, watches, outstanding calls
+ *		books.c			accounts: paths, bytes, watches, outstanding calls
  *		contender.c		the steps in the life of one request
- *		report.c		what the log is told
+ *		report.c		messages in the log
  *		run.c			the states of a node of ours
- *		listing.c		what a listing of a path tells
- *		parents.c		creating what is missing of a path
+ *		listing.c		listings of a path's children
+ *		parents.c		creating the missing levels of a path
  *		node.c			creating, finding and deleting a run's node
  *		downgrade.c		a shared node in place of an exclusive one
- *		watch.c			hearing of the end of a node
- *		peers.c			what the recipe says
+ *		watch.c			watches that report the end of a node
+ *		peers.c			for whom a contender waits
  *		path.c			the decisions
  *		session.c		what survives the session, and an earlier worker
  *		engine.c		the engine as the main loop sees it
@@ -31,20 +31,20 @@
 #include "utils/hsearch.h"
 #include "zk/zk_client.h"
 
-/* Pause before a call that was refused but must succeed is repeated. */
+/* Pause before a call that must succeed, but was refused, is repeated */
 #define RETRY_MS 5000
 
-/* Pause between two messages of a kind that a role can cause as often as it likes. */
+/* Pause between two messages of a kind that a role can cause as often as it likes */
 #define MESSAGE_PAUSE_MS 1000
 
 /*
  * A watch of ours on a node:
  *
  *		NONE -> ASKED -> SET -> NONE		it fired, or is given up
- *		ASKED -> NONE						the answer was lost, or there is no node
- *		NONE, ASKED -> REFUSED -> NONE		there is no room for it, or ZooKeeper refuses it
- *		REFUSED -> ASKED					on our own node: tried again after RETRY_MS
- *		NONE -> SET							by a second answer, after the first one's has fired
+ *		ASKED -> NONE						the reply was lost, or there is no node
+ *		NONE, ASKED -> REFUSED -> NONE		no room for it, or ZooKeeper refuses it
+ *		REFUSED -> ASKED					on our own node, after RETRY_MS
+ *		NONE -> SET							by a second reply, after the first one's fired
  *
  * A new connection keeps watches; a new handle has none.
  */
@@ -56,22 +56,25 @@ typedef enum WatchState
 	WATCH_REFUSED
 } WatchState;
 
-/* Does a listing ask for the child watch too? */
+/* Whether a listing sets the child watch, too */
 typedef enum ListWatch
 {
 	LIST_ONLY,
 	LIST_AND_WATCH
 } ListWatch;
 
-/* Another client's contender is gone: has it left an heir? */
+/*
+ * Whether another client's contender that is gone may have left an heir, the shared node that
+ * replaces it (downgrade.c)
+ */
 typedef enum HeirDoubt
 {
-	HEIR_NONE,	  /* no */
-	HEIR_POSSIBLE /* perhaps */
+	HEIR_NONE,	  /* it has not */
+	HEIR_POSSIBLE /* it may have */
 } HeirDoubt;
 
 /*
- * A run's life.  It stands for one attempt and one node name; run.c has the steps.
+ * A run's life.  A run stands for one attempt and one node name; run.c makes the steps.
  *
  *		PLANNED -> CREATING -> CREATED -> GRANTED -> DELETING -> GONE
  *		CREATING -> PLANNED					nothing was created
@@ -79,14 +82,14 @@ typedef enum HeirDoubt
  *		CREATED, DOWNGRADING -> DELETING	nobody needs the node any more
  *		PLANNED, CREATING, CREATED, GRANTED, DOWNGRADING -> GONE
  *
- *	PLANNED			no node; create is sent once the run before has its node
- *	CREATING		create is sent, and right behind it a listing of the path; if the
- *					reply is lost, another listing settles whether the node exists
+ *	PLANNED			no node; the create is sent once the run before has its node
+ *	CREATING		the create is sent, and right behind it a listing of the path; if
+ *					the reply is lost, another listing shows whether the node exists
  *	CREATED			the node exists; the recipe says for whom the run waits
  *	GRANTED			it waits for nobody; contenders are granted from its queue
  *	DOWNGRADING		its node is being replaced by its heir (downgrade.c)
- *	DELETING		nobody needs it; delete is repeated until the node is gone
- *	GONE			out of its path; freed when its last call is answered
+ *	DELETING		nobody needs it; the delete is repeated until the node is gone
+ *	GONE			taken off its path; freed when its last call is answered
  */
 typedef enum RunState
 {
@@ -106,23 +109,23 @@ typedef enum RunState
  *				   ^----------'  `----------`---> KEEPS_NODE -> NONE
  *
  * A contender that leaves goes from any place to NONE; the last one of a run that
- * has a node, or may have, keeps its name in shared memory until that is gone.
+ * has a node, or may have, keeps the node's name in shared memory until that is gone.
  */
 typedef enum ContenderPlace
 {
-	PLACE_NONE,		 /* nowhere: the engine has nothing to do for it */
+	PLACE_NONE,		 /* in no list: the engine has nothing to do for it */
 	PLACE_ARRIVED,	 /* in path->arrivals, waiting for a listing */
 	PLACE_WAITING,	 /* in run->queue */
 	PLACE_GRANTED,	 /* in run->queue */
 	PLACE_KEEPS_NODE /* run->keeper: nobody's any more, but its entry has the node's name */
 } ContenderPlace;
 
-/* Is the path in use for claims?  Only a listing that shows data raises the question. */
+/* Whether the path is in use for claims, which matters only if a listing shows data */
 typedef enum PathUse
 {
 	PATH_USE_OPEN, /* no data, as far as is known */
 	PATH_USE_ASKED,
-	PATH_USE_OTHER /* the data are no claim's */
+	PATH_USE_OTHER /* the data are not those of a claim */
 } PathUse;
 
 /* A contender of another client */
@@ -145,24 +148,24 @@ typedef struct Path
 	int			  calls; /* outstanding, of the path and its runs */
 	PathUse		  use;
 
-	/* The contents of the last listing, and later news */
+	/* What the last listing showed, and later news */
 	int		   lists_sent; /* number of the last listing sent ... */
 	int		   lists_done; /* ... of the last one answered ... */
-	int		   lists_told; /* ... and of this connection's last that told the children */
+	int		   lists_told; /* ... and of this connection's last that showed the children */
 	WatchState child_watch;
-	bool	   unseen; /* the child watch has told of a change that no listing has shown */
-	int64 look_at;	/* when that is looked at, as a lock is held, ms; 0: it is not planned */
-	int	  nforeign; /* known contenders of other clients */
+	bool	   unseen;	 /* the child watch reported a change that no listing has shown */
+	int64	   look_at;	 /* when a held lock has it listed for that, ms; 0: not planned */
+	int		   nforeign; /* known contenders of other clients */
 	Foreigner *foreign;
 
-	/* Creating what is missing of it; parents.c */
+	/* Creating its missing levels; parents.c */
 	bool	parents_pending; /* a call is outstanding */
 	int		parents_attempts;
-	size_t	missing_len;  /* bytes of the path up to the one being tried */
-	bool	descending;	  /* one above that exists by now */
-	size_t	created_from; /* bytes of the path up to the first container created for it ... */
-	size_t	created_to;	  /* ... and up to the last, below which nothing was; 0: none */
-	Failure parents_failure; /* why it was refused, if it was ... */
+	size_t	missing_len;	 /* bytes of the path up to the level being tried */
+	bool	descending;		 /* a level above that exists by now */
+	size_t	created_from;	 /* bytes of the path to the first container created ... */
+	size_t	created_to;		 /* ... and to the last, below which nothing was; 0: none */
+	Failure parents_failure; /* why the creation was refused, if it was ... */
 	int		parents_code;	 /* ... and ZooKeeper's code */
 } Path;
 
@@ -175,42 +178,42 @@ struct Run
 	Path		 *path;
 	uint64		  id; /* order on the path, for a later worker */
 	RunState	  state;
-	RecipeRequest request; /* what its node was asked for with */
+	RecipeRequest request; /* the request for which its node stands */
 	dlist_head	  queue;   /* of Contender, in order of arrival */
-	int			  joined;  /* contenders that ever joined */
+	int			  joined;  /* contenders that have ever joined */
 	bool		  closed;  /* nobody joins any more */
 	Contender *keeper; /* its entry keeps the node's name when the queue is empty; or NULL */
 
-	/* Until its node exists or is given up: the run whose node goes in the same step */
+	/* Until its node exists or is given up: the run whose node is deleted in the same step */
 	struct Run *replaces;
 	struct Run *replaced_by; /* the other way round */
 
 	/* Its node.  The name has no sequence in RUN_CREATING. */
 	char	   name[ZKLOCK_NODE_SIZE];
-	char	   heir[ZKLOCK_NODE_SIZE]; /* from RUN_DOWNGRADING on: what takes its place */
-	RecipePeer peer;				   /* what the name tells */
+	char	   heir[ZKLOCK_NODE_SIZE]; /* RUN_DOWNGRADING: the name of its heir */
+	RecipePeer peer;				   /* what the name says */
 	int64	   czxid;				   /* of the node first created for the run */
 	int		   grants;				   /* under this node */
-	size_t	   bytes;				   /* that it is charged with, once it may exist ... */
+	size_t	   bytes;				   /* charged for it, once it may exist ... */
 	int		   payer;				   /* ... to this session, a pid */
-	bool	   listed;				   /* its name was seen in a listing on this connection */
+	bool	   listed;				   /* a listing on this connection has shown its name */
 
 	/* The calls about it */
 	int		 calls;		 /* all that are outstanding */
-	int		 node_calls; /* that create, find, replace or delete its node: one at a time, but
-						  * for a search of it */
-	RunStep	 step;		 /* what is done when the node has been looked at */
-	int		 doubt;		 /* RUN_CREATING: ZooKeeper's code for what hides the node, or 0 */
+	int		 node_calls; /* that create, find, replace or delete its node: one at a time,
+						  * except for a search */
+	RunStep	 step;		 /* what follows when the node has been read */
+	int		 doubt;		 /* RUN_CREATING: ZooKeeper's code for not showing it, or 0 */
 	RunState refused_in; /* ZooKeeper has refused a call in this state ... */
-	RunState told_in;	 /* ... and the log was told */
-	int64	 retry_at;	 /* not before, ms */
+	RunState told_in;	 /* ... and the refusal was logged */
+	int64	 retry_at;	 /* no further attempt before, ms */
 
-	/* How we hear of its end, and of that of the contender for which it waits; watch.c */
+	/* Watches on its node, and on the contender for which it waits; watch.c */
 	WatchState own_watch;
 	int64	   own_watch_at;	  /* WATCH_REFUSED: try again then, ms */
 	char	  *blocker;			  /* node being watched, or NULL */
 	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
-	bool	   blocker_announces; /* WATCH_SET: should it leave an heir, we hear of that */
+	bool	   blocker_announces; /* WATCH_SET: the watch reports an heir, if it leaves one */
 };
 
 struct Contender
@@ -220,43 +223,43 @@ struct Contender
 	Path		  *path;	  /* NULL in PLACE_NONE */
 	Run			  *run;		  /* NULL in PLACE_NONE and PLACE_ARRIVED */
 	int			   next_list; /* number of the first listing sent since it arrived */
-	uint64		   ticket;	  /* its entry's when engine.c began to look at a batch */
+	uint64		   ticket;	  /* its entry's, when engine.c began to look at a batch */
 };
 
 typedef struct Engine
 {
 	MemoryContext scratch;	  /* emptied after each round */
 	HTAB		 *paths;	  /* of Path */
-	dlist_head	  marked;	  /* of Path, to be pumped */
-	const Path	 *attended;	  /* that is being seen to, for the log; or NULL */
+	dlist_head	  marked;	  /* of Path, to be looked at in this round */
+	const Path	 *attended;	  /* the one being worked on, for the log; or NULL */
 	Contender	 *contenders; /* by index of the entry */
 	int64		  session_id;
 	size_t		  chroot_len;
 	size_t		  watch_bytes;	/* in watches set or asked for */
 	size_t		  node_bytes;	/* in ephemeral nodes */
-	int64		  resume_until; /* a new worker connects: a call that does not wait waits
-							  * so long, ms; else NEVER */
-	bool		  synced;		/* what we read is no older than the connection */
+	int64		  resume_until; /* while a new worker connects: a call that does not wait
+							  * waits until then, ms; else NEVER */
+	bool		  synced;		/* what is read now is no older than the connection */
 	int	  uncommitted;	/* ZooKeeper's code for the check ahead of the last sync, or 0 */
-	int64 sync_at;		/* after a refusal: sync again then, ms; else NEVER */
-	int	  refused_code; /* ZooKeeper refuses us altogether, or 0 */
-	int64 retry_at;		/* the next thing to try again, ms, or NEVER */
-	int64 overrun_us;	/* no holder's time is over before, us */
+	int64 sync_at;		/* after a refusal: when to sync again, ms; else NEVER */
+	int	  refused_code; /* ZooKeeper's code if it refuses our credentials, or 0 */
+	int64 retry_at;		/* when the next thing is tried again, ms, or NEVER */
+	int64 overrun_us;	/* no holder's time is over before that, us */
 } Engine;
 
-/* For whom a contender waits: a run of ours, a contender of another client, or nobody */
+/* For whom a contender waits: a run of ours, another client's contender, or nobody */
 typedef struct Blocker
 {
 	const Run		*run;
 	const Foreigner *foreigner;
-	int position; /* among the peers that were asked about, 0 if that is not known */
+	int				 position; /* among the peers that the recipe was given; 0: not known */
 } Blocker;
 
-/* Losses that are told in one message */
+/* Losses that one message reports */
 typedef struct Losses
 {
 	int			   count;
-	StringInfoData lines; /* for as many as are named */
+	StringInfoData lines; /* of those that are named */
 } Losses;
 
 extern Engine engine;
@@ -273,14 +276,14 @@ entry_of(const Contender *c)
 	return entry_at(entry_index(c));
 }
 
-/* The state in its entry, which its backend may have changed meanwhile */
+/* Returns the state in the entry, which the backend may have changed meanwhile. */
 static inline ContenderState
 contender_state(const Contender *c)
 {
 	return entry_status(entry_index(c)).state;
 }
 
-/* Is what it stood for to go with its node? */
+/* Returns true if what the contender stood for is to be deleted with its node. */
 static inline bool
 contender_consumes(const Contender *c)
 {
@@ -289,14 +292,16 @@ contender_consumes(const Contender *c)
 	return status.state == CONTENDER_RELEASING && status.consumed;
 }
 
-/* A session never waits for itself. */
+/* Returns true if both are of one session, which never waits for itself. */
 static inline bool
 contender_same_session(const Contender *a, const Contender *b)
 {
 	return entry_of(a)->request.pid == entry_of(b)->request.pid;
 }
 
-/* The oldest and the youngest run of a path, and the next younger and older one, or NULL */
+/*
+ * Return the oldest and youngest run of a path, and the next younger and older one, or NULL.
+ */
 static inline Run *
 run_first(const Path *path)
 {
@@ -329,7 +334,7 @@ run_before(const Run *run)
 	return link == &run->path->runs.head ? NULL : dlist_container(Run, link, link);
 }
 
-/* The first contender of a run's queue, and the one behind another, or NULL */
+/* Return the first contender of a run's queue, and the one behind another, or NULL. */
 static inline Contender *
 run_head(const Run *run)
 {
@@ -352,21 +357,21 @@ run_is_empty(const Run *run)
 	return run_head(run) == NULL;
 }
 
-/* For whom calls about an entry are made */
+/* Returns the session for which calls about an entry are made. */
 static inline ZkOwner
 entry_owner(const ContenderEntry *entry)
 {
 	return (ZkOwner){.pid = entry->request.pid, .role = entry->request.role};
 }
 
-/* The first of its queue, or who keeps its node if nobody is in it; NULL if nobody does */
+/* Returns the first of a run's queue, or its keeper if the queue is empty, or NULL. */
 static inline Contender *
 run_head_or_keeper(const Run *run)
 {
 	return run_is_empty(run) ? run->keeper : run_head(run);
 }
 
-/* For whom its calls are made: the session whose turn it is, or was last */
+/* Returns the session for which a run's calls are made, whose turn it is, or was last. */
 static inline ZkOwner
 run_owner(const Run *run)
 {
@@ -375,7 +380,7 @@ run_owner(const Run *run)
 	return c ? entry_owner(entry_of(c)) : (ZkOwner){.pid = ZK_WORKER};
 }
 
-/* The server's own calls are nobody's in particular. */
+/* Calls for the server's own entries belong to no session. */
 StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
 /* books.c */

@@ -1,19 +1,18 @@
 /*
  * listing.c
- *		Listings of a path's children, and what they tell.
+ *		Listings of a path's children, and what follows from them.
  *
- * A listing shows the contenders of other clients, and whether our own nodes
- * are there.  Replies come in the order of the requests, so a run whose node
- * is known when a listing comes in was created before that was made; what the
- * listing does not show has been deleted by someone else.  A name that recurs is
- * taken for our node's, until that has been read (watch.c).
+ * A listing shows the contenders of other clients, and whether our own nodes are there.
+ * Replies come in the order of the requests, so a run whose node is known when a listing
+ * comes in was created before the listing was made; if the listing does not show the node,
+ * someone else has deleted it.  A name that recurs is taken for our node's until that has
+ * been read (watch.c).
  *
- * A path belongs to one kind of thing.  A claim is in the data of the path's own
- * node, where contenders have nothing.  Each listing tells how long the data are, at
- * no cost.  Only if there are any are they read, and nothing is granted before that
- * is answered.  If they are a claim's, all who wait on the path are refused, and
- * their nodes go.  Other data are nobody's business, and not read again while
- * somebody uses the path.
+ * A path belongs to one kind of thing.  A claim is in the data of the path's own node, where
+ * contenders have nothing.  Each listing contains the length of the data, at no cost.  The
+ * data are read only if there are any, and nothing is granted before the reply.  If they are
+ * a claim's, all who wait on the path are refused, and their nodes go.  Other data do not
+ * matter, and are not read again while somebody uses the path.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -24,7 +23,10 @@
 #include "engine/engine_internal.h"
 #include "zk/zk_client.h"
 
-/* Ticks a node of ours off the names of a listing, which are in order.  Is it there? */
+/*
+ * Marks a node of ours among the names of a listing, which are in order.  Returns true if it
+ * is there.
+ */
 static bool
 tick_off(const char *node, char **names, bool *ours, int n)
 {
@@ -35,7 +37,7 @@ tick_off(const char *node, char **names, bool *ours, int n)
 	return found != NULL;
 }
 
-/* Takes in the children: ours are ticked off, the others are remembered. */
+/* Takes in the children: marks our nodes as listed, and stores other clients' contenders. */
 static void
 apply_children(Path *path, const ZkReply *reply)
 {
@@ -73,7 +75,10 @@ apply_children(Path *path, const ZkReply *reply)
 	pfree(ours);
 }
 
-/* Is another client's contender behind the run, for which newcomers must wait? */
+/*
+ * Returns true if another client's contender is behind the run, and newcomers must wait for
+ * it.
+ */
 static bool
 run_is_followed(const Run *run)
 {
@@ -108,7 +113,7 @@ apply_listing(Path *path, const ZkReply *reply)
 	}
 }
 
-/* Nobody else gets what is asked for on the path. */
+/* Refuses all who wait on the path. */
 static void
 path_fail(Path *path, Failure failure, int code)
 {
@@ -143,7 +148,7 @@ on_data_read(void *arg, const ZkReply *reply)
 	}
 }
 
-/* Looks at the data of a path, if a listing shows that there are any. */
+/* Reads the data of a path, if a listing shows that there are any. */
 static void
 look_at_data(Path *path, const ZkReply *listing)
 {
@@ -156,7 +161,7 @@ look_at_data(Path *path, const ZkReply *listing)
 			on_data_read, path);
 }
 
-/* Are there elements of a queue at the path of a lock? */
+/* Returns true if there are elements of a queue at the path of a lock. */
 static bool
 is_queue(const Path *path, const ZkReply *reply)
 {
@@ -176,7 +181,7 @@ is_queue(const Path *path, const ZkReply *reply)
  * ------------------------------------------------------------------------
  */
 
-/* The reply to path_list() */
+/* Handles the reply to path_list(). */
 static void
 on_listed(void *arg, const ZkReply *reply)
 {
@@ -213,7 +218,7 @@ on_listed(void *arg, const ZkReply *reply)
 	}
 }
 
-/* Asks for the path's children, on behalf of a session. */
+/* Lists the path's children, on behalf of a session. */
 void
 path_list(Path *path, ZkOwner owner, ListWatch watch)
 {

@@ -1,31 +1,30 @@
 /*
  * node.c
- *		The node of a run: created, looked for, deleted.
+ *		Creating, finding and deleting a run's node.
  *
- * Reply handlers finish the step that they belong to; whom to grant they leave to path.c.
+ * Reply handlers finish the step that they belong to; path.c decides whom to grant.
  *
- * A reply may be lost with the connection after ZooKeeper has created the
- * node.  A listing shows whether there is one that may be it, and its owner
- * whether it is.  A name with a UUID fits one node at most.  In a dialect whose
- * names have none, any node of that name is looked at; as our session creates one
- * node of a path at a time, the one it owns that is no other run's is the one.
+ * A reply may be lost with the connection after ZooKeeper has created the node.  A listing
+ * then shows whether a node exists that may be it, and the node's owner whether it is.  A
+ * name with a UUID fits one node at most.  In a dialect whose names have none, each node of
+ * that name is looked at; as our session creates one node of a path at a time, the one that
+ * it owns and that is no other run's is the one.
  *
- * A contender that goes to the end of the queue should not be out of it for a moment,
- * nor seem to be there twice.  So one multi creates the new node and deletes the old
- * one, both or none.  The old run waits in RUN_DELETING (run->replaced_by) until that
- * is done:
+ * A contender that goes to the end of the queue must not be out of it for a moment, nor seem
+ * to be in it twice.  So one multi creates the new node and deletes the old one, both or
+ * none.  The old run waits in RUN_DELETING (run->replaced_by) for the reply:
  *
- *		done			the old run is over; what number the new node got, the
- *						answer does not tell: a listing finds it
- *		not answered	the same, but the old run stays until the new node is
- *						found; if it is not, the multi is sent again
+ *		done			the old run is over; the reply does not contain the new node's
+ *						sequence, so a listing finds the node
+ *		not answered	the same, but the old run stays until the new node is found; if
+ *						it is not, the multi is sent again
  *		no node			the old node is gone: the new run goes on without it
- *		refused			those in the new run get an error, and the old node is
- *						deleted like any other
+ *		refused			those in the new run get an error, and the old node is deleted
+ *						like any other
  *
- * A worker that takes over finds both entries, of which one names the other, and
- * both runs; session.c ties them together again.  For names without a UUID it helps
- * that the old node is known: any other of our session is the new one.
+ * A worker that takes over finds both entries, one of which names the other, and both runs;
+ * session.c ties them together again.  For names without a UUID it helps that the old node
+ * is known: any other of our session is the new one.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -37,7 +36,7 @@
 #include "fault.h"
 #include "zk/zk_client.h"
 
-/* Pause before it is found out what a server has done that broke down. */
+/* Pause before we find out what a server has done that broke down */
 #define BREAKDOWN_MS 1000
 
 /* ------------------------------------------------------------------------
@@ -45,14 +44,20 @@
  * ------------------------------------------------------------------------
  */
 
-/* Nothing was created, as far as is known; those who wait for it are told. */
+/*
+ * Handles a refused create.  Nothing was created, as far as is known, and those who wait for
+ * the node get an error.
+ */
 static void
 create_refused(Run *run, const ZkReply *reply)
 {
 	bool	single = run->path->recipe->single;
 	Failure failure = FAILURE_REFUSED;
 
-	/* A server that broke down may have created it all the same. */
+	/*
+	 * A server that broke down may have created it all the same, which is found out before the
+	 * claim of an element is refused.
+	 */
 	if (!zk_error_is_breakdown(reply->code))
 		run_replanned(run);
 	else if (single)
@@ -69,7 +74,7 @@ create_refused(Run *run, const ZkReply *reply)
 	run_fail(run, failure, reply->code);
 }
 
-/* The reply to run_create()'s create; that to its listing follows. */
+/* Handles the reply to run_create()'s create; that to its listing follows. */
 static void
 on_created(void *arg, const ZkReply *reply)
 {
@@ -99,7 +104,7 @@ on_created(void *arg, const ZkReply *reply)
 	}
 }
 
-/* The reply to the multi that creates one node in place of another */
+/* Handles the reply to the multi that creates one node in place of another. */
 static void
 on_replaced(void *arg, const ZkReply *reply)
 {
@@ -115,7 +120,7 @@ on_replaced(void *arg, const ZkReply *reply)
 		run_deleted(run->replaces);
 }
 
-/* A new random UUID.  To draw many at once is much cheaper. */
+/* Returns a new random UUID.  To draw many at once is much cheaper. */
 static const uint8 *
 new_uuid(void)
 {
@@ -137,8 +142,8 @@ new_uuid(void)
 }
 
 /*
- * Creates the run's node, whose name has never been used if it has a UUID.  Right
- * behind it goes a listing, whose watch tells of all that comes.
+ * Creates the run's node, whose name has never been used if it has a UUID.  A listing follows
+ * right behind; its watch reports all that comes later.
  */
 void
 run_create(Run *run)
@@ -172,9 +177,9 @@ run_create(Run *run)
  */
 
 /*
- * All that may be the node has been looked at, and is not.  If ZooKeeper refuses to
- * tell, contenders that wait for it get an error, but it may exist: it is asked for
- * again, so as not to leave it behind.
+ * Ends a search that has not found the node.  If ZooKeeper refuses to show it, contenders that
+ * wait for it get an error; but it may exist, so the search is repeated, so as not to leave it
+ * behind.
  */
 static void
 end_probe(Run *run)
@@ -188,7 +193,7 @@ end_probe(Run *run)
 	}
 }
 
-/* Is a node of our session another run's? */
+/* Returns true if a node of our session is another run's. */
 static bool
 is_of_other(const Run *run, const char *child, const NodeStat *stat)
 {
@@ -197,7 +202,10 @@ is_of_other(const Run *run, const char *child, const NodeStat *stat)
 	return other && (strcmp(other->heir, child) == 0 || run_owns(other, stat));
 }
 
-/* A node that may be ours: is it this session's? */
+/*
+ * Handles the reply about a node that may be the run's, which it is if it is this session's
+ * and no other run's.
+ */
 static void
 on_found(void *arg, const ZkReply *reply)
 {
@@ -220,7 +228,7 @@ on_found(void *arg, const ZkReply *reply)
 		end_probe(run);
 }
 
-/* May a child of the path be the node that was to be created for the run? */
+/* Returns true if a child of the path may be the node that was to be created for the run. */
 static bool
 may_be_node(const Run *run, const char *child)
 {
@@ -231,7 +239,7 @@ may_be_node(const Run *run, const char *child)
 		   (run_name_recurs(run) || run_by_name(run->path, child) == NULL);
 }
 
-/* The listing that settles a lost create reply. */
+/* Handles the listing that shows whether a create was executed whose reply was lost. */
 static void
 on_probed(void *arg, const ZkReply *reply)
 {
@@ -263,7 +271,7 @@ run_probe(Run *run)
  * ------------------------------------------------------------------------
  */
 
-/* The reply to look_for_element() */
+/* Handles the reply to look_for_element(). */
 static void
 on_element_seen(void *arg, const ZkReply *reply)
 {
@@ -279,14 +287,19 @@ on_element_seen(void *arg, const ZkReply *reply)
 		run->retry_at = zklock_now_ms() + RETRY_MS;
 }
 
-/* The claim of an element that was to go with it is gone: is the element? */
+/*
+ * Looks whether an element still exists that was to be deleted with its claim, which is gone.
+ */
 static void
 look_for_element(Run *run)
 {
 	run_node_call(run, (ZkCall){.kind = ZK_LOOK, .path = run->path->path}, on_element_seen);
 }
 
-/* Does the node that was read by the run's name exist, and is it the run's?  If not, the run's is gone. */
+/*
+ * Returns true if the node that was read by the run's name exists and is the run's.  If it is
+ * not, the run's is gone.
+ */
 bool
 run_confirmed(Run *run, const ZkReply *reply)
 {
@@ -299,7 +312,7 @@ run_confirmed(Run *run, const ZkReply *reply)
 	return false;
 }
 
-/* A node, looked at before something is done with it. */
+/* Handles the reply about a node that is read before something is done with it. */
 static void
 on_identified(void *arg, const ZkReply *reply)
 {
@@ -317,9 +330,9 @@ on_identified(void *arg, const ZkReply *reply)
 }
 
 /*
- * Has something done with the run's node.  A request may be one too many, after a
- * lost reply or a restart of the worker, so a name that may be somebody else's by
- * now is looked at first, unless a watch would have told.
+ * Has something done with the run's node.  After a lost reply or a restart of the worker, a
+ * request may be one too many, so a node whose name may be somebody else's by now is read
+ * first, unless a watch would have reported that.
  */
 void
 run_touch(Run *run, RunStep step)
@@ -334,7 +347,7 @@ run_touch(Run *run, RunStep step)
 				  on_identified);
 }
 
-/* The reply to send_delete() */
+/* Handles the reply to send_delete(). */
 static void
 on_deleted(void *arg, const ZkReply *reply)
 {
@@ -355,9 +368,9 @@ on_deleted(void *arg, const ZkReply *reply)
 }
 
 /*
- * May the deletion of the run's node wait for others, and go out with them?  Not if
- * another client may wait for it, as far as is known, if the name may become another's
- * meanwhile, or if the deletion has been refused.
+ * Returns true if the deletion of the run's node may wait for others, and be sent with them.
+ * It may not if another client may wait for it, as far as is known, if the name may become
+ * another client's meanwhile, or if the deletion has been refused.
  */
 static bool
 deletion_may_wait(const Run *run)

@@ -1,42 +1,39 @@
 /*
  * parents.c
- *		Creating what is missing of a path.
+ *		Creating the missing levels of a path.
  *
- * When a node cannot be created because its path does not exist, the path's
- * own node is created, and those above it that are missing too.
+ * When a node cannot be created because its path does not exist, the path's own node is
+ * created, and those above it that are missing, too.
  *
- *	up		What is missing lowest is tried first: if that can be created, or is
- *			there by now, all is well.  If its parent is missing as well, that
- *			is tried next, and so on.  So nothing is asked about what has always
- *			been there, and above which we may have no rights.
- *	down	From the first that exists now, the others are created below it.
+ *	up		The lowest missing level is tried first: if it can be created, or exists by
+ *			now, all is well.  If its parent is missing as well, that is tried next, and
+ *			so on.  So no request touches what has always been there, and above which we
+ *			may have no rights.
+ *	down	From the first level that exists now, the others are created below it.
  *
- * Then the run's node is tried again.  An answer that a node exists is as good
- * as a new one.  A refusal counts only if the path is still missing then:
- * others may have made it.  It is all done again, a bounded number of times, if
- * something has been deleted meanwhile, as empty containers are.  It ends
- * without more ado if nobody waits for the path any more.
+ * Then the run's node is tried again.  The reply that a node exists is as good as a new one.
+ * A refusal counts only if the path is still missing then: others may have created it.  If
+ * something has been deleted meanwhile, as empty containers are, all is done again, a bounded
+ * number of times.  The walk just ends when nobody waits for the path any more.
  *
- * For each request no more than ZKLOCK_MAX_LEVELS nodes are created, since they may
- * stay for good.
+ * Each request creates ZKLOCK_MAX_LEVELS nodes at most, since they may stay for good.
  *
- * A new node can harm others (see neighbour.c).  Few names can; for those the
- * parent is listed first, and nothing is created if that shows somebody who
- * would be harmed.  Of locks, this server's own nodes do not count, as they
- * tell nothing about others; and a session that holds a lock on the parent is
- * trusted to know what belongs below it.  That is how zk_lock_tree() comes down.
- * The parent of a semaphore's own nodes is listed as well: it must be neither an
- * election's path nor that of claims, whose record it would show (listing.c).
+ * A new node can harm others (see neighbour.c).  Few names can.  For those, the parent is
+ * listed first, and nothing is created if that shows somebody who would be harmed.  This
+ * server's own lock nodes do not count, as they say nothing about others; and a session that
+ * holds a lock on the parent is trusted to know what belongs below it, which is how
+ * zk_lock_tree() comes down.  The parent of a semaphore's own nodes is listed as well: it
+ * must be neither an election's path nor that of claims, whose record it would show
+ * (listing.c).
  *
- * All this is asked for by one session at a time, the one whose turn it is
- * when each step is made.
+ * The walk's calls are made for one session at a time, the one whose turn it is at that step.
  *
  * If nobody needs the path any more before a node has come below it, the containers that
  * were created are deleted again, from below: ZooKeeper removes none that never had a child.
- * What has children or data by then stays.  Another client that has just found such
- * a node to be there finds it gone, as it may at any time with containers, and creates
- * it again.  If connection or worker are lost meanwhile, the lowest node may stay; no session
- * can bring that about.
+ * What has children or data by then stays.  Another client that has just found such a node
+ * finds it gone, as it may at any time with containers, and creates it again.  If the
+ * connection or the worker is lost meanwhile, the lowest node may stay; no session can
+ * bring that about.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -46,10 +43,10 @@
 
 #include "engine/engine_internal.h"
 
-/* So often it is tried in a row before we give up. */
+/* Attempts in a row before we give up */
 #define MAX_ATTEMPTS 16
 
-/* The run for which parents are created, or NULL if nobody needs them now. */
+/* Returns the run for which parents are created, or NULL if nobody needs them now. */
 static Run *
 needy_run(Path *path)
 {
@@ -68,7 +65,10 @@ parent_kind(Run *run)
 																			   : ZK_CONTAINER;
 }
 
-/* A refusal to create the path's parents concerns the contenders that waited for that. */
+/*
+ * Forgets earlier attempts, and a refusal, which concerns only the contenders that waited for
+ * the path's parents.
+ */
 static void
 begin_anew(Path *path)
 {
@@ -76,7 +76,7 @@ begin_anew(Path *path)
 	path->parents_failure = FAILURE_NONE;
 }
 
-/* There is a node below the path. */
+/* Takes note that there is a node below the path. */
 void
 parents_exist(Path *path)
 {
@@ -84,7 +84,7 @@ parents_exist(Path *path)
 	path->created_to = 0;
 }
 
-/* It could not be done. */
+/* Records why the parents could not be created. */
 static void
 refuse(Path *path, Failure failure, int code)
 {
@@ -92,7 +92,7 @@ refuse(Path *path, Failure failure, int code)
 	path->parents_code = code;
 }
 
-/* The length of a path above one of so many bytes */
+/* Returns the length of the path above the one that has "len" bytes. */
 static size_t
 length_above(const Path *path, size_t len)
 {
@@ -101,14 +101,14 @@ length_above(const Path *path, size_t len)
 	return len;
 }
 
-/* The path of a node above ours, of so many bytes; until the end of the round */
+/* Returns the first "len" bytes of the path, a node above ours; until the end of the round. */
 static char *
 path_above(const Path *path, size_t len)
 {
 	return memcpy(MemoryContextAllocZero(engine.scratch, len + 1), path->path, len);
 }
 
-/* Makes a call for a run, of which there is one at a time. */
+/* Makes a call for a run; the path has one such call at a time. */
 static void
 make_call(const Run *run, ZkCall call, ZkReplyHandler handler)
 {
@@ -120,7 +120,7 @@ make_call(const Run *run, ZkCall call, ZkReplyHandler handler)
 	zk_call(call, handler, path);
 }
 
-/* Its answer has come. */
+/* Takes note that its reply has come. */
 static void
 end_call(Path *path)
 {
@@ -134,7 +134,7 @@ end_call(Path *path)
  * ------------------------------------------------------------------------
  */
 
-/* Does the session that asks hold a lock on this path? */
+/* Returns true if the session that asks holds a lock on this path. */
 static bool
 session_holds(const Run *run, const char *name)
 {
@@ -150,7 +150,9 @@ session_holds(const Run *run, const char *name)
 	return false;
 }
 
-/* Is what is tried one of the two nodes of the semaphore that is asked for? */
+/*
+ * Returns true if the node being tried is one of the two of the semaphore that is asked for.
+ */
 static bool
 is_semaphore_part(const Run *run)
 {
@@ -160,7 +162,10 @@ is_semaphore_part(const Run *run)
 		   run->path->path[run->path->missing_len] == '\0';
 }
 
-/* Whom may a node of that name harm that the session that asks does not answer for? */
+/*
+ * Returns what kinds of contenders a node of that name may harm, except those for which the
+ * session that asks answers.
+ */
 static int
 possible_harm(const Run *run, const char *parent, const char *name)
 {
@@ -171,7 +176,7 @@ possible_harm(const Run *run, const char *parent, const char *name)
 	return harm;
 }
 
-/* Does a listing show somebody who would be harmed? */
+/* Returns true if a listing shows somebody who would be harmed. */
 static bool
 does_harm(const Run *run, const char *parent, const char *name, const ZkReply *reply)
 {
@@ -189,7 +194,7 @@ does_harm(const Run *run, const char *parent, const char *name, const ZkReply *r
 	return false;
 }
 
-/* Does a listing show candidates of an election? */
+/* Returns true if a listing shows candidates of an election. */
 static bool
 is_election(const ZkReply *reply)
 {
@@ -209,7 +214,7 @@ is_election(const ZkReply *reply)
 static void try_missing(Path *path);
 static void create_missing(Path *path);
 
-/* The node that was tried exists now: the one below it is next. */
+/* Goes on with the node below the one that was tried, which exists now. */
 static void
 go_down(Path *path)
 {
@@ -222,7 +227,7 @@ go_down(Path *path)
 	create_missing(path);
 }
 
-/* The node that was tried has no parent: the parent is tried next, if there is one. */
+/* Tries the parent of the node that was tried, if there is one, as that is missing, too. */
 static void
 go_up(Path *path)
 {
@@ -239,7 +244,10 @@ go_up(Path *path)
 		try_missing(path);
 }
 
-/* The node that was tried is there.  A new container may have to be deleted again. */
+/*
+ * Takes note that the node that was tried exists.  A new container may have to be deleted
+ * again.
+ */
 static void
 note_created(Path *path, const ZkReply *reply)
 {
@@ -250,7 +258,7 @@ note_created(Path *path, const ZkReply *reply)
 	path->created_to = is_new ? path->missing_len : 0;
 }
 
-/* A node of the path has been created, or not. */
+/* Handles the reply to a create of a node of the path. */
 static void
 on_created(void *arg, const ZkReply *reply)
 {
@@ -283,7 +291,7 @@ create_missing(Path *path)
 				  on_created);
 }
 
-/* The parent of a semaphore's nodes, whose data may be a claim's */
+/* Handles the data of the parent of a semaphore's nodes, which may be a claim's. */
 static void
 on_parent_read(void *arg, const ZkReply *reply)
 {
@@ -297,8 +305,8 @@ on_parent_read(void *arg, const ZkReply *reply)
 }
 
 /*
- * The parent of what is to be created, listed to see whom that might harm.  What we
- * may not see is no reason to refuse.
+ * Handles the listing of the parent of the node to be created, which shows whom that might
+ * harm.  If we may not see it, that is no reason to refuse.
  */
 static void
 on_looked(void *arg, const ZkReply *reply)
@@ -325,7 +333,7 @@ on_looked(void *arg, const ZkReply *reply)
 		create_missing(path);
 }
 
-/* Creates what is missing, or looks at first where that would be. */
+/* Creates the missing node, or first looks at its parent. */
 static void
 try_missing(Path *path)
 {
@@ -340,7 +348,7 @@ try_missing(Path *path)
 		create_missing(path);
 }
 
-/* The path does not exist: refuses those in a run for whom it is not to be created. */
+/* Refuses those in a run for whom the path, which does not exist, is not to be created. */
 static void
 fail_without_path(Run *run)
 {
@@ -356,9 +364,8 @@ fail_without_path(Run *run)
 }
 
 /*
- * The node of a run that is PLANNED again could not be created: the path is
- * missing.  Creates that, or refuses all who wait in the run if that was in
- * vain.
+ * Handles a missing path, for which the node of a run that is PLANNED again could not be
+ * created.  Creates the path, or refuses all who wait in the run if its creation has failed.
  */
 void
 parents_missing(Run *run, int code)
@@ -387,7 +394,10 @@ parents_missing(Run *run, int code)
  * ------------------------------------------------------------------------
  */
 
-/* A node that was created for the path is gone, or in use by others. */
+/*
+ * Handles the reply to a delete of a node created for the path: it is gone, or in use by
+ * others.
+ */
 static void
 on_deleted(void *arg, const ZkReply *reply)
 {
@@ -400,8 +410,8 @@ on_deleted(void *arg, const ZkReply *reply)
 }
 
 /*
- * Nobody needs the path any more: deletes the lowest node that was created for it, if
- * nothing has come below or into it.  Returns false if there is none.
+ * Deletes the lowest node that was created for a path that nobody needs any more, if nothing
+ * has come below or into it.  Returns false if there is none.
  */
 bool
 parents_delete(Path *path)

@@ -1,63 +1,49 @@
 /*
  * path.c
- *		The engine: paths, runs and contenders, and what comes next.
+ *		The engine's decisions: paths, runs and contenders, and what comes next.
  *
- * A contender is one request of one session (an entry in shared memory).  A
- * run is one ephemeral sequential node of ours and the contenders of this
- * server that it stands for, in order of arrival; the recipe says whether it
- * grants them one after the other or all together.  A path has a queue of
- * runs, oldest first, which is also the order of their nodes' sequences.
+ * A contender is one request of one session (an entry in shared memory).  A run is one
+ * ephemeral sequential node of ours and the contenders of this server for which it stands,
+ * in order of arrival; the recipe says whether it grants them one after the other or all
+ * together.  A path has a queue of runs, oldest first, which is also the order of their
+ * nodes' sequences.
  *
- * New contenders join the last run while that is open: no other client is
- * known to stand behind it.  The child watch on the path tells of newcomers.
- * It is not armed again when it fires, only when a contender arrives, which
- * then waits for a listing ("arrivals"), or if a lock is held for longer: who has
- * come may be a client that does not wait for our node.  So a path that is busy
- * elsewhere costs nothing here while nobody asks for it.
+ * New contenders join the last run while it is open: no other client is known to stand
+ * behind it.  The child watch on the path reports newcomers.  When it has fired, it is set
+ * again only when a contender arrives, which then waits for a listing ("arrivals"), or when a
+ * lock is held for longer, since the newcomer may be a client that does not wait for our
+ * node.  So a path that is busy elsewhere costs nothing here while nobody asks for it.
  *
- * The engine knows other clients' contenders from the last listing, less those
- * seen to go.  For the contenders older than a run that is a superset of the
- * truth, since newcomers get higher sequences; this is why a run can be granted
- * without another listing.  There is one exception: an
- * exclusive contender that goes may leave a shared one in its place, its heir.
- * A run that would wait for the heir looks again, unless one of these tells that
- * there is none:
+ * The engine knows other clients' contenders from the last listing, less those seen to go.
+ * For the contenders older than a run that is a superset of the truth, since newcomers get
+ * higher sequences; this is why a run can be granted without another listing.  There is one
+ * exception: an exclusive contender that goes may leave a shared node in its place, its heir.
+ * A run that would wait for the heir looks again, unless it is clear that there is none; see
+ * downgrade.c.
  *
- *	- The child watch stands.  The heir's creation would have come before.
- *	- The watch on the contender tells of its deletion, and the contender's
- *	  client is zklock, which the node's data tell: it changes the node in the
- *	  same transaction, before it deletes it.  A watch fires once, for what comes
- *	  first, so that it would have told of a change.
+ * A session's other contenders do not stand in the way of its own, if the recipe says so.  A
+ * shared holder that asks for the exclusive lock therefore waits for all others, even in the
+ * same shared run: it is a contender like any other, behind those that came before.  If an
+ * older writer waits for the shared holder in turn, that is a deadlock, and no reason to pass
+ * the writer: tokens would not increase, and a client that does not know shared locks may
+ * even hold the lock.
  *
- * The second holds on the connection on which the watch was set.  When another
- * one stands, a server tells of what has been deleted meanwhile and not how; but
- * it does so before its first answer, and runs look again after that.
+ * One place decides the next step of a path.  Reply handlers, watch events and requests
+ * record what they learn, which may refuse or lose what was asked for, and mark the path.  In
+ * each round of the main loop path_pump_marked() looks at the marked paths as they then are,
+ * until none is left, and does what comes next.  Nowhere else is a path freed or a contender
+ * granted.  While ZooKeeper is not connected, or before a sync on a new connection was
+ * answered, it sends nothing.  It grants nothing without the lease, nor under a node whose
+ * end we would not hear of, or that may be another client's (watch.c).  But if ZooKeeper
+ * refuses a watch on the node, it grants, and asks for the watch again and again.
  *
- * A session's other contenders do not stand in the way of its own, if the recipe
- * says so.  A shared holder that asks for the exclusive lock therefore waits
- * for all others, even in the same shared run: it is a contender like any
- * other, behind those that came before.  That an older writer waits for the
- * shared holder in turn is a deadlock, not a reason to pass it: tokens would
- * not increase, and a client that does not know shared locks may even hold the
- * lock.  See downgrade.c for the way back.
+ * The worker may exit at any moment, so shared memory records what exists in ZooKeeper:
+ * before a create is sent, the name is in the entries of the run's contenders, and the last
+ * of them is kept (run->keeper) until the node is known to be gone.  session.c builds all
+ * this again from there.
  *
- * The next step of a path is decided in one place: reply handlers, watch events and
- * requests record what they learn, which may refuse or lose what was asked for, and
- * mark the path.  In each round of the main loop path_pump_marked() looks at the marked
- * paths as they then are, until none is left, and does what comes next.  Nowhere else is
- * a path freed or a contender granted.  While ZooKeeper is not connected, or before a sync
- * on a new connection was answered, it sends nothing; and it grants nothing without the
- * lease, nor under a node whose end we would not hear of, or that may be another's
- * (watch.c).  If ZooKeeper refuses a watch on the node, it grants, and asks for the watch
- * again and again.
- *
- * For a worker that may exit at any moment, shared memory records what exists
- * in ZooKeeper: before create is sent, the name is in the entries of the run's
- * contenders, and the last of them is kept (run->keeper) until the node is
- * known to be gone.  session.c builds all this again from there.
- *
- * Runs in: the worker.  shared/entry.h says how entries are read and written;
- * everything else here is private to the worker.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
+ * else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -69,7 +55,7 @@
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
 
-/* A path is listed again when a lock is still held one to two of these after a change. */
+/* A path is listed again if a lock is still held one to two of these after a change */
 #define LOOK_PAUSE_MS 5000
 
 /* ------------------------------------------------------------------------
@@ -77,7 +63,7 @@
  * ------------------------------------------------------------------------
  */
 
-/* May a contender join the run, as far as is known now? */
+/* Returns true if a contender may join the run, as far as is known now. */
 static bool
 run_is_open(const Run *run, const RecipeRequest *request)
 {
@@ -87,7 +73,7 @@ run_is_open(const Run *run, const RecipeRequest *request)
 		   run->joined < MAX_GRANTS && !run_is_empty(run);
 }
 
-/* Is what is known about newcomers behind the last run up to date? */
+/* Returns true if what is known about newcomers behind the last run is up to date. */
 static bool
 run_is_fresh(const Run *run)
 {
@@ -96,7 +82,7 @@ run_is_fresh(const Run *run)
 		   run->path->child_watch == WATCH_SET;
 }
 
-/* Puts an arrival into the last run, or a new one if that is not open. */
+/* Puts an arrival into the last run, or into a new one if that is not open. */
 static void
 contender_enter(Contender *c)
 {
@@ -121,7 +107,11 @@ contender_enter(Contender *c)
 	run_join(last, c);
 }
 
-/* Refuses an arrival that is not to wait, if its answer is known by now. */
+/*
+ * Refuses an arrival if its answer is known by now: that of one that is not to wait, of a
+ * claim of an element, or of all if ZooKeeper refuses our credentials.  Returns true if it is
+ * refused.
+ */
 static bool
 arrival_is_refused(Contender *c)
 {
@@ -141,7 +131,7 @@ arrival_is_refused(Contender *c)
 	return true;
 }
 
-/* Has the path been listed, on this connection, since the contender came? */
+/* Returns true if the path has been listed, on this connection, since the contender came. */
 static bool
 contender_has_looked(const Contender *c)
 {
@@ -149,9 +139,9 @@ contender_has_looked(const Contender *c)
 }
 
 /*
- * Must an arrival wait for a listing?  So it must if it is to look, if it might join a
- * run behind which others may stand, or if its node might harm others.  One that takes
- * the place of another has none of this to fear, as long as that is there.
+ * Returns true if an arrival must wait for a listing: if it is to look, if it might join a run
+ * behind which others may stand, or if its node might harm others.  One that takes the place
+ * of another node cannot harm others as long as that node exists.
  */
 static bool
 arrival_must_look(const Contender *c)
@@ -196,8 +186,9 @@ path_place_arrivals(Path *path)
  */
 
 /*
- * Has the run look again when that for which it waits has changed.  If we may not read
- * its blocker, we watch the children; when a run of ours ends, we know ourselves.
+ * Sets a watch after which the run looks again: on its blocker, or on the children if we may
+ * not read the blocker, or if anybody may give back what the run waits for.  The end of a run
+ * of ours needs no watch.
  */
 static void
 run_watch(Run *run, const Foreigner *foreigner)
@@ -237,7 +228,7 @@ run_evaluate(Run *run)
 	run_watch(run, blocker.foreigner);
 }
 
-/* Grants those of a granted run whose turn it is. */
+/* Grants those in a granted run whose turn it is. */
 static void
 run_grant(Run *run)
 {
@@ -258,7 +249,7 @@ run_grant(Run *run)
 	}
 }
 
-/* The contenders behind the run's node: what comes next for them? */
+/* Does what comes next for the contenders of a run that has its node. */
 static void
 run_serve(Run *run)
 {
@@ -284,8 +275,8 @@ run_serve(Run *run)
 }
 
 /*
- * Must those of a planned run look first?  So must those that were to take the place of
- * another run, if that has gone already.
+ * Returns true if those in a planned run must look first.  That includes those that were to
+ * take the place of another run, if that is gone already.
  */
 static bool
 run_must_look(const Run *run)
@@ -303,7 +294,7 @@ run_plan(Run *run)
 	Run *before = run_before(run);
 	bool single = run->path->recipe->single;
 
-	/* A session waits for an element that is being given back, unless ZooKeeper refuses that. */
+	/* A session waits for an element being given back, unless ZooKeeper refuses that. */
 	if (before && single && before->retry_at > 0)
 		run_fail(run, FAILURE_BUSY, 0);
 	else if (run_must_look(run))
@@ -346,11 +337,14 @@ run_pump(Run *run)
 	if (run->state == RUN_DELETING)
 	{
 		if (run->replaced_by)
-			return; /* its node goes with the creation of the other */
+			return; /* its node is deleted when the other's is created */
 		if (run->node_calls == 0 && engine_retry_is_due(run->retry_at))
 			run_delete(run);
 
-		/* A session that may not delete a node is not told that it is gone. */
+		/*
+		 * The reply to a session that may not delete a node does not show that the node is
+		 * gone.
+		 */
 		if (run->refused_in == run->state)
 			watch_own(run);
 	}
@@ -361,7 +355,7 @@ run_pump(Run *run)
  * ------------------------------------------------------------------------
  */
 
-/* Nobody needs the path any more, and nothing is outstanding. */
+/* Forgets the path if nobody needs it any more, and nothing is outstanding. */
 static void
 path_forget_if_idle(Path *path)
 {
@@ -373,7 +367,7 @@ path_forget_if_idle(Path *path)
 	hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
 }
 
-/* Is a lock held on the path? */
+/* Returns a run under which a lock is held on the path, or NULL. */
 static const Run *
 path_granted_run(const Path *path)
 {
@@ -386,9 +380,9 @@ path_granted_run(const Path *path)
 }
 
 /*
- * Looks who has come while a lock is held, as it may be a client that does not wait for
- * our node; for all paths at the same moments.  Most locks have been given back by then, and
- * cost no listing.
+ * Looks who has come while a lock is held, as it may be a client that does not wait for our
+ * node.  All paths are looked at in the same moments.  Most locks have been released by then,
+ * and cost no listing.
  */
 static void
 path_look_behind(Path *path)
@@ -407,7 +401,7 @@ path_look_behind(Path *path)
 	}
 }
 
-/* Does what is to be done for a path, as it is now. */
+/* Does what comes next for a path, as it is now. */
 static void
 path_pump(Path *path)
 {
@@ -424,7 +418,7 @@ path_pump(Path *path)
 	path_forget_if_idle(path);
 }
 
-/* Does what is to be done for the marked paths. */
+/* Does what comes next for the marked paths. */
 void
 path_pump_marked(void)
 {

@@ -2,10 +2,10 @@
  * peers.c
  *		For whom a contender waits, as the recipe says.
  *
- * The recipe decides; here it is told of the peers: other clients' nodes, as the
- * last listing shows them, and our own runs, of which we know ourselves.  So the
- * run behind one of ours is granted the moment that is empty; the deletion of its
- * node follows.  This can delay other clients, but never admits one too early.
+ * The recipe decides.  These functions pass it the peers: other clients' nodes, as the last
+ * listing shows them, and our own runs, which we know without one.  So the run behind one of
+ * ours is granted the moment that is empty; the deletion of its node follows.  This can
+ * delay other clients, but never admits one too early.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -15,7 +15,7 @@
 
 #include "engine/engine_internal.h"
 
-/* Which peers the recipe is told of */
+/* The peers that the recipe gets */
 typedef enum PeerSet
 {
 	PEERS_OWN, /* runs of ours */
@@ -24,8 +24,8 @@ typedef enum PeerSet
 } PeerSet;
 
 /*
- * Is a contender of another session in the run's queue, ahead of "c" if that
- * is in it too?
+ * Returns true if a contender of another session is in the run's queue, ahead of "c" if that
+ * is in it, too.
  */
 static bool
 run_has_others(const Run *run, const Contender *c)
@@ -41,8 +41,8 @@ run_has_others(const Run *run, const Contender *c)
 }
 
 /*
- * Is the run a peer of a contender, which may wait for it?  A node of which it is not known
- * whether it is the run's may be another client's, and counts whoever is behind the run.
+ * Returns true if the run is a peer of a contender, which may wait for it.  A node that is not
+ * known to be the run's may be another client's, and counts no matter who is behind the run.
  */
 static bool
 run_is_peer(const Run *run, const Contender *c)
@@ -93,7 +93,7 @@ find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
 	return blocker;
 }
 
-/* For whom does the first contender of a run wait that has its node and listing? */
+/* Returns for whom a run's first contender waits; the run has its node and listing. */
 Blocker
 run_blocker(const Run *run)
 {
@@ -101,9 +101,9 @@ run_blocker(const Run *run)
 }
 
 /*
- * The run of ours for which a contender of a granted run waits: its own, if it
- * is not its turn, or an older one that did not stand in the way of those
- * before it.  NULL if there is none, or if those in the run are granted together.
+ * Returns the run of ours for which a contender of a granted run waits: its own, if it is not
+ * its turn, or an older one that did not stand in the way of those before it.  Returns NULL if
+ * there is none, or if those in the run are granted together.
  */
 const Run *
 contender_own_blocker(Contender *c)
@@ -118,8 +118,8 @@ contender_own_blocker(Contender *c)
 }
 
 /*
- * Would a contender that has no run yet have to wait, by what the last listing
- * showed?
+ * Returns true if a contender that has no run yet would have to wait, by what the last listing
+ * showed.
  */
 bool
 contender_is_blocked(Contender *c)
@@ -132,8 +132,8 @@ contender_is_blocked(Contender *c)
 }
 
 /*
- * Would it have to wait for sessions of this server, whatever they have so far?  Of
- * what there is but one of, for its own as well.
+ * Returns true if it would have to wait for sessions of this server, whatever they have so
+ * far; where there is only one to get, for its own session as well.
  */
 bool
 contender_is_outrun(const Contender *c)
@@ -151,7 +151,7 @@ contender_is_outrun(const Contender *c)
 	return false;
 }
 
-/* Must it not so much as have a node, by what the last listing showed? */
+/* Returns true if it must not even have a node, by what the last listing showed. */
 bool
 contender_is_barred(const Contender *c)
 {

@@ -1,9 +1,9 @@
 /*
  * report.c
- *		What the log is told: of a path, once; of losses, each time.
+ *		Messages in the log: about a path, once; about losses, each time.
  *
- * A role must not be able to fill the log.  Of what it can bring about as often as it
- * likes, there is one message a second.
+ * A role must not be able to fill the log.  Events that it can cause as often as it likes
+ * are reported once a second.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -13,15 +13,15 @@
 
 #include "engine/engine_internal.h"
 
-/* Beyond so many messages about paths nothing more is said. */
+/* Messages about paths that are written at most */
 #define MAX_REPORTED 1000
 
-/* As many losses are named in one message. */
+/* Losses that one message names at most */
 #define MAX_LOSSES_NAMED 20
 
 /*
- * Is a message about a path news?  Then this worker does not write it again.  The
- * subject tells the messages about one path apart.
+ * Returns true if a message about a path is news; this worker then does not write it again.
+ * The subject distinguishes the messages about one path.
  */
 static bool
 is_news(const Path *path, const char *subject)
@@ -42,8 +42,8 @@ is_news(const Path *path, const char *subject)
 }
 
 /*
- * A child's name is none that the recipe knows.  One that ends in a sequence may
- * be meant as a contender; others, such as paths below this one, are not.
+ * Reports a child whose name the recipe does not know.  One that ends in a sequence may be
+ * meant as a contender; others, such as paths below this one, are not.
  */
 void
 report_unrecognised(const Path *path, const char *child)
@@ -56,9 +56,9 @@ report_unrecognised(const Path *path, const char *child)
 }
 
 /*
- * Does the client of a foreign node wait for what a session of ours writes?  It does
- * not matter which of them came first.  One line is written for each path and kind of
- * client.
+ * Reports another client's node if that client does not wait for what a session of ours
+ * writes.  It does not matter which of them came first.  One line is written for each path and
+ * kind of client.
  */
 static void
 report_if_heedless(const Path *path, const char *name, const RecipeRequest *request)
@@ -76,8 +76,8 @@ report_if_heedless(const Path *path, const char *name, const RecipeRequest *requ
 }
 
 /*
- * Looks, for each foreign contender of a listing, whether its client waits for
- * those that this server has on the path.
+ * Reports those of other clients' contenders in a listing whose clients do not wait for those
+ * that this server has on the path.
  */
 void
 report_heedless(Path *path)
@@ -100,7 +100,7 @@ report_heedless(Path *path)
 	}
 }
 
-/* A path will need a new counter one day. */
+/* Reports that a path will need a new counter one day. */
 void
 report_sequence(const Path *path, int64 sequence, int64 limit)
 {
@@ -114,7 +114,7 @@ report_sequence(const Path *path, int64 sequence, int64 limit)
 			 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
 }
 
-/* Tells the log that the run's node is gone without our doing. */
+/* Reports that the run's node is gone without our doing. */
 void
 report_deletion(const Run *run)
 {
@@ -131,7 +131,10 @@ report_deletion(const Run *run)
 							  : errdetail("Waiting sessions queue again.")));
 }
 
-/* The claim of an element is gone that was to go with it, after a commit, and the element may not be. */
+/*
+ * Reports that a claim is gone which was to be deleted with its element, after a commit, and
+ * that the element may still be there.
+ */
 void
 report_unremoved(const Path *path, LossReason reason)
 {
@@ -144,7 +147,7 @@ report_unremoved(const Path *path, LossReason reason)
 }
 
 /*
- * A contender has outlived its session, which was one of ours.  Right after the
+ * Reports a contender that has outlived its session, which was one of ours.  Right after the
  * end of a session that may be so for a moment.
  */
 void
@@ -165,7 +168,7 @@ report_stale(const Path *path, const char *name, const ZkReply *reply)
  * ------------------------------------------------------------------------
  */
 
-/* Prepares to tell, in this round. */
+/* Begins a list of losses, which lasts until the end of the round. */
 void
 report_losses_begin(Losses *losses)
 {
@@ -176,13 +179,13 @@ report_losses_begin(Losses *losses)
 	MemoryContextSwitchTo(caller);
 }
 
-/* Counts a contender that is about to lose what it holds, if it holds it. */
+/* Adds a contender that is about to lose what it holds, if it holds it. */
 void
 report_losses_add(Losses *losses, const Contender *c)
 {
 	const ContenderEntry *entry = entry_of(c);
 
-	/* Losses of the server itself are in the log already. */
+	/* The server's own losses are in the log already. */
 	if (contender_state(c) != CONTENDER_GRANTED || entry->request.pid == ENTRY_SERVER_PID)
 		return;
 	if (losses->count++ < MAX_LOSSES_NAMED)
@@ -190,7 +193,7 @@ report_losses_add(Losses *losses, const Contender *c)
 						 entry->request.path);
 }
 
-/* The losses, a line for each after a line break; "" if there are none. */
+/* Returns the losses, each on a line of its own after a line break; "" if there are none. */
 const char *
 report_losses_list(Losses *losses)
 {
@@ -205,19 +208,19 @@ report_losses_list(Losses *losses)
  */
 
 static Losses overruns;	   /* since the last message */
-static int64  overruns_at; /* the next message is not written before, ms */
+static int64  overruns_at; /* no message before, ms */
 
 /* Counts a holder that is about to lose what it has held for too long. */
 void
 report_overrun(const Contender *c)
 {
-	/* They are kept from round to round. */
+	/* The lines are kept from round to round. */
 	if (overruns.lines.data == NULL)
 		initStringInfo(&overruns.lines);
 	report_losses_add(&overruns, c);
 }
 
-/* Tells of those that have been counted, if that is due. */
+/* Reports the holders that have been counted, if that is due. */
 void
 report_overruns(void)
 {
@@ -230,7 +233,7 @@ report_overruns(void)
 	overruns_at = zklock_now_ms() + MESSAGE_PAUSE_MS;
 }
 
-/* When report_overruns() wants to be called, ms. */
+/* Returns when report_overruns() must be called, ms. */
 int64
 report_next_wakeup(void)
 {

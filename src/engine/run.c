@@ -1,13 +1,13 @@
 /*
  * run.c
- *		The runs of a path: their states, and those in their queues.
+ *		The runs of a path: their states, and the contenders in their queues.
  *
- * engine_internal.h draws the states of a run; the steps between them are made here.
+ * engine_internal.h draws the states of a run; these functions make the steps between them.
  *
- * If nothing but GONE is left to a run (its node was deleted by someone else,
- * its session expired, or it was never created), holders have lost the lock and
- * the contenders that waited queue again in a new run.  An earlier worker's run begins
- * where its entries say that it was: run_adopted().
+ * If a run can only become GONE (its node was deleted by someone else, its session expired,
+ * or it was never created), holders have lost the lock, and the contenders that waited queue
+ * again in a new run.  An earlier worker's run begins where its entries say that it was:
+ * run_adopted().
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -18,9 +18,9 @@
 #include "engine/engine_internal.h"
 
 /*
- * Sequences end at 2^31 - 1.  Releases of ZooKeeper differ in what comes then, and
- * clients in the order that they see in it.  So the administrator is
- * told at half of that, and nothing is granted near its end.
+ * Sequences end at 2^31 - 1.  Releases of ZooKeeper differ in what comes then, and clients in
+ * the order that they see in it.  So the log warns the administrator at half of that, and
+ * nothing is granted near its end.
  */
 #define SEQUENCE_WARNING (1 << 30)
 #define SEQUENCE_LIMIT (PG_INT32_MAX - 1000000)
@@ -34,7 +34,7 @@ static const bool run_steps[RUN_GONE + 1][RUN_GONE + 1] PG_USED_FOR_ASSERTS_ONLY
 	[RUN_DELETING] = {[RUN_GONE] = true},
 };
 
-/* Where the contenders of a run that is gone queue again. */
+/* Where the contenders of a run that is gone queue again */
 typedef enum Requeue
 {
 	REQUEUE_IN_PLACE,
@@ -47,8 +47,8 @@ typedef enum Requeue
  */
 
 /*
- * Makes a run.  Ids tell a later worker the order of a path's runs: 0 makes a
- * new one, behind all others.
+ * Creates a run.  Ids give a later worker the order of a path's runs: 0 makes a new one,
+ * behind all others.
  */
 Run *
 run_new(Path *path, uint64 id, const RecipeRequest *request)
@@ -84,14 +84,17 @@ run_join(Run *run, Contender *c)
 	contender_publish(c);
 }
 
-/* Is the run's node known to exist, by its full name? */
+/* Returns true if the run's node is known to exist, by its full name. */
 bool
 run_has_node(const Run *run)
 {
 	return run->state >= RUN_CREATED && run->state <= RUN_DELETING;
 }
 
-/* The run that has the node, or may have it as an heir, or NULL. */
+/*
+ * Returns the run that has the node, or may have it as its heir, the shared node that replaces
+ * the run's exclusive one; or NULL.
+ */
 Run *
 run_by_name(Path *path, const char *name)
 {
@@ -103,7 +106,10 @@ run_by_name(Path *path, const char *name)
 	return NULL;
 }
 
-/* Does anybody hold or want what the run stands for, other than one's own session? */
+/*
+ * Returns true if anybody holds or wants what the run stands for, other than that contender's
+ * own session if one is given.
+ */
 bool
 run_is_wanted(const Run *run, const Contender *by_others_than)
 {
@@ -116,7 +122,7 @@ run_is_wanted(const Run *run, const Contender *by_others_than)
 	return false;
 }
 
-/* Is what it stands for to go with its node? */
+/* Returns true if what the run stands for is to be deleted with its node. */
 bool
 run_consumes(const Run *run)
 {
@@ -125,7 +131,7 @@ run_consumes(const Run *run)
 	return c && contender_consumes(c);
 }
 
-/* May the name of its node be another client's one day? */
+/* Returns true if the name of its node may be another client's one day. */
 bool
 run_name_recurs(const Run *run)
 {
@@ -135,8 +141,8 @@ run_name_recurs(const Run *run)
 }
 
 /*
- * Has an heir taken the place of the node that was created for the run?  Its holder alone tells,
- * so nobody joins that one.
+ * Returns true if an heir has taken the place of the node that was created for the run.  Only
+ * the holder's entry shows that, so nobody joins such a run.
  */
 bool
 run_has_heir(const Run *run)
@@ -148,8 +154,8 @@ run_has_heir(const Run *run)
 }
 
 /*
- * Is a node that has the run's name the run's?  The czxid of an heir is not known, but
- * our session creates no other node of its name later.
+ * Returns true if a node that has the run's name is the run's.  The czxid of an heir is not
+ * known, but our session creates no other node of its name later.
  */
 bool
 run_owns(const Run *run, const NodeStat *stat)
@@ -166,7 +172,7 @@ tie_replacement(Run *run, Run *old)
 	old->replaced_by = run;
 }
 
-/* The run whose node that of a contender is to take the place of, as it is now, or NULL */
+/* Returns the run whose node a contender's node is to replace, as things are now, or NULL. */
 Run *
 run_replaced_for(const Contender *c)
 {
@@ -179,8 +185,8 @@ run_replaced_for(const Contender *c)
 }
 
 /*
- * The node of a contender's planned run takes the place of another one, if there is one to
- * replace: one is created and the other deleted in the same step (node.c).
+ * Has the node of a contender's planned run replace another one, if there is one to replace:
+ * one is created and the other deleted in the same step (node.c).
  */
 void
 run_replaces(Run *run, const Contender *c)
@@ -191,7 +197,7 @@ run_replaces(Run *run, const Contender *c)
 		tie_replacement(run, old);
 }
 
-/* The replacement is done, or will not be done any more. */
+/* Forgets a replacement that is done, or will not be done any more. */
 static void
 forget_replacement(Run *run)
 {
@@ -206,7 +212,7 @@ forget_replacement(Run *run)
 	run->replaced_by = NULL;
 }
 
-/* Records in all its contenders' entries what is known of a run's node. */
+/* Records in the entries of all its contenders what is known of a run's node. */
 static void
 publish(Run *run)
 {
@@ -237,7 +243,7 @@ run_fail(Run *run, Failure failure, int code)
  * ------------------------------------------------------------------------
  */
 
-/* The name is chosen, and create is about to be sent. */
+/* Makes a run CREATING: the name is chosen, and the create is about to be sent. */
 void
 run_creating(Run *run)
 {
@@ -247,7 +253,7 @@ run_creating(Run *run)
 	publish(run);
 }
 
-/* Nothing was created, and that is certain. */
+/* Makes a run PLANNED again: nothing was created, and that is certain. */
 void
 run_replanned(Run *run)
 {
@@ -255,8 +261,8 @@ run_replanned(Run *run)
 }
 
 /*
- * The node exists: adopts its full name.  One that is numbered too high is
- * deleted again; nobody is served under it.
+ * Makes a run CREATED, with the full name of its node.  A node whose sequence is near the last
+ * one, or beyond it, is deleted again; nobody is served under it.
  */
 void
 run_created(Run *run, const char *name, int64 czxid)
@@ -280,8 +286,8 @@ run_created(Run *run, const char *name, int64 czxid)
 }
 
 /*
- * An earlier worker has sent create for the run, under this name.  It is the
- * full one if the answer had come.  The node is charged to the given session.
+ * Takes over a run for which an earlier worker has sent a create under this name.  It is the
+ * full one if the reply had come.  The node is charged to the given session.
  */
 void
 run_adopted(Run *run, const char *name, int64 czxid, int payer)
@@ -298,7 +304,7 @@ run_adopted(Run *run, const char *name, int64 czxid, int payer)
 	}
 }
 
-/* It waits for nobody. */
+/* Makes a run GRANTED: it waits for nobody. */
 void
 run_granted(Run *run)
 {
@@ -308,7 +314,7 @@ run_granted(Run *run)
 		watch_blocker_set(run, WATCH_NONE);
 }
 
-/* From now on the run's node may have been replaced by its heir. */
+/* Makes a run DOWNGRADING: from now on its node may have been replaced by its heir. */
 void
 run_downgrading(Run *run)
 {
@@ -320,7 +326,7 @@ run_downgrading(Run *run)
 	run->closed = true;
 }
 
-/* The heir has taken the place of the run's node. */
+/* Makes a run GRANTED again: the heir has taken the place of its node. */
 void
 run_downgraded(Run *run)
 {
@@ -337,7 +343,7 @@ run_downgraded(Run *run)
 		contender_downgraded(c);
 }
 
-/* Nobody needs it any more.  It has one node, by its name. */
+/* Makes a run DELETING that nobody needs any more.  Its one node has the run's name. */
 void
 run_abandoned(Run *run)
 {
@@ -348,8 +354,8 @@ run_abandoned(Run *run)
 }
 
 /*
- * The run's node does not exist, or not any more, and nobody is in its queue.
- * The run may be freed.
+ * Makes a run GONE whose node does not exist, or not any more, and whose queue is empty.  The
+ * run may be freed.
  */
 void
 run_finish(Run *run)
@@ -371,8 +377,8 @@ run_finish(Run *run)
 }
 
 /*
- * Holders have lost what the run stood for, and those who wait queue again in a new
- * one; where nobody has a node before he has looked, they arrive anew.
+ * Ends a run: holders have lost what it stood for, and those who wait queue again in a new
+ * one.  Where nobody has a node before he has looked, they arrive anew.
  */
 static void
 requeue(Run *run, Requeue where, LossReason reason)
@@ -414,7 +420,7 @@ requeue(Run *run, Requeue where, LossReason reason)
 	run_finish(run);
 }
 
-/* It has no node, and that is certain. */
+/* Ends a run that has no node, which is certain. */
 void
 run_start_over(Run *run)
 {
@@ -422,7 +428,7 @@ run_start_over(Run *run)
 	requeue(run, REQUEUE_IN_PLACE, LOSS_DELETED);
 }
 
-/* The session is over, and the node with it. */
+/* Ends a run whose node is gone with the session. */
 void
 run_expired(Run *run)
 {
@@ -431,7 +437,7 @@ run_expired(Run *run)
 	requeue(run, REQUEUE_IN_PLACE, LOSS_EXPIRED);
 }
 
-/* The run's node is gone: those who are in its queue did not give it up. */
+/* Ends a run whose node is gone: those in its queue did not give it up. */
 void
 run_deleted(Run *run)
 {
@@ -441,8 +447,9 @@ run_deleted(Run *run)
 }
 
 /*
- * The run's node is not there: deleted by someone else, replaced by its heir, which a
- * listing will tell, or deleted with what it stood for, as its deletion will tell.
+ * Takes note that the run's node is not there.  Someone else has deleted it, its heir has
+ * replaced it, which a listing will show, or it was deleted with what it stood for, which the
+ * reply to its deletion will show.
  */
 void
 run_vanished(Run *run)
@@ -458,8 +465,8 @@ run_vanished(Run *run)
 }
 
 /*
- * Another node has the run's name by now.  Ours is gone, and listings that show the name
- * do not count.
+ * Takes note that another node has the run's name by now.  Ours is gone, and listings that
+ * show the name do not count.
  */
 void
 run_usurped(Run *run)

@@ -1,37 +1,37 @@
 /*
  * session.c
- *		What the session's life means for the engine.
+ *		What the life of the ZooKeeper session means for the engine.
  *
  * A lock is as good as the session that owns its node.
  *
- *	connected	 nothing is asked before a sync, and nothing granted before our
- *				 nodes were seen again
- *	unreachable	 holders hold, waiters wait; a call that does not wait gets an error
- *	proved		 the lease holds again (lease.c): grants and commits go on
+ *	connected		nothing is asked before a sync, and nothing granted before our nodes
+ *					were seen again
+ *	unreachable		holders hold, waiters wait; a call that does not wait gets an error
+ *	proved			the lease holds again (lease.c): grants and commits go on
  *	unproved for a session timeout
- *				 holders have lost their locks
- *	ended		 the same, and waiters queue again in the next session
- *	refused		 waiters get an error
+ *					holders have lost their locks
+ *	ended			the same, and waiters queue again in the next session
+ *	refused			waiters get an error
  *
- * The worker calls these as its session goes from one to the other.
+ * The worker calls these functions as its session goes from one to the other.
  *
- * A sync proves little by itself.  A leader that has been deposed, and has not noticed,
- * answers it at once, from what it knows.  A client that has seen nothing of the new
- * epoch is let in there, although what it sent in that epoch, on the connection
- * before, has been done, or will be: the new leader knows nothing of the new connection,
- * and takes what comes on the old one.  So a check goes ahead of the sync, which a quorum has to
- * commit.  When it is answered, this server follows the leader of an epoch in which the
- * session has moved to this connection.  What was sent on an earlier one has then been
- * done before the check, or is refused, and this session never reads anything older than the check.
+ * A sync proves little by itself.  A leader that has been deposed, and has not noticed, still
+ * answers it at once, from what it knows.  It also admits a client that has seen nothing of
+ * the new epoch, although what that client sent in that epoch, on the connection before, has
+ * been executed, or will be: the new leader knows nothing of the new connection, and accepts
+ * what comes on the old one.  So a check goes ahead of the sync, which a quorum has to commit.
+ * When it is answered, this server follows the leader of an epoch in which the session has
+ * moved to this connection.  What was sent on an earlier one has then been executed before
+ * the check, or is refused, and this session never reads anything older than the check.
  *
- * When another worker has taken the place of an earlier one, contenders, runs and
- * paths are made again from the entries: the id of a run gives its place in the
- * path's queue, a contender's ticket its place in the run's.  The state of ZooKeeper is
- * found out when a connection stands.  The entries in use are read without a lock as
- * far as they are constant or only a worker writes them.
+ * When another worker has taken the place of an earlier one, it builds contenders, runs and
+ * paths again from the entries: the id of a run gives its place in the path's queue, a
+ * contender's ticket its place in the run's.  The worker finds out the state of ZooKeeper
+ * when a connection stands.  It reads the entries in use without a lock as far as they are
+ * constant or only a worker writes them.
  *
- * Runs in: the worker.  shared/entry.h says how entries are read and written;
- * everything else here is private to the worker.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
+ * else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -41,7 +41,7 @@
 #include "engine/engine_internal.h"
 #include "zk/zk_client.h"
 
-/* Pause before a sync that was refused is sent again. */
+/* Pause before a sync that was refused is sent again */
 #define SYNC_AGAIN_MS 1000
 
 /* Knowledge that a new connection, or a new handle, makes void */
@@ -52,8 +52,8 @@ typedef enum Forget
 } Forget;
 
 /*
- * The runs' nodes must be seen again before anything is granted, and those whose names
- * recur be read again.  With a new handle, watches are gone as well.
+ * Forgets what listings showed: the runs' nodes must be seen again before anything is granted,
+ * and those whose names recur be read again.  With a new handle, watches are gone as well.
  */
 static void
 forget_listings(Forget what)
@@ -81,7 +81,7 @@ forget_listings(Forget what)
 	}
 }
 
-/* The reply to the check that goes ahead of a sync */
+/* Handles the reply to the check that goes ahead of a sync. */
 static void
 on_checked(void *arg, const ZkReply *reply)
 {
@@ -90,7 +90,7 @@ on_checked(void *arg, const ZkReply *reply)
 	engine.uncommitted = committed ? 0 : reply->code;
 }
 
-/* The reply to engine_session_synchronize() */
+/* Handles the reply to engine_session_synchronize(). */
 static void
 on_synced(void *arg, const ZkReply *reply)
 {
@@ -112,8 +112,8 @@ on_synced(void *arg, const ZkReply *reply)
 }
 
 /*
- * Changes made by another connection or worker of ours may not have reached this
- * server yet: nothing is asked before they have, and none can come any more.
+ * Sends a check and a sync.  Changes made by another connection or worker of ours may not have
+ * reached this server yet: nothing is asked before they have, and no more can come.
  */
 void
 engine_session_synchronize(void)
@@ -124,14 +124,14 @@ engine_session_synchronize(void)
 	zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, on_synced, NULL);
 }
 
-/* Is that done, on this connection? */
+/* Returns true if that is done, on this connection. */
 bool
 engine_session_synchronized(void)
 {
 	return zk_client_connected() && engine.synced;
 }
 
-/* A connection stands, of the session before or of a new one. */
+/* Takes note that a connection stands, of the session before or of a new one. */
 void
 engine_session_connected(const SessionInfo *session)
 {
@@ -146,8 +146,9 @@ engine_session_connected(const SessionInfo *session)
 }
 
 /*
- * ZooKeeper cannot be reached, or what it says proves nothing; the session may
- * go on.  A call that does not wait for other holders does not wait for this either.
+ * Takes note that ZooKeeper cannot be reached, or that what it says proves nothing; the
+ * session may go on.  A call that does not wait for other holders does not wait for this
+ * either.
  */
 void
 engine_session_unreachable(void)
@@ -160,7 +161,10 @@ engine_session_unreachable(void)
 		if (c->place == PLACE_NONE)
 			continue;
 
-		/* A session that waits for a release need not wait for ZooKeeper; one that does tells its client. */
+		/*
+		 * A backend that waits for a release need not wait for ZooKeeper; one that waits for a
+		 * lock reports the outage to its client.
+		 */
 		if (contender_state(c) == CONTENDER_RELEASING || entry_status(i).downgrading)
 			entry_set_owner_latch(entry_at(i));
 		else if (c->place != PLACE_ARRIVED && c->place != PLACE_WAITING)
@@ -174,7 +178,8 @@ engine_session_unreachable(void)
 }
 
 /*
- * The session is proved to live again: sessions that wait for that go on.
+ * Takes note that the session is proved to be alive again, and wakes the backends that wait
+ * for that.
  */
 void
 engine_session_proved(void)
@@ -188,9 +193,9 @@ engine_session_proved(void)
 }
 
 /*
- * It has not been proved for so long that the session may be over, and others
- * may have our locks.  Holders have lost them, for good, even should the
- * session turn out to be alive; then their nodes are deleted.
+ * Takes note that the session has not been proved alive for so long that it may be over, and
+ * others may have our locks.  Holders have lost them, for good, even if the session turns out
+ * to be alive; then their nodes are deleted.
  */
 void
 engine_session_unproved(void)
@@ -215,8 +220,8 @@ engine_session_unproved(void)
 }
 
 /*
- * The session is over, and all its nodes with it.  Holders have lost
- * their locks, contenders that waited queue again in the next session.
+ * Takes note that the session is over, and all its nodes with it.  Holders have lost their
+ * locks, contenders that waited queue again in the next session.
  */
 void
 engine_session_ended(const char *reason)
@@ -258,8 +263,8 @@ engine_session_ended(const char *reason)
 }
 
 /*
- * ZooKeeper refuses our credentials: so are all who wait, now and until a
- * connection stands again, which will be another handle's.
+ * Takes note that ZooKeeper refuses our credentials.  All who wait are refused, now and until
+ * a connection stands again, which will be another handle's.
  */
 void
 engine_session_refused(int code)
@@ -281,7 +286,7 @@ engine_session_refused(int code)
  * ------------------------------------------------------------------------
  */
 
-/* Finds the run of an entry, or makes it again in its place. */
+/* Returns the run of an entry, created again in its place if need be. */
 static Run *
 run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *request)
 {
@@ -303,8 +308,8 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 }
 
 /*
- * Takes an entry over from an earlier worker.  That its run was granted is told
- * by any entry with a token, even that of a holder that is leaving.
+ * Takes an entry over from an earlier worker.  Any entry with a token shows that its run was
+ * granted, even that of a holder that is leaving.
  */
 static void
 contender_adopt(Contender *c)
@@ -371,7 +376,7 @@ engine_adopt_entries(const int *indexes, int n)
 		if (c->run->state != RUN_CREATED && c->run->state != RUN_GRANTED)
 			run_replaces(c->run, c);
 
-		/* How far the earlier worker came, a listing will tell. */
+		/* A listing will show how far the earlier worker came. */
 		if (run_wants_downgrade(c->run))
 			run_downgrading(c->run);
 	}

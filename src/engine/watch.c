@@ -1,46 +1,44 @@
 /*
  * watch.c
- *		Hearing of the end of a node: ours, or that for which a run waits.
+ *		Watches that report the end of a node: ours, or that for which a run waits.
  *
- * Someone else might delete a node of ours, and its holder must hear of it.
- * While the child watch stands, any change below the path is noticed; when
- * that has fired, the node gets a watch of its own.  So an uncontended lock
- * needs no request for it.  A run that waits for another client's contender
- * watches that one's node.  Besides, a holder about to commit may have a quorum
- * asked for its node.
+ * Someone else might delete a node of ours, and its holder must hear of it.  While the child
+ * watch stands, it reports any change below the path; when that has fired, the node gets a
+ * watch of its own.  So an uncontended lock needs no request for one.  A run that waits for
+ * another client's contender watches that contender's node.  A holder about to commit may
+ * also have a quorum asked for its node.
  *
  * Names that recur
  * ----------------
  *
- * Hive's names, those of elections with names "zookeeper", and the one name of an
- * element's claim are given again when a path, or node, has been deleted and made
- * again.  What goes by such a name proves nothing: a listing, a child watch, whose
- * event is used up by anything else, or an event of an earlier connection, which
- * tells of a change where one node has taken the place of another.  The node is the
- * run's if it has been read on this connection, and is our session's, with the run's
- * czxid (run_owns()): no two nodes of a name have the same.  The reading sets a watch
- * on the node, so from its answer on we hear of the node's end before anything that
- * follows.  A new connection makes that void.  Until then
+ * Hive's names, those of elections with names "zookeeper", and the one name of an element's
+ * claim are given again when a path, or node, has been deleted and created again.  What goes
+ * by such a name proves nothing: a listing, a child watch, whose event is used up by anything
+ * else, or an event of an earlier connection, which reports a change where one node has taken
+ * the place of another.  The node is the run's if it has been read on this connection, is our
+ * session's, and has the run's czxid (run_owns()): no two nodes of a name have the same.  The
+ * read sets a watch on the node, so from its reply on we hear of the node's end before
+ * anything that follows.  A new connection makes that void.  Until then
  *
  *	- nobody is granted under the node (watch_covers());
- *	- those behind it wait, as it may be another client's, even if nobody is in its
- *	  run's queue any more (peers.c);
+ *	- those behind it wait, as it may be another client's, even if nobody is in its run's
+ *	  queue any more (peers.c);
  *	- it is not deleted or replaced (run_touch(), run_plan()).
  *
- * It need not be known whose it was when the path was listed: if it is ours it was
- * ours then, as our nodes are listed after their creation.
+ * It does not matter whose it was when the path was listed: if it is ours now it was ours
+ * then, as our nodes are listed after their creation.
  *
- * ZooKeeper's check goes by the name, too, and a new node has the version 0 like the
- * one before.  So when a check was committed, the node is looked at once more.  That
- * answer is of a state that has the check in it: a session's requests are executed in
- * their order, and a server with an older state does not take our connection.  If it
- * shows our node, with the czxid that it was created with, then the node was there
- * when the check was committed, too, as an old czxid never comes back.
+ * ZooKeeper's check goes by the name, too, and a new node has the version 0 like the one
+ * before.  So when a check was committed, the node is looked at once more.  The reply is of
+ * a state that includes the check: a session's requests are executed in their order, and a
+ * server with an older state does not accept our connection.  If it shows our node, with the
+ * czxid with which it was created, then the node was there when the check was committed, too,
+ * as an old czxid never comes back.
  *
- * engine_internal.h draws a watch's life, books.c has the account of them.
+ * engine_internal.h draws a watch's life, books.c counts its bytes.
  *
- * Runs in: the worker.  shared/entry.h says how entries are read and written;
- * everything else here is private to the worker.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
+ * else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -60,8 +58,8 @@ typedef struct CheckCall
 } CheckCall;
 
 /*
- * Would we hear of it, or have heard, if someone deleted the run's node?  A watch that
- * ZooKeeper refuses is no reason to wait for it: path.c.
+ * Returns true if we would hear, or have heard, of a deletion of the run's node by someone
+ * else.  A watch that ZooKeeper refuses is no reason to wait for it (path.c).
  */
 bool
 watch_covers(const Run *run)
@@ -70,22 +68,22 @@ watch_covers(const Run *run)
 		   (run->path->child_watch == WATCH_SET && !run_name_recurs(run));
 }
 
-/* Is the node that has the run's name known to be the run's? */
+/* Returns true if the node that has the run's name is known to be the run's. */
 bool
 run_is_identified(const Run *run)
 {
 	return !run_name_recurs(run) || watch_covers(run);
 }
 
-/* The answer about our own node.  Returns false if the run, or that node, is gone. */
+/* Counts a reply about our own node.  Returns false if the run, or that node, is gone. */
 static bool
 own_call_end(Run *run, const ZkReply *reply)
 {
-	/* An heir may have taken the place of the node that was asked about. */
+	/* An heir, the shared node that replaces an exclusive one, may have taken its place. */
 	return run_call_end(run) && strcmp(path_node(run->path, run->name), reply->asked->path) == 0;
 }
 
-/* Our own node, looked at because it cannot be watched. */
+/* Handles the reply about our own node, which is looked at because it cannot be watched. */
 static void
 on_own_looked(void *arg, const ZkReply *reply)
 {
@@ -98,8 +96,8 @@ on_own_looked(void *arg, const ZkReply *reply)
 }
 
 /*
- * For the time being we cannot see to it that we hear of the node's end.  ZooKeeper
- * before 3.9.3 tells all the same whose it is; a name that recurs is no use without that.
+ * Takes note that for the time being no watch can report the node's end.  ZooKeeper before
+ * 3.9.3 shows all the same whose the node is; a name that recurs is of no use without that.
  */
 static void
 watch_own_refused(Run *run)
@@ -110,7 +108,7 @@ watch_own_refused(Run *run)
 		run_call(run, (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, run->name)}, on_own_looked);
 }
 
-/* Our own node, read to set a watch on it. */
+/* Handles the reply about our own node, which is read to set a watch on it. */
 static void
 on_own_watched(void *arg, const ZkReply *reply)
 {
@@ -129,11 +127,11 @@ on_own_watched(void *arg, const ZkReply *reply)
 }
 
 /*
- * Makes sure that we hear of it should someone delete the run's node.  While the
- * child watch stands, that does, unless the name recurs.  But it fires when the
- * contender goes for which the run waits, and nothing is to be asked then: so a run
- * that waits for one has a watch of its own.  A session that may not delete its node
- * is not even told that there is none, and needs one in any case.
+ * Makes sure that we hear of it if someone deletes the run's node.  The child watch does while
+ * it stands, unless the name recurs.  But it fires when the contender goes for which the run
+ * waits, and nothing is to be asked then, so a run that waits for another client has a watch
+ * of its own.  A session that may not delete its node does not see from the reply whether the
+ * node still exists, and needs the watch in any case.
  */
 void
 watch_own(Run *run)
@@ -156,8 +154,8 @@ watch_own(Run *run)
 }
 
 /*
- * A predecessor is our session's.  If no run has it, or may yet find that it
- * has, it was left behind by mistake and would block us for ever.
+ * Deletes a predecessor that is our session's, unless a run has it, or may yet find that it
+ * has.  It was left behind by mistake and would block us for ever.
  */
 static void
 delete_orphan(Path *path, const char *name)
@@ -174,7 +172,7 @@ delete_orphan(Path *path, const char *name)
 	zk_call((ZkCall){.kind = ZK_DELETE, .path = node}, NULL, NULL);
 }
 
-/* The predecessor, read to set a watch on it. */
+/* Handles the reply about the predecessor, which is read to set a watch on it. */
 static void
 on_blocker_watched(void *arg, const ZkReply *reply)
 {
@@ -207,7 +205,7 @@ watch_blocker(Run *run, const char *name)
 {
 	if (run->blocker)
 	{
-		/* Should it be another one, the reply or event will bring us back. */
+		/* If it is another one, the reply or event will bring us back. */
 		if (strcmp(run->blocker, name) == 0 || run->blocker_watch == WATCH_ASKED)
 			return;
 		watch_blocker_set(run, WATCH_NONE);
@@ -241,7 +239,7 @@ check_call(CheckCall *call, ZkCallKind kind, ZkReplyHandler handler)
 			handler, call);
 }
 
-/* The check is done: the session that asked for it is told, if it is still there. */
+/* Passes the result of the check to the session that asked for it, if it still exists. */
 static void
 check_passed(const CheckCall *call)
 {
@@ -255,7 +253,9 @@ check_passed(const CheckCall *call)
 	entry_set_owner_latch(entry);
 }
 
-/* The node whose name passed a check, looked at after it */
+/*
+ * Handles the reply about a node whose name passed a check, and which is looked at after it.
+ */
 static void
 on_check_looked(void *arg, const ZkReply *reply)
 {
@@ -266,7 +266,10 @@ on_check_looked(void *arg, const ZkReply *reply)
 	pfree(call);
 }
 
-/* The reply to contender_check().  If an heir has taken the node's place, the session asks again. */
+/*
+ * Handles the reply to contender_check().  If an heir has taken the node's place, the session
+ * asks again.
+ */
 static void
 on_checked(void *arg, const ZkReply *reply)
 {
@@ -288,8 +291,8 @@ on_checked(void *arg, const ZkReply *reply)
 }
 
 /*
- * A holder about to commit wants to know that its node exists, from a quorum.
- * If the answer is lost, this is called again for the new connection.
+ * Asks a quorum whether the node of a holder about to commit exists, if its session wants to
+ * know.  If the reply is lost, this is called again for the new connection.
  */
 void
 contender_check(Contender *c)
