@@ -3,22 +3,22 @@
  * claim_record.c
  *	  The data of a claim's node: which slot was claimed last, and by whom.
  *
- * A path's node has one record, which each claim replaces:
+ * The node of a path has one record, which each claim replaces:
  *
  *	{"slot":"2026-11-22T00:00:00Z","claims":"6f1d... 09ac...","by":{...}}
  *
  *	slot	the slot claimed last, in UTC; null if claims were reset
- *	claims	ids of the last claims, the last one first.  A reset has one as well.
- *	by		who made the last one, as node_data.c tells of a session
+ *	claims	ids of the last claims, the last one first.  A reset has an id as well.
+ *	by		who made the last one, as node_data.c describes a session
  *
- * The ids settle what became of a claim whose answer was lost.  Each write
- * replaces one version of the node and puts its id in front.  So when the node is
- * n versions further, and the record has n ids or more, all claims since are
- * among them, or have not been made.  A new node's record has version 1.
+ * The ids settle what became of a claim whose answer was lost.  Each write replaces one
+ * version of the node and puts its id in front.  So when the node is n versions further,
+ * and the record has n ids or more, all claims made since are among them.  A new node's
+ * record has version 1.
  *
- * The record is for people to read.  What would not be written in exactly the same
- * way is somebody else's data.  Years before 1 and after 9999 are written as
- * ISO 8601 expands them.
+ * The record is for people to read.  Data that would not be written in exactly the same
+ * way belong to somebody else.  Years before 1 and after 9999 are written as ISO 8601
+ * expands them.
  *
  * Pure C: depends on libc alone, allocates nothing, keeps no state, runs in any
  * process or thread, holds no lock.
@@ -63,7 +63,7 @@ claim_record_write_slot(char dst[CLAIM_RECORD_SLOT_SIZE], int64_t slot)
 	snprintf(dst, CLAIM_RECORD_SLOT_SIZE, "%s%04d%s%sZ", year < 0 ? "-" : "", abs(year), rest, fraction);
 }
 
-/* Reads a slot that was written like that; of any other text, some slot or none. */
+/* Reads a slot that was written like that; from any other text, some slot or none. */
 static bool
 read_slot(const char *text, int64_t *slot)
 {
@@ -81,8 +81,8 @@ read_slot(const char *text, int64_t *slot)
 }
 
 /*
- * Are a node's data of len bytes, which may be any, or NULL, a claim's?  Tells by
- * their beginning, for those who must not read what others wrote.
+ * Returns true if the data of a node are a claim's.  They have len bytes, which may be any, or
+ * are NULL.  Only their beginning counts, for callers that must not read what others wrote.
  */
 bool
 claim_record_recognised(const char *data, size_t len)
@@ -94,7 +94,7 @@ claim_record_recognised(const char *data, size_t len)
 		   strstr(text, RECORD_IDS) != NULL;
 }
 
-/* Reads a record if the data are one; of others, something or nothing. */
+/* Reads a record if the data are one; from others, something or nothing. */
 static bool
 read_record(const char *data, ClaimRecord *record)
 {
@@ -118,8 +118,8 @@ read_record(const char *data, ClaimRecord *record)
 }
 
 /*
- * Reads a node's data, which may be any, up to a NUL.  Returns false if that is
- * not a record; then nothing is told.
+ * Reads a node's data, which may be any, up to a NUL.  Returns false if they are not a record;
+ * then *record is all zero.
  */
 bool
 claim_record_read(const char *data, ClaimRecord *record)
@@ -157,7 +157,7 @@ claim_record_write(char dst[CLAIM_RECORD_SIZE], const ClaimRecord *record)
  * ------------------------------------------------------------------------
  */
 
-/* Has a new record, which has its own id, remember the claims before it. */
+/* Copies the ids of the claims before it into a new record, which has its own id. */
 void
 claim_record_succeed(ClaimRecord *next, const ClaimRecord *last)
 {
@@ -167,8 +167,8 @@ claim_record_succeed(ClaimRecord *next, const ClaimRecord *last)
 }
 
 /*
- * How often has the node been written since, or created, our own write included if
- * it was made?  -1 if it is another node.
+ * Returns how often the node has been written, or created, since "sent", our own write
+ * included if it was made; -1 if it is another node.
  */
 static int64_t
 writes_since(const ClaimNode *node, const ClaimSent *sent)
@@ -187,8 +187,8 @@ writes_since(const ClaimNode *node, const ClaimSent *sent)
 }
 
 /*
- * What comes next for a record that is wanted, now that the node has been read?
- * Anything that was sent before is done by now or never will be.
+ * Returns what comes next for a wanted record, now that the node has been read.  Anything that
+ * was sent before is done by now or never will be.
  */
 ClaimVerdict
 claim_record_judge(const ClaimNode *node, const ClaimRecord *wanted, const ClaimSent *sent)

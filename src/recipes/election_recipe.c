@@ -12,17 +12,17 @@
  *		<names of locks>	Curator's LeaderSelector and kazoo's Election, which lead
  *							while they hold a lock
  *
- * So a path has candidates of one family.  A candidate of ours heeds all that it
- * recognises, but where it finds another family than its own it does not even
- * create a node: LeaderElectionSupport, for one, never elects anybody again once
- * it has met a name that is not its own.  This is why the path is looked at
- * first.
+ * So a path has candidates of one family.  A candidate of ours waits for all that it
+ * recognises, but where it finds another family than its own it does not even create a
+ * node: LeaderElectionSupport, for one, never elects anybody again once it has met a name
+ * that is not its own.  This is why the path is looked at first.
  *
- * A candidate that waits looks again when any child has changed.  It would do to
- * watch the next older one; but candidates are few and seldom change, and so
- * each knows its place, and who leads.
+ * A candidate that waits looks again when any child has changed.  To watch the next older
+ * one would suffice; but candidates are few and seldom change, and this way each knows its
+ * place, and who leads.
  *
- * Names n_N have no identifier, and N begins anew with a new path: they recur.
+ * Names n_N have no identifier, and N begins anew with a new path, so another node can have
+ * the same name later.
  *
  * Pure C: runs in any process or thread, holds no lock.
  *
@@ -92,14 +92,14 @@ election_write(char *dst, size_t size, const RecipeRequest *request,
 	}
 }
 
-/* The oldest candidate, if there is one before us: it leads. */
+/* Returns the oldest candidate that is older than "self": it leads. */
 static int
 election_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
 				 const RecipeRequest *request, int32_t *remark)
 {
 	int oldest = RECIPE_NOBODY;
 
-	(void) request; /* who is older leads, whatever its name */
+	(void) request; /* the older one leads, whatever its name */
 	(void) remark;
 	for (int i = 0; i < n; i++)
 	{
@@ -112,9 +112,9 @@ election_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
 }
 
 /*
- * Does a child of this name show that its path is an election's?  Not every name
- * that a candidate heeds does: "region_1" has nothing to do with elections, and
- * names of locks are those of locks.
+ * Returns true if a child of this name shows that its path is an election's.  Not every name
+ * that a candidate waits for does: "region_1" has nothing to do with elections, and names of
+ * locks are those of locks.
  */
 bool
 recipe_shows_election(const char *child)

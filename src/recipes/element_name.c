@@ -3,15 +3,14 @@
  * element_name.c
  *	  ZooKeeper's recipe for queues: names of elements, and their order.
  *
- * An element is a persistent sequential child "qn-0000000123" of the queue's
- * path, and the lowest comes first.  ZooKeeper's DistributedQueue orders them by
- * the number that Java's Long.parseLong() reads behind "qn-"; what has none there
- * is not an element, and neither is anything else.  Curator's
- * SimpleDistributedQueue orders them as texts, which is the same for all names
+ * An element is a persistent sequential child "qn-0000000123" of the queue's path, and the
+ * lowest comes first.  ZooKeeper's DistributedQueue orders them by the number that Java's
+ * Long.parseLong() reads behind "qn-"; a child without such a number is not an element.
+ * Curator's SimpleDistributedQueue orders them as texts, which is the same for all names
  * that ZooKeeper makes before its counter ends.
  *
- * Of two names for one number, such as qn-7 and qn-0000000007, Java sees one;
- * here they are two elements, the longer one first.
+ * Java sees one element in two names for one number, such as qn-7 and qn-0000000007; here
+ * they are two, the longer one first.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,7 +24,7 @@
 #include "recipes/recipe.h"
 
 /*
- * Reads the name of a queue's child.  Returns false if it is no element.
+ * Reads the name of a queue's child.  Returns false if it is not an element.
  *
  *	number	set to its place in the queue
  */
@@ -54,9 +53,8 @@ element_name_read(const char *child, int64_t *number)
 }
 
 /*
- * Does the child show that its parent is not a queue but a lock, a semaphore, or an
- * election?  Returns NULL or a sentence that says so; anything else that is no element is
- * left alone.
+ * Returns a sentence if the child shows that its parent is not a queue but a lock, a
+ * semaphore, or an election; else NULL.  Any other child that is not an element is left alone.
  */
 const char *
 element_name_other_use(const char *child)
@@ -71,7 +69,7 @@ element_name_other_use(const char *child)
 	return NULL;
 }
 
-/* Orders two of ElementName for qsort() and bsearch(). */
+/* Compares two ElementNames, for qsort() and bsearch(). */
 int
 element_name_compare(const void *a, const void *b)
 {
@@ -84,8 +82,8 @@ element_name_compare(const void *a, const void *b)
 }
 
 /*
- * Picks the elements out of the n children of a queue's path and puts them in
- * their order, first the one to be taken next.
+ * Picks the elements out of the n children of a queue's path and puts them in their order, the
+ * one to be taken next first.
  *
  *	elements	has room for n; gets pointers into "children"
  *
@@ -109,10 +107,10 @@ element_name_sort(char *const *children, int n, ElementName *elements)
 /* ------------------------------------------------------------------------
  * The recipe by which a transaction takes an element
  *
- * Its path is the element, below which stands one node: the ephemeral claim.  Its
- * create proves that the element is there and nobody else has it, and no client can
- * delete an element that has a child.  The claim's name is always the same, so a
- * claim is the session's own only if that owns the node.
+ * Its path is the element, below which stands one node: the ephemeral claim.  The create
+ * of that node proves that the element exists and no other client has it, and no client can
+ * delete an element that has a child.  The claim's name is always the same, so a claim is
+ * the session's own only if the session owns the node.
  * ------------------------------------------------------------------------
  */
 

@@ -3,15 +3,15 @@
  * heed.c
  *	  Which clients wait for the names that we write.
  *
- * zklock knows the names of all clients and waits for each of them.  Most
- * clients know their own names alone: what they do when they find ours depends
- * on the dialect that we write.  The table says so, by the sources of those
- * clients and by the tests that run them (test/t/161 and 164); "who excludes
- * whom" in the documentation is the same from a user's point of view.
+ * zklock knows the names of all clients and waits for each of them.  Most clients know
+ * their own names alone: what they do when they find ours depends on the dialect that we
+ * write.  The table is taken from the sources of those clients and from the tests that run
+ * them (test/t/160 and 161); "who excludes whom" in the documentation is the same from a
+ * user's point of view.
  *
- * A name does not tell everything.  zklock writes the names of other clients
- * and respects what they do not, and kazoo's Lock and WriteLock, which differ
- * in what they wait for, have the same.
+ * A name does not show everything.  zklock writes the names of other clients and respects
+ * what they do not, and kazoo's Lock and WriteLock have the same names but differ in what
+ * they wait for.
  *
  * Pure C: runs in any process or thread, holds no lock.
  *
@@ -31,7 +31,10 @@
 #define GO_UUID_DIGITS 32
 #define GO_MARKER "-lock-"
 
-/* .NET's DistributedLock waits for names that begin like its own, others for all that have it. */
+/*
+ * A client whose names begin like this may be .NET's DistributedLock, which waits for such
+ * names alone; others wait for all names that contain it.
+ */
 #define BARE_LOCK "lock-"
 
 #define Y HEED_YES
@@ -74,9 +77,8 @@ is_go_zk(const char *name)
 }
 
 /*
- * Does the client that gave a node this name wait for older nodes of ours, in
- * the given dialect and mode?  A name that is not recognised as a contender's
- * tells nothing.
+ * Returns whether the client that gave a node this name waits for older nodes of ours, in the
+ * given dialect and mode; HEED_UNKNOWN for a name that is not recognised as a contender's.
  */
 Heed
 heed_expected(NodeDialect dialect, LockMode mode, const char *name)

@@ -3,17 +3,16 @@
  * lock_recipe.c
  *	  Exclusive and shared locks.
  *
- * The algorithm is that of ZooKeeper's recipes for exclusive and shared
- * locks: a contender waits for the nearest older one that it conflicts with,
- * and looks again when that one is gone.  So each departure wakes one writer
- * or the readers behind it, never everybody.
+ * The algorithm is that of ZooKeeper's recipes for exclusive and shared locks: a contender
+ * waits for the nearest older one that it conflicts with, and looks again when that one is
+ * gone.  So a contender that leaves wakes one writer or the readers behind it, never
+ * everybody.
  *
- * Sequences are distinct but for one case.  The shared node of an exclusive
- * holder that downgrades inherits the sequence of the exclusive one: Curator
- * creates it beside, zklock in place of the other.  Equal sequences never
- * block each other, and for a younger contender either node will do: when the
- * one returned is gone, the other is found.  It follows that the set of
- * contenders older than a given one can grow, by a shared one in the moment
+ * Sequences are distinct but for one case.  The shared node of an exclusive holder that
+ * downgrades has the sequence of the exclusive one: Curator creates it beside the other,
+ * zklock in its place.  Equal sequences never block each other, and for a younger contender
+ * either node will do: when the one returned is gone, the other is found.  It follows that
+ * the set of contenders older than a given one can grow, by a shared one at the moment
  * that an exclusive one goes.
  *
  * Pure C: runs in any process or thread, holds no lock.
@@ -49,7 +48,7 @@ lock_recurs(const RecipeRequest *request)
 	return node_name_recurs(request->dialect);
 }
 
-/* All pairs of modes exclude each other but shared with shared. */
+/* All pairs of modes exclude each other, except shared with shared. */
 static bool
 lock_excludes(const RecipePeer *peer, const RecipeRequest *request)
 {

@@ -3,22 +3,19 @@
  * neighbour.c
  *	  Which nodes cannot be children of one path together.
  *
- * A path that is locked can have other children than lock nodes, such as paths
- * that are locked too.  Most clients ignore those.  Two cannot:
+ * A path that is locked can have other children than lock nodes, such as paths that are
+ * locked too.  Most clients ignore those.  Two cannot:
  *
- *	- Curator's locks (InterProcessMutex, InterProcessReadWriteLock's writers,
- *	  LeaderLatch) take every child for a contender, and sort all by what
- *	  follows the last marker of the lock's kind, or by the whole name without
- *	  one.  What sorts before every sequence stands in front of everybody for
- *	  as long as it exists.  What begins like "eu" or "order-17" sorts behind
- *	  them and harms nobody.
- *	- Semaphores, Curator's and ours, count every child of PERMIT_LEASES as a
- *	  permit in use.
+ *  - Curator's locks (InterProcessMutex, InterProcessReadWriteLock's writers, LeaderLatch)
+ *    take every child for a contender, and sort all by what follows the last marker of the
+ *    lock's kind, or by the whole name without one.  A name that sorts before every
+ *    sequence stands in front of everybody for as long as it exists.  A name that begins
+ *    like "eu" or "order-17" sorts behind them and harms nobody.
+ *  - Semaphores, Curator's and ours, count every child of PERMIT_LEASES as a permit in use.
  *
- * For either there are two questions.  The one about the new node needs its
- * name alone, and for nearly all names it is answered with no; then nobody has
- * to look.  Otherwise the other one is about each child that is there already:
- * does it show that such a client is at work?
+ * neighbour_harm() needs the new node's name alone, and for nearly all names the result is
+ * that it harms nobody; then no child has to be looked at.  Otherwise neighbour_is_harmed()
+ * looks at each child that exists, for signs that such a client is at work.
  *
  * Pure C: runs in any process or thread, holds no lock.
  *
@@ -35,14 +32,14 @@
 #define CURATOR_PREFIX "_c_"
 
 /*
- * Sequences begin with '0' until there have been a thousand million of them;
- * long before that it is the counter which is worn out.
+ * Sequences begin with '0' until there have been a thousand million of them; long before that,
+ * the counter is what is worn out.
  */
 #define BEHIND_SEQUENCES '1'
 
 static const char *const markers[] = {"lock-", "__READ__", "__WRIT__", "latch-"};
 
-/* Whom may a child of this name harm, below this parent?  Returns NeighbourHarms. */
+/* Returns the NeighbourHarms that a child of this name can do below this parent. */
 int
 neighbour_harm(const char *parent, const char *name)
 {
@@ -63,13 +60,13 @@ neighbour_harm(const char *parent, const char *name)
 	return harm;
 }
 
-/* Does a child that is there show a client whom such harm would befall? */
+/* Returns true if an existing child shows a client to which such harm would be done. */
 bool
 neighbour_is_harmed(int harm, const char *child)
 {
 	RecipePeer lease;
 
-	/* Curator's clients write such names, and others who follow them. */
+	/* Curator's clients write such names, and so do other clients that follow them. */
 	if ((harm & HARMS_LOCK) && strncmp(child, CURATOR_PREFIX, strlen(CURATOR_PREFIX)) == 0 &&
 		node_name_has_sequence(child))
 		return true;

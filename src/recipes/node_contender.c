@@ -3,16 +3,15 @@
  * node_contender.c
  *	  Who the data of a zklock node says it is.
  *
- * The data is what backend/node_data.c writes: a JSON object whose first member
- * is the version, with strings and numbers and no space between them; or, for
- * Hive's names, fields parted by colons.  In such an object a quotation mark
- * within a string has a backslash before it, so no string looks like the
- * beginning of a member.
+ * The data is what backend/node_data.c writes: a JSON object whose first member is the
+ * version, with strings and numbers and no space between them; or, for Hive's names,
+ * fields separated by colons.  In such an object a quotation mark within a string has a
+ * backslash before it, so no string looks like the beginning of a member.
  *
- * Anybody can write anything into a node.  Nothing of it is relied upon, so data
- * that only begin and end like ours are taken for ours.  They are read here, in a
- * few lines that cannot fail, and not by PostgreSQL's JSON functions, which raise
- * errors: a session that waits for a node must not end because of its data.
+ * Any client can write anything into a node.  Nothing relies on it, so data that only begin
+ * and end like ours are taken for ours.  They are read here, in a few lines that cannot
+ * fail, and not by PostgreSQL's JSON functions, which raise errors: a session that waits
+ * for a node must not end because of its data.
  *
  * Pure C: depends on libc alone, allocates nothing, keeps no state, runs in
  * any process or thread, holds no lock.
@@ -51,7 +50,7 @@ copy(char dst[NODE_CONTENDER_TEXT], const char *from, const char *to)
 	dst[len] = '\0';
 }
 
-/* Where the value of a member begins; NULL if there is no such member */
+/* Returns where the value of a member begins; NULL if there is no such member. */
 static const char *
 find_value(const char *data, const char *member)
 {
@@ -61,8 +60,8 @@ find_value(const char *data, const char *member)
 }
 
 /*
- * Reads a string, which is empty if there is no such member.  Only control
- * characters are escaped but for \" and \\; all of these are read as line feeds.
+ * Reads a string, which is empty if there is no such member.  The only escapes are \" and \\
+ * and those of control characters, which are all read as line feeds.
  */
 static void
 read_string(char dst[NODE_CONTENDER_TEXT], const char *data, const char *member)
@@ -139,8 +138,8 @@ read_hive(const char *data, NodeContender *read)
 }
 
 /*
- * Reads a node's data, which may be any, up to a NUL.  Returns false if it is not
- * of the form that zklock writes; then nothing is told.
+ * Reads a node's data, which may be any, up to a NUL.  Returns false if it is not of the form
+ * that zklock writes; then *read is all zero.
  */
 bool
 node_contender_read(const char *data, NodeContender *read)
@@ -158,8 +157,8 @@ node_contender_read(const char *data, NodeContender *read)
 }
 
 /*
- * Did zklock write a node's data of len bytes, which may be any, or
- * NULL?  No text of a user's can stand where the version does.
+ * Returns true if zklock wrote the data of a node, which has len bytes, which may be any, or
+ * is NULL.  No text of a user can stand where the version does.
  */
 bool
 node_contender_tells_version(const char *data, size_t len)
@@ -172,12 +171,15 @@ node_contender_tells_version(const char *data, size_t len)
 		   data[told] <= '9';
 }
 
-/* How the data begins that zklock writes, and of a node that is about to be deleted. */
+/* How data written by zklock begins, and that of a node that is about to be deleted */
 static const char own_beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_CONTENDER_VERSION "\",";
 static const char broken_beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_CONTENDER_VERSION
 									   "\",\"" NODE_CONTENDER_BROKEN "\":";
 
-/* Do a node's data of len bytes, which may be any, or NULL, say that zk_break_lock() deletes it? */
+/*
+ * Returns true if the data of a node says that zk_break_lock() deletes the node.  It has len
+ * bytes, which may be any, or is NULL.
+ */
 bool
 node_contender_tells_broken(const char *data, size_t len)
 {
@@ -187,12 +189,12 @@ node_contender_tells_broken(const char *data, size_t len)
 }
 
 /*
- * Writes data that say so into dst, which has room for both of the others and
- * NODE_CONTENDER_BROKEN_SIZE bytes, from those that do not.
+ * Copies "data" into dst, with a member that says that zk_break_lock() deletes the node.  dst
+ * has room for "data", "by" and NODE_CONTENDER_BROKEN_SIZE bytes.
  *
- *	by	who does it, as a JSON string
+ *	by	who deletes it, as a JSON string
  *
- * Returns false if they are not the JSON that zklock writes, or say so already.
+ * Returns false if the data is not the JSON that zklock writes, or says so already.
  */
 bool
 node_contender_write_broken(char *dst, const char *data, const char *by)

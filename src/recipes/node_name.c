@@ -3,10 +3,9 @@
  * node_name.c
  *	  The names of lock nodes.
  *
- * A lock node is called <prefix><sequence>, where the server appends
- * the sequence.  The prefix either ends in a marker that tells the mode, or it
- * is one of a few fixed forms.  The marker must stand right before the
- * sequence: wherever else it occurs, it means nothing.
+ * A lock node is called <prefix><sequence>, where the server appends the sequence.  The
+ * prefix either ends in a marker that shows the mode, or has one of a few fixed forms.  The
+ * marker must stand right before the sequence: anywhere else, it means nothing.
  *
  * Pure C: runs in any process or thread, holds no lock.
  *
@@ -47,12 +46,12 @@ typedef struct Marker
 } Marker;
 
 /*
- * Matching is by the exact end of the prefix, so that no marker can be taken
- * for another one that contains it: "__rlock__" does not end in "__lock__",
- * and "LOCK-SHARED-" does not end in "lock-".
+ * A marker must match the exact end of the prefix, so that none can be taken for another one
+ * that contains it: "__rlock__" does not end in "__lock__", and "LOCK-SHARED-" does not end in
+ * "lock-".
  *
- * Hive's own shared and exclusive requests overlook a semi-shared lock, which
- * an insert holds; it is a lock nevertheless.
+ * Hive's own shared and exclusive requests overlook a semi-shared lock, which an insert holds;
+ * it is a lock nevertheless.
  */
 static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE, DIALECT_CURATOR},
 								 {"__lock__", false, LOCK_MODE_EXCLUSIVE, DIALECT_KAZOO},
@@ -74,14 +73,13 @@ typedef struct DialectName
 } DialectName;
 
 /*
- * The names are those which the clients themselves write, with these two
- * exceptions.  ZooKeeper's recipes put their session id where this puts half
- * of the UUID: only their own next attempt looks for it, and a name must not
- * outlive the attempt it was made for.  They also have no shared locks; the
- * name is that of the documented recipe, which they take for an exclusive one.
+ * The names are those which the clients themselves write, with these two exceptions.
+ * ZooKeeper's recipes put their session id where this puts half of the UUID: only their own
+ * next attempt looks for it, and a name must not outlive the attempt it was made for.  They
+ * also have no shared locks; the name is that of the documented recipe, which they take for an
+ * exclusive one.
  *
- * Hive's names hold no UUID; such a node can be told from others by its owner
- * and its data alone.
+ * Hive's names hold no UUID; only its owner and its data distinguish such a node from others.
  */
 static const DialectName dialects[][2] = /* by LockMode */
 	{[DIALECT_CURATOR] = {{"_c_", UUID_DASHES, "-lock-"}, {"_c_", UUID_DASHES, "-__READ__"}},
@@ -108,7 +106,7 @@ is_alphanumeric(char c)
 	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* The part of a name behind the last marker, or NULL */
+/* Returns the part of a name behind the last marker, or NULL. */
 const char *
 node_name_after_last(const char *name, const char *marker)
 {
@@ -123,9 +121,9 @@ node_name_after_last(const char *name, const char *marker)
 }
 
 /*
- * Reads the number that a server makes of a counter of 32 bits: ten digits at
- * first, a sign and perhaps fewer digits when it has run over.  Returns false if
- * the text, of len bytes, is no such number.
+ * Reads the number that a server makes of a counter of 32 bits: ten digits at first, a sign
+ * and perhaps fewer digits when it has run over.  Returns false if the text, of len bytes, is
+ * no such number.
  */
 bool
 node_name_read_number(const char *text, size_t len, int64_t *number)
@@ -150,12 +148,12 @@ node_name_read_number(const char *text, size_t len, int64_t *number)
 }
 
 /*
- * Split a name of len bytes into prefix and sequence.
+ * Splits a name of len bytes into prefix and sequence.
  *
- * The sequence is what a server makes of a 32-bit signed integer: the last ten
- * digits and perhaps a sign.  A hyphen before the digits is a sign only if no
- * letter or digit stands before it; otherwise it belongs to the prefix, as in
- * "lock-0000000005" against "lock--2147483648".
+ * The sequence is what a server makes of a 32-bit signed integer: the last ten digits and
+ * perhaps a sign.  A hyphen before the digits is a sign only if no letter or digit stands
+ * before it; otherwise it belongs to the prefix, as in "lock-0000000005" against
+ * "lock--2147483648".
  *
  * Returns false if there is no such sequence.
  */
@@ -173,10 +171,10 @@ split_sequence(const char *name, size_t len, size_t *prefix_len, int64_t *sequen
 }
 
 /*
- * Is this the prefix "x-<session id>-" of ZooKeeper's own recipes?
+ * Returns true if this is the prefix "x-<session id>-" of ZooKeeper's own recipes.
  *
- * The Java recipe writes the id as a signed decimal number, so that a negative
- * one makes "x--...", the C recipe as 16 hexadecimal digits.
+ * The Java recipe writes the id as a signed decimal number, so that a negative one makes
+ * "x--..."; the C recipe writes 16 hexadecimal digits.
  */
 static bool
 is_recipe_prefix(const char *prefix, size_t len)
@@ -200,14 +198,14 @@ is_recipe_prefix(const char *prefix, size_t len)
 }
 
 /*
- * Read the name of a child of a lock path.
+ * Reads the name of a child of a lock path.
  *
- * Returns true and fills *parsed if the node contends for the lock in any
- * dialect; else returns false and leaves *parsed alone.
+ * Returns true and fills *parsed if the node contends for the lock in any dialect; else
+ * returns false and leaves *parsed alone.
  *
- * Where a client of the dialect in question would accept more than it writes,
- * so does this function: to wait for a node that is no contender costs time,
- * to overlook one that is costs exclusion.
+ * Where a client of the dialect in question would accept more than it writes, so does this
+ * function: to wait for a node that is no contender costs time, to overlook one that is costs
+ * exclusion.
  */
 bool
 node_name_parse(const char *name, NodeName *parsed)
@@ -241,8 +239,8 @@ node_name_parse(const char *name, NodeName *parsed)
 }
 
 /*
- * Does the name end in what may be a sequence?  If so, and it is not
- * recognised, its owner may have meant a lock; otherwise it certainly did not.
+ * Returns true if the name ends in what may be a sequence.  The owner of such a name that is
+ * not recognised may have meant a lock; the owner of any other certainly did not.
  */
 bool
 node_name_has_sequence(const char *name)
@@ -254,12 +252,11 @@ node_name_has_sequence(const char *name)
 }
 
 /*
- * Write the name to give to a sequential create into dst, which has room for
- * size bytes: all of the node's name but the sequence.
+ * Writes the name to give to a sequential create into dst, which has room for size bytes: all
+ * of the node's name but the sequence.
  *
- * ZKLOCK_MAX_NODE_NAME + 1 bytes are always enough, with the sequence too.  If
- * there are fewer than needed, the name is cut off (and no use), but always
- * terminated.
+ * ZKLOCK_MAX_NODE_NAME + 1 bytes are always enough, with the sequence too.  If there are fewer
+ * than needed, the name is cut off (and no use), but always terminated.
  */
 void
 node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
@@ -273,8 +270,8 @@ node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 }
 
 /*
- * Can a name that we give to a node in this dialect become another node's?  If
- * so, a node must be looked at before it is taken for the one that was meant.
+ * Returns true if a name that we give to a node in this dialect can become another node's.
+ * Then a node must be looked at before it is taken for the one that was meant.
  */
 bool
 node_name_recurs(NodeDialect dialect)
@@ -282,7 +279,7 @@ node_name_recurs(NodeDialect dialect)
 	return dialects[dialect][LOCK_MODE_EXCLUSIVE].uuid == UUID_NONE;
 }
 
-/* The value of a hexadecimal digit, or -1 */
+/* Returns the value of a hexadecimal digit, or -1. */
 static int
 hex_value(char c)
 {
@@ -293,10 +290,9 @@ hex_value(char c)
 }
 
 /*
- * Write the name of the shared node that takes the place of an exclusive one
- * of ours into dst, which has room for size bytes.  It has the same sequence
- * and, as far as the dialect allows, the same UUID; so the one name tells
- * the other.
+ * Writes the name of the shared node that replaces an exclusive one of ours into dst, which
+ * has room for size bytes.  It has the same sequence and, as far as the dialect allows, the
+ * same UUID; so the one name follows from the other.
  *
  * Returns false if name is not one that we give to an exclusive node.
  */
@@ -333,9 +329,9 @@ node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *na
 }
 
 /*
- * Write a UUID in lower-case hexadecimal digits into dst, which has room for
- * size bytes, with a terminating NUL.  The dashes are those of RFC 9562.  If there
- * is less room, the text is cut off.
+ * Writes a UUID in lower-case hexadecimal digits into dst, which has room for size bytes, with
+ * a terminating NUL.  The dashes are those of RFC 9562.  If there is less room, the text is
+ * cut off.
  */
 void
 uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidForm form)

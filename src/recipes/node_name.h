@@ -1,13 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * node_name.h
- *	  Paths, the names of nodes, of locks and of elements of queues, and what the data
+ *	  Paths, the names of the nodes of locks and of elements of queues, and what the data
  *	  of nodes say: who contends, and who made a claim.
  *
- * A lock is a ZooKeeper path; each client that holds it or waits for it has
- * a child node below that path.  Nothing but the child's name tells what it is, and
- * each client library has its own names.  This module checks paths, writes
- * names in one chosen dialect and reads the names of all of them.
+ * A lock is a ZooKeeper path; each client that holds it or waits for it has a child node
+ * below that path.  Only the child's name shows what it is, and each client library has
+ * its own names.  This module checks paths, writes names in one chosen dialect and reads
+ * the names of all of them.
  *
  * Pure C: depends on libc alone, allocates nothing, keeps no state, runs in
  * any process or thread, holds no lock.
@@ -60,7 +60,7 @@ typedef enum UuidForm
 	UUID_HALF	 /* the first 16 of these */
 } UuidForm;
 
-/* The request of a lock node's owner, as the node's name tells it */
+/* The request of a lock node's owner, as the node's name shows it */
 typedef struct NodeName
 {
 	LockMode	mode;
@@ -144,7 +144,7 @@ extern const char *element_name_other_use(const char *child);
 
 #define NODE_CONTENDER_TEXT 256 /* bytes of a text, with its NUL; what is longer is clipped */
 
-/* Texts are empty if the data does not tell, and of any bytes. */
+/* Texts may have any bytes; a text that the data does not have is empty. */
 typedef struct NodeContender
 {
 	char	server[NODE_CONTENDER_TEXT];
@@ -157,9 +157,9 @@ typedef struct NodeContender
 #define NODE_CONTENDER_MEMBER "zklock"
 #define NODE_CONTENDER_VERSION "1.0"
 
-/* The second member, if zk_break_lock() is about to delete the node: who called it */
+/* The second member, if zk_break_lock() is about to delete the node: its caller */
 #define NODE_CONTENDER_BROKEN "broken_by"
-#define NODE_CONTENDER_BROKEN_SIZE 16 /* bytes that the member has besides its value */
+#define NODE_CONTENDER_BROKEN_SIZE 16 /* bytes that the member has in addition to its value */
 
 extern bool node_contender_tells_version(const char *data, size_t len);
 extern bool node_contender_tells_broken(const char *data, size_t len);
@@ -177,7 +177,7 @@ extern bool node_contender_read(const char *data, NodeContender *read);
 #define CLAIM_RECORD_CLAIMANT_SIZE 768 /* whose claim it is */
 #define CLAIM_RECORD_SIZE 1024		   /* all of a record */
 
-/* So many claims are remembered by their ids, the last one included. */
+/* How many claims are remembered by their ids, the last one included */
 #define CLAIM_RECORD_IDS 10
 
 typedef struct ClaimRecord
@@ -186,7 +186,7 @@ typedef struct ClaimRecord
 	int64_t slot;	 /* us since 2000-01-01 00:00 UTC */
 	int		nids;
 	char ids[CLAIM_RECORD_IDS][CLAIM_RECORD_ID_SIZE]; /* of the last claims, the last one first */
-	char claimant[CLAIM_RECORD_CLAIMANT_SIZE];		  /* what node_data.c tells */
+	char claimant[CLAIM_RECORD_CLAIMANT_SIZE]; /* what node_data.c says of the session */
 } ClaimRecord;
 
 /* A path's node, as it is now */
@@ -198,7 +198,7 @@ typedef struct ClaimNode
 	ClaimRecord record;	 /* all zero if there is none */
 } ClaimNode;
 
-/* A write of ours, of which it is not known whether it has been made */
+/* A write of ours whose outcome is not known */
 typedef struct ClaimSent
 {
 	enum
@@ -211,13 +211,13 @@ typedef struct ClaimSent
 	int32_t version; /* SET: of the data to be replaced */
 } ClaimSent;
 
-/* What is to be done next, or what has become of a claim, or reset. */
+/* What is to be done next, or what has become of a claim or a reset */
 typedef enum ClaimVerdict
 {
-	CLAIM_WRITE,	  /* create the node with the record, or replace the one that is there */
-	CLAIM_MADE,		  /* it has been */
-	CLAIM_TAKEN,	  /* somebody has that slot or a later one; there is nothing to reset */
-	CLAIM_UNDECIDABLE /* whether what was sent has been made cannot be known */
+	CLAIM_WRITE, /* create the node with the record, or replace the one that exists */
+	CLAIM_MADE,	 /* the write has been made */
+	CLAIM_TAKEN, /* another client has that slot or a later one; there is nothing to reset */
+	CLAIM_UNDECIDABLE /* the outcome of what was sent cannot be known */
 } ClaimVerdict;
 
 extern bool			claim_record_recognised(const char *data, size_t len);

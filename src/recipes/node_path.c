@@ -3,10 +3,10 @@
  * node_path.c
  *	  Which paths a lock can have.
  *
- * The rules are those of ZooKeeper's PathUtils.validatePath(), made strict
- * where a server would misread the bytes or accept what no lock should use: the
- * text must be well-formed UTF-8, the root and ZooKeeper's own tree are
- * refused.  A path that passes here is never malformed to a server.
+ * The rules are those of ZooKeeper's PathUtils.validatePath(), made strict where a server
+ * would misread the bytes or accept what no lock should use: the text must be well-formed
+ * UTF-8, and the root and ZooKeeper's own tree are refused.  No server finds a path
+ * malformed that passes here.
  *
  * Pure C: runs in any process or thread, holds no lock.
  *
@@ -25,12 +25,11 @@
 _Static_assert(ZKLOCK_MAX_PATH == 1023, "PATH_TOO_LONG names the limit");
 
 /*
- * Decode the UTF-8 sequence at the start of text, which has len > 0 bytes.
+ * Decodes the UTF-8 sequence at the start of text, which has len > 0 bytes.
  *
- * Returns the number of bytes used and sets *code, or returns 0 if the bytes
- * are ill-formed: a stray or missing continuation byte, an overlong form, or
- * a value beyond U+10FFFF.  Encoded surrogates are decoded like any other
- * character; path_check() refuses them by their code.
+ * Returns the number of bytes used and sets *code, or returns 0 if the bytes are ill-formed: a
+ * stray or missing continuation byte, an overlong form, or a value beyond U+10FFFF.  Encoded
+ * surrogates are decoded like any other character; path_check() refuses them by their code.
  */
 static size_t
 utf8_decode(const unsigned char *text, size_t len, uint32_t *code)
@@ -55,7 +54,7 @@ utf8_decode(const unsigned char *text, size_t len, uint32_t *code)
 	return *code >= smallest[used] && *code <= 0x10FFFF ? used : 0;
 }
 
-/* Is the text a component that file systems give a meaning to? */
+/* Returns true if the text is a component to which file systems give a meaning. */
 static bool
 is_dot_component(const char *component, size_t len)
 {
@@ -64,8 +63,8 @@ is_dot_component(const char *component, size_t len)
 }
 
 /*
- * Is a component of the path recognised as a lock node?  Nodes made for such a
- * path would be contenders for a lock on its parent, and block it for ever.
+ * Returns true if a component of the path is recognised as a lock node.  Nodes created for
+ * such a path would be contenders for a lock on its parent, and block it for ever.
  */
 static bool
 has_lock_node(const char *path, size_t len)
@@ -87,7 +86,7 @@ has_lock_node(const char *path, size_t len)
 	return false;
 }
 
-/* Is the path that of a first component, or below it? */
+/* Returns true if the path is that of the given component of the root, or below it. */
 static bool
 is_below(const char *path, size_t len, const char *component)
 {
@@ -98,20 +97,19 @@ is_below(const char *path, size_t len, const char *component)
 }
 
 /*
- * Can a node have this path, if it is neither ZooKeeper's nor one that zklock needs
- * itself?
+ * Checks whether a node can have this path, which must be neither ZooKeeper's nor one that
+ * zklock needs itself.
  *
- * path has len bytes, which may be anything, NUL included; no terminating NUL
- * is needed.  It is taken as the client sees it: below the chroot, if the
- * connect string has one.
+ * path has len bytes, which may be anything, NUL included; no terminating NUL is needed.  It
+ * is taken as the client sees it: below the chroot, if the connect string has one.
  *
- * Returns NULL, or the rule that the path breaks: a sentence, which is constant.  What
- * concerns the path as a whole comes first, then the leftmost fault within it; whether a
- * name is reserved only matters if the path is otherwise right.
+ * Returns NULL, or the rule that the path breaks: a sentence, which is constant.  A rule about
+ * the path as a whole comes first, then the leftmost fault within it; whether a name is
+ * reserved only matters if the path is otherwise right.
  *
- * The rules are those of org.apache.zookeeper.common.PathUtils, which look at
- * UTF-16 code units: a character outside the Basic Multilingual Plane is a
- * pair of surrogates there and hence forbidden.
+ * The rules are those of org.apache.zookeeper.common.PathUtils, which look at UTF-16 code
+ * units: a character outside the Basic Multilingual Plane is a pair of surrogates there and
+ * hence forbidden.
  */
 const char *
 path_check_node(const char *path, size_t len)
@@ -166,7 +164,10 @@ path_check_node(const char *path, size_t len)
 	return NULL;
 }
 
-/* Can a lock live at this path?  Returns NULL, or the rule that it breaks as a sentence. */
+/*
+ * Checks whether a lock can have this path.  Returns NULL, or the rule that it breaks as a
+ * sentence.
+ */
 const char *
 path_check(const char *path, size_t len)
 {
@@ -178,7 +179,7 @@ path_check(const char *path, size_t len)
 }
 
 /*
- * Can a server have a node of this name, of whatever kind?  This accepts what
+ * Returns true if a server can have a node of this name, of whatever kind.  This accepts what
  * any release does; path_check() is for paths of our own.
  */
 bool

@@ -3,25 +3,24 @@
  * permit_recipe.c
  *	  The permits of semaphores.
  *
- * The layout is that of Curator's InterProcessSemaphoreV2.  A node below
- * <path>/leases is a permit, or waits to become one.  Curator takes the permit
- * when there are no more nodes than permits, and lets only one client at a time
- * wait for that, the one that holds the lock <path>/locks.
+ * The layout is that of Curator's InterProcessSemaphoreV2.  A node below <path>/leases is a
+ * permit, or waits to become one.  Curator takes the permit when there are no more nodes
+ * than permits, and lets only one client at a time wait for that, the one that holds the
+ * lock <path>/locks.
  *
- * Here a node is a permit when there are fewer older ones than permits.  Of all
- * nodes that are permits, look at the youngest: the others are older, so its
- * owner has counted them, whatever its rule was.  Hence the two rules go
- * together, and neither needs the lock to be safe.  The lock only brings order
- * among the clients that wait.  Since this rule looks at older nodes only, of
- * clients that come together without the lock some get what there is.
+ * Here a node is a permit when there are fewer older ones than permits.  Consider the
+ * youngest of all nodes that are permits: the others are older, so its owner has counted
+ * them, whatever its rule was.  Hence the two rules go together, and neither needs the lock
+ * to be safe.  The lock only brings order among the clients that wait.  Since this rule
+ * looks at older nodes only, clients that come together without the lock do not all fail:
+ * some get the permits that are left.
  *
- * A node of ours tells in its name how many permits its owner thinks there
- * are, so that a listing shows clients that disagree.  Curator gives no meaning
- * to the names.
+ * A node of ours has in its name the number of permits in its owner's opinion, so that a
+ * listing shows clients that disagree.  Curator gives no meaning to the names.
  *
- * Each node is one contender's, and while a contender waits, any change among
- * the children is a reason to look again.  That is no herd: only the session
- * that holds the lock waits here.
+ * Each node is one contender's, and while a contender waits, any change among the children
+ * is a reason to look again.  That causes no herd: only the session that holds the lock
+ * waits here.
  *
  * Pure C: runs in any process or thread, holds no lock.
  *
@@ -39,7 +38,10 @@
 #define LEASE_MARKER "lease-"
 #define PERMITS_MARKER "-of"
 
-/* The permits that a name tells of with "-of<permits>-" before the marker of a lease, or 0 */
+/*
+ * Returns the permits that a name states by "-of<permits>-" before the marker of a lease, or
+ * 0.
+ */
 static int32_t
 read_permits(const char *name, size_t len)
 {
@@ -67,8 +69,8 @@ permit_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t
 }
 
 /*
- * For Curator every child counts, so here too.  One that has no sequence where
- * one belongs counts as the oldest.
+ * Every child counts for Curator, and so it does here.  A child that has no sequence where one
+ * belongs counts as the oldest.
  */
 static bool
 permit_read(const char *child, RecipePeer *peer)
@@ -84,8 +86,8 @@ permit_read(const char *child, RecipePeer *peer)
 }
 
 /*
- * How much older is one node than another?  Sequences run in a circle, so
- * their distance tells, which is right for nodes less than 2^31 apart.
+ * Returns how much older one node is than another.  Sequences run in a circle, so their
+ * distance decides, which is right for nodes less than 2^31 apart.
  */
 static int64_t
 age(const RecipePeer *peer, const RecipePeer *than)
@@ -96,9 +98,9 @@ age(const RecipePeer *peer, const RecipePeer *than)
 }
 
 /*
- * The oldest peer, if there is no permit left.  The semaphore has the number of
- * permits that was asked for, or less if the owner of an older node thinks so; the
- * smallest number that those name is the remark.
+ * Returns the oldest peer if there is no permit left.  The semaphore has the number of permits
+ * that was asked for, or fewer if the owner of an older node thinks so; the smallest number
+ * that those owners name is the remark.
  */
 static int
 permit_blocker(const RecipePeer *peers, int n, const RecipePeer *self,

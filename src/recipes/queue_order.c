@@ -26,22 +26,22 @@ compare(const void *a, const void *b)
 	if (x->place != y->place)
 		return x->place < y->place ? -1 : 1;
 
-	/* The heir of an exclusive node has its number. */
+	/* The shared node that replaces an exclusive one has its number. */
 	if (x->peer.mode != y->peer.mode)
 		return x->peer.mode == LOCK_MODE_EXCLUSIVE ? -1 : 1;
 	return strcmp(x->name, y->name);
 }
 
 /*
- * Picks out of the n children of a path those that are contenders, and puts
- * them in the order of their queue, first the one that has come first.
+ * Picks the contenders out of the n children of a path, and puts them in the order of their
+ * queue, the one that came first at the beginning.
  *
  *	queue	has room for n; gets pointers into "children"
  *
  * Returns how many there are.
  *
- * Numbers run in a circle, so their distance to one of them gives the order,
- * which is right for nodes less than 2^31 apart.
+ * Numbers run in a circle, so their distance to one of them gives the order, which is right
+ * for nodes less than 2^31 apart.
  */
 int
 recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *queue)
@@ -68,13 +68,11 @@ recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *q
 }
 
 /*
- * For whom does a contender wait?
+ * Returns for whom a contender waits: the index of a peer, or RECIPE_NOBODY if it is granted.
  *
  *	peers	the n other contenders on the path, in any order
  *	self	its own node, or NULL if it has none yet and would come last
  *	remark	set to a number that the recipe wants its user to see, 0 if none
- *
- * Returns the index of a peer, or RECIPE_NOBODY: it is granted.
  */
 int
 recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n, const RecipePeer *self,
@@ -96,8 +94,8 @@ recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n, const Recip
 }
 
 /*
- * Contenders that ask for the same, and of which one has to wait.  Those behind
- * that one have to wait as well: all that is in its way is in theirs, too.
+ * Contenders that ask for the same, one of which has to wait.  Those behind that one have to
+ * wait as well: all that keeps it out keeps them out, too.
  */
 typedef struct Waiting
 {
@@ -105,10 +103,10 @@ typedef struct Waiting
 	int32_t	 permits;
 } Waiting;
 
-/* So many kinds of them are known; more than that nobody has in earnest. */
+/* How many such groups are known; nobody has more than that in earnest. */
 #define MAX_WAITING 8
 
-/* Does the i-th hold, which asks for one of so many permits? */
+/* Returns true if the i-th peer holds, with "permits" as the size of the semaphore. */
 static bool
 would_hold(const Recipe *recipe, const RecipePeer *peers, int i, int32_t permits)
 {
@@ -119,10 +117,10 @@ would_hold(const Recipe *recipe, const RecipePeer *peers, int i, int32_t permits
 }
 
 /*
- * Which of the n contenders on a path hold, and do not wait?
+ * Finds out which of the n contenders on a path hold, and do not wait.
  *
  *	peers	in the order of their queue
- *	permits	of a semaphore, in the opinion of those who do not tell
+ *	permits	of a semaphore, in the opinion of those whose names do not state any
  *	holds	has room for n
  */
 void

@@ -3,12 +3,11 @@
  * recipe.h
  *	  What the engine asks of a recipe.
  *
- * Every recipe of ZooKeeper that makes clients wait for one another has them
- * create a sequential node below a common path, list the path's children, and
- * look at those before their own.  That much is the engine's (src/engine).  A
- * recipe says the rest: how its nodes are named, what a child's name tells,
- * for whom a contender waits and what it watches meanwhile, and which
- * contenders of one server can stand behind one node.
+ * Every recipe of ZooKeeper that makes clients wait for one another has them create a
+ * sequential node below a common path, list the path's children, and look at those before
+ * their own.  The engine (src/engine) does that much.  A recipe says the rest: how its
+ * nodes are named, what a child's name means, for whom a contender waits and what it
+ * watches meanwhile, and which contenders of one server can stand behind one node.
  *
  * A new recipe is one file beside this one that fills in a Recipe; src/README says
  * where it is registered.
@@ -25,12 +24,15 @@
 
 #include "recipes/node_name.h"
 
-/* Kinds of names that candidates of an election have; clients of one family heed each other. */
+/*
+ * Kinds of names that candidates of an election have; clients of one family wait for each
+ * other.
+ */
 typedef enum ElectionFamily
 {
 	ELECTION_LATCH,	  /* Curator's LeaderLatch */
 	ELECTION_SUPPORT, /* ZooKeeper's LeaderElectionSupport */
-	ELECTION_LOCK /* those who lead while they hold a lock: Curator's LeaderSelector, kazoo's Election */
+	ELECTION_LOCK /* clients that lead while they hold a lock: Curator's LeaderSelector, kazoo's Election */
 } ElectionFamily;
 
 /* A contender's request.  A recipe reads the members that concern it. */
@@ -39,23 +41,23 @@ typedef struct RecipeRequest
 	LockMode	mode;
 	NodeDialect dialect; /* whose names its node has */
 	int32_t		permits; /* how many the semaphore has, in its owner's opinion */
-	ElectionFamily family; /* whose names a candidate has; those of a lock have a dialect besides */
+	ElectionFamily family; /* whose names a candidate has; for ELECTION_LOCK, dialect counts too */
 } RecipeRequest;
 
-/* A contender, as the name of its node tells */
+/* A contender, as the name of its node describes it */
 typedef struct RecipePeer
 {
-	int64_t		   sequence; /* in the range of a 32-bit signed integer */
-	bool		   numbered; /* it has one; the recipe says what follows if not */
-	LockMode	   mode;
-	int32_t		   permits; /* its owner's opinion of the semaphore, 0 if it does not tell */
-	ElectionFamily family;	/* of a candidate */
+	int64_t	 sequence; /* in the range of a 32-bit signed integer */
+	bool	 numbered; /* it has a sequence; the recipe says what follows if not */
+	LockMode mode;
+	int32_t	 permits;	   /* the semaphore's in its owner's opinion, 0 if the name has none */
+	ElectionFamily family; /* of a candidate */
 } RecipePeer;
 
 /* The result of blocker() for a contender that waits for nobody */
 #define RECIPE_NOBODY (-1)
 
-/* A client that does not wait for ours, as an administrator should know it */
+/* A client that does not wait for ours, as an administrator should see it */
 typedef struct RecipeHeedless
 {
 	const char *ours;	/* the dialect that we write */
@@ -67,22 +69,21 @@ typedef struct RecipeHeedless
 /*
  * A recipe says by one of two functions for whom a contender waits:
  *
- *	excludes	for the youngest older peer that keeps it out.  It watches that one
- *				alone, and what its own session holds is not in its way.
- *	blocker		for what all of them together amount to.  Any change below the path
- *				is a reason to look again, and its own session counts like anybody.
+ *	excludes	for the youngest older peer that keeps it out.  The contender watches that
+ *				one alone, and what its own session holds is not in its way.
+ *	blocker		for what all of them together amount to.  Any change below the path is a
+ *				reason to look again, and its own session counts like any other.
  *
- * read, write, and either excludes or blocker are required; other functions may be NULL
- * for "no" in every case.
+ * read, write, and either excludes or blocker are required; any other function may be NULL,
+ * which means "no" in every case.
  */
 typedef struct Recipe
 {
 	const char *name; /* for messages */
 
 	/*
-	 * Is there one node at most, of a name without a sequence?  Then nobody waits
-	 * for another client's, and the path, which is not created, is not listed
-	 * first.
+	 * True if there is at most one node, with a name without a sequence.  Then no contender
+	 * waits for another client's, and the path, which is not created, is not listed first.
 	 */
 	bool single;
 
@@ -100,37 +101,41 @@ typedef struct Recipe
 				  const uint8_t uuid[ZKLOCK_UUID_BYTES]);
 
 	/*
-	 * Does a peer by itself keep out a contender that comes after it?  Those behind
-	 * one node that do not keep each other out are granted all together.
+	 * Returns true if a peer by itself keeps out a contender that comes after it.  Contenders
+	 * behind one node that do not keep each other out are granted all together.
 	 */
 	bool (*excludes)(const RecipePeer *peer, const RecipeRequest *request);
 
-	/* For whom does a contender wait?  See recipe_blocker(). */
+	/* Returns for whom a contender waits.  See recipe_blocker(). */
 	int (*blocker)(const RecipePeer *peers, int n, const RecipePeer *self,
 				   const RecipeRequest *request, int32_t *remark);
 
 	/*
-	 * Must a contender not so much as have a node beside a peer?  A recipe that
-	 * says so has the path looked at before a node is created.
+	 * Returns true if a contender must not even have a node beside a peer.  With such a
+	 * recipe, the path is looked at before a node is created.
 	 */
 	bool (*bars)(const RecipePeer *peer, const RecipeRequest *request);
 
-	/* May the name of its node be another one's, once the path has been deleted? */
+	/*
+	 * Returns true if the name of its node can be another node's once the path has been
+	 * deleted.
+	 */
 	bool (*recurs)(const RecipeRequest *request);
 
 	/*
-	 * Does the client behind a child of that name let contenders of ours, which
-	 * asked with "request", hold at the same time as its own?
+	 * Returns true if the client behind a child of that name lets contenders of ours, which
+	 * asked with "request", hold at the same time as its own.
 	 */
 	bool (*heedless)(const char *child, const RecipeRequest *request, RecipeHeedless *why);
 
-	/* May a contender join those behind a node that was asked for with "node"? */
+	/*
+	 * Returns true if a contender may join those behind a node that was asked for with "node".
+	 */
 	bool (*may_join)(const RecipeRequest *node, const RecipeRequest *request);
 
 	/*
-	 * Writes the name of the shared node that takes the place of an exclusive one,
-	 * "name", when its only contender downgrades to "request".  Returns false if
-	 * there is none.
+	 * Writes the name of the shared node that replaces an exclusive one, "name", when its only
+	 * contender downgrades to "request".  Returns false if there is none.
 	 */
 	bool (*heir)(char *dst, size_t size, const char *name, const RecipeRequest *request);
 } Recipe;
@@ -149,7 +154,7 @@ extern const Recipe element_recipe; /* an element of a queue, which a transactio
 
 extern bool recipe_shows_election(const char *child);
 
-/* queue_order.c: the contenders on a path in the order of their queue, and who waits for whom */
+/* queue_order.c: the contenders on a path in the order of their queue; who waits for whom */
 typedef struct RecipeQueued
 {
 	const char *name; /* of the node */
