@@ -2,31 +2,31 @@
  * calls.c
  *		How the worker makes sessions' calls to ZooKeeper: what becomes of a slot.
  *
- * shared/call.h draws the states of a slot; question.c makes the calls, and scratch.c
- * sees to scratch nodes.  Each slot has a "work", in which this worker keeps what it
- * knows besides.  attend() does what a slot's state asks for: when it has been marked,
- * as its session has changed it, all of its question has been answered, it waits for
- * room, or its scratch node is gone or to be deleted again; and, for all slots, when a
+ * shared/call.h draws the states of a slot; question.c makes the calls, and scratch.c sees
+ * to scratch nodes.  Each slot has a "work", in which this worker keeps what only it needs
+ * to know.  attend() does what a slot's state asks for.  It is called when the slot is
+ * marked, since its session has changed it, all of its question has been answered, it waits
+ * for room, or its scratch node is gone or to be deleted again; and for all slots when a
  * connection stands.
  *
- * A question is sent as soon as a connection stands.  Its calls take turns with all
- * others, by role and session (zk/zk_turn.c).
+ * A question is sent as soon as a connection stands.  Its calls take turns with all others,
+ * by role and session (zk/zk_turn.c).
  *
- * Room in shared memory.  A role may have a quarter of it, superusers all.  A question has
- * its room until it is answered, so questions leave enough for an answer.  What was given
- * up counts until it is answered.  The worker's own memory has an answer until that is
- * complete and has room: CALL_MAX_ANSWER for each session at most, as the session's own.
+ * Room in shared memory: a role may have a quarter of it, superusers all.  A question has
+ * its room until it is answered, so questions leave enough for an answer.  A question that
+ * was given up counts until it is answered.  The worker's own memory has an answer until it
+ * is complete and has room: CALL_MAX_ANSWER for each session at most, as in the session's own.
  *
- * Lost answers.  Reads are made again when a connection stands.  What became of a
- * write cannot be known here: the answer is CALL_UNKNOWN, and the session looks.
- * That must not be too early: an old connection may still carry the write.  So it
- * waits for the next connection of the ZooKeeper session, and there for the answer to
- * a check that is committed (engine/session.c): from then on ZooKeeper takes nothing from
- * the one before, and what the session reads is no older.  If the ZooKeeper session has
- * ended meanwhile, it is that of the next one.
+ * Lost answers: reads are made again when a connection stands.  What became of a write
+ * cannot be known here: the answer is CALL_UNKNOWN, and the session looks.  The session must
+ * not look too early, since an old connection may still carry the write.  So the answer
+ * waits for the next connection of the ZooKeeper session, and there for the answer to a
+ * check that is committed (engine/session.c): from then on ZooKeeper takes nothing from the
+ * connection before, and what the session reads is no older.  If the ZooKeeper session has
+ * ended meanwhile, the connection is that of the next one.
  *
- * Without a connection, what is impatient waits as long as the lease holds, since
- * the connection may soon be back; then the answer is CALL_UNREACHABLE.
+ * Without a connection, impatient questions wait as long as the lease holds, since the
+ * connection may soon be back; then the answer is CALL_UNREACHABLE.
  *
  * Runs in: the worker.  All of this is private to it, but for the slots.
  *
@@ -39,7 +39,7 @@
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
-/* Of the room, bytes */
+/* Limits of the room, bytes */
 #define MAX_ROOM_OF_ROLE (CALL_AREA_SIZE / 4)
 #define MAX_QUESTIONS (CALL_AREA_SIZE / 2)
 #define MAX_QUESTIONS_OF_ROLE (MAX_ROOM_OF_ROLE - CALL_MAX_ANSWER)
@@ -63,7 +63,10 @@ static uint64 synchronized; /* the last of them on which a check was committed *
  * ------------------------------------------------------------------------
  */
 
-/* May a slot have so much room, for its question or for an answer, whichever "room" is? */
+/*
+ * Returns true if a slot may have that much room, for its question or for an answer, whichever
+ * "room" is.
+ */
 static bool
 room_is_free(const CallSlot *slot, const CallRoom *room, Size size)
 {
@@ -89,7 +92,7 @@ room_is_free(const CallSlot *slot, const CallRoom *room, Size size)
 	return of_role + size <= MAX_ROOM_OF_ROLE;
 }
 
-/* Allocates room if it is there.  If not, the slot is attended again in the next round. */
+/* Allocates room if there is enough.  If not, the slot is attended again in the next round. */
 static bool
 room_allocate(CallSlot *slot, CallRoom *room, Size size)
 {
@@ -120,7 +123,7 @@ room_free(CallRoom *room)
  * ------------------------------------------------------------------------
  */
 
-/* Its question is under way no more. */
+/* Ends a question: none of its calls is under way any more. */
 static void
 question_end(Work *work)
 {
@@ -141,8 +144,8 @@ question_send(Work *work)
 }
 
 /*
- * The answer is in the slot, or the outcome is all there is.  If the session has given
- * up meanwhile, it has marked the slot, which is attended soon.
+ * Hands the outcome to the session; the answer is in the slot, or there is none.  If the
+ * session has given up meanwhile, it has marked the slot, which is attended soon.
  */
 static void
 answer(Work *work, CallState from, CallOutcome outcome)
@@ -159,8 +162,9 @@ answer(Work *work, CallState from, CallOutcome outcome)
 }
 
 /*
- * What the first operation's answer tells of the scratch node counts when nothing keeps the answer
- * from the session any more: if this worker ends before, the session looks for the node.
+ * Notes what the first operation's answer says of the scratch node, once nothing keeps the
+ * answer from the session any more: if this worker ends before, the session looks for the
+ * node.
  */
 static void
 settle_scratch(Work *work)
@@ -188,7 +192,7 @@ deliver(Work *work)
 	answer(work, CALL_SENT, CALL_OK);
 }
 
-/* All of a question has been answered, or will not be. */
+/* Settles a question when all of it has been answered, or will not be. */
 static void
 settle(Work *work)
 {
@@ -206,7 +210,7 @@ settle(Work *work)
 		answer(work, CALL_SENT, CALL_UNKNOWN);
 }
 
-/* There is no connection, and the lease has lapsed. */
+/* Refuses impatient questions: there is no connection, and the lease has lapsed. */
 static void
 turn_away(void)
 {
@@ -227,7 +231,7 @@ turn_away(void)
  * ------------------------------------------------------------------------
  */
 
-/* Does what a slot asks for by now. */
+/* Does what a slot asks for now. */
 static void
 attend(Work *work)
 {
@@ -308,7 +312,7 @@ worker_calls_attend(void)
 		turn_away();
 }
 
-/* A connection stands, on which a server has answered. */
+/* Attends to all slots: a connection stands, on which a server has answered. */
 void
 worker_calls_connected(void)
 {
@@ -316,7 +320,10 @@ worker_calls_connected(void)
 	attend_all();
 }
 
-/* Has something been sent that may change a node, and is not known to have been done, or not? */
+/*
+ * Returns true if something that may change a node has been sent, and its outcome is not
+ * known.
+ */
 bool
 worker_calls_in_doubt(void)
 {
@@ -346,7 +353,7 @@ worker_calls_start(void)
 	}
 }
 
-/* Tells sessions that wait, which then wait for the next worker. */
+/* Wakes sessions that wait; they then wait for the next worker. */
 void
 worker_calls_at_exit(void)
 {

@@ -2,11 +2,11 @@
  * candidacy.c
  *		The elections at which this server stands.
  *
- * A candidacy is a contender of the server itself: the worker asks for it and gives
- * it up, as a backend does for a lock, and the engine (src/engine) does the rest.
- * So it outlives a worker, like everything in shared memory, and a lost reply, a
- * deleted node and the end of the session are the engine's.  Once per round of the
- * main loop each candidacy is looked at:
+ * A candidacy is a contender of the server itself: the worker asks for it and gives it up,
+ * as a backend does for a lock, and the engine (src/engine) does the rest.  So it outlives a
+ * worker, like everything in shared memory, and the engine handles a lost reply, a deleted
+ * node and the end of the session.  Once per round of the main loop each candidacy is looked
+ * at:
  *
  *				 stand
  *		  IDLE ----------> STANDING ---------> LEAVING
@@ -22,16 +22,15 @@
  *					node stays until the transactions that commit under its
  *					leadership have ended: the next leader must not begin before
  *
- * To resign is to leave and to stand anew in the same step: the new contender
- * names the old one as the one that it replaces, and the engine puts its node in
- * the place of the old one at the end of the queue.  The session that asked is told
- * when the new place is known.
+ * To resign is to leave and to stand anew in the same step: the new contender names the old
+ * one as the one that it replaces, and the engine puts its node in the place of the old one
+ * at the end of the queue.  The session that asked is woken when the new place is known.
  *
- * A server stands where zklock.elections says, unless it is a standby or shuts
- * down.  Nobody tells of a promotion, so a standby looks for it now and then.
+ * A server stands where zklock.elections says, unless it is a standby or shuts down.  A
+ * promotion is not reported to the worker, so on a standby it looks for one now and then.
  *
- * The state is published for zk_elections, and the log has a line for each change.
- * Whether this server leads does not depend on it: see shared/election.c.
+ * The state is published for zk_elections, and each change is logged.  Whether this server
+ * leads does not depend on it: see shared/election.c.
  *
  * Runs in: the worker.
  *
@@ -63,7 +62,7 @@ static bool	 stopping = false; /* the server shuts down */
 static int64 look_at = NEVER;  /* at one of them again, ms */
 
 /* ------------------------------------------------------------------------
- * What is told
+ * What is published
  * ------------------------------------------------------------------------
  */
 
@@ -75,8 +74,8 @@ position_of(const Candidacy *candidacy)
 }
 
 /*
- * Publishes the state, and the place in the queue of one that waits.  Logs the
- * state if it is another one.
+ * Publishes the state, and the place in the queue of a candidate that waits.  Logs the state
+ * if it has changed.
  *
  *	detail	for the log; NULL if there is nothing to say
  */
@@ -108,7 +107,9 @@ tell(int i, CandidacyState state, const char *detail)
  * ------------------------------------------------------------------------
  */
 
-/* What is written into a candidate's node: the server's name alone, as text of any peer is. */
+/*
+ * Composes the data of a candidate's node: the server's name alone, like the text of any peer.
+ */
 static void
 compose_data(char *dst, size_t size)
 {
@@ -154,7 +155,9 @@ stand(int i, int replaces)
 	char		 data[ZKLOCK_NODE_DATA_SIZE];
 	int			 index;
 
-	/* LeaderElectionSupport finds no path that ZooKeeper removes while it is empty. */
+	/*
+	 * LeaderElectionSupport needs its path, but ZooKeeper removes a container that is empty.
+	 */
 	if (candidacy->family == ELECTION_SUPPORT && zklock_parent_nodes == PARENTS_CONTAINER)
 		request.parent_nodes = PARENTS_PERSISTENT;
 	strlcpy(request.path, election->path, sizeof(request.path));
@@ -174,10 +177,9 @@ stand(int i, int replaces)
  */
 
 /*
- * The server does not lead any more, if it did: no session is told otherwise from
- * here on, and transactions that rely on its leadership are interrupted if they
- * want that.  A term that has been given up before is over, and does not count
- * again.
+ * Ends the server's term, if it leads: from here on no session sees it as the leader, and
+ * transactions that rely on its leadership are interrupted if they want that.  A term that has
+ * been given up before is over, and does not count again.
  */
 static void
 end_term(int i, const EntryStatus *status)
@@ -242,14 +244,14 @@ renew(int i)
  * ------------------------------------------------------------------------
  */
 
-/* May the server stand at the election? */
+/* Returns true if the server may stand at the election. */
 static bool
 may_stand(const Candidacy *candidacy)
 {
 	return candidacy->listed && !stopping && !RecoveryInProgress();
 }
 
-/* May the server go on standing with the names that its node has? */
+/* Returns true if the server may go on standing with the names that its node has. */
 static bool
 may_stay(const Candidacy *candidacy)
 {
@@ -258,7 +260,7 @@ may_stay(const Candidacy *candidacy)
 }
 
 /*
- * Tells the sessions that want a term to end.
+ * Wakes the sessions that want a term to end, if it has ended.
  *
  *	led		the term in which the server leads, which has not ended; or 0
  */
@@ -274,7 +276,7 @@ resigned(Election *election, int64 led)
 
 /*
  * Wakes the transactions that rely on leadership and have begun to commit: they wait for
- * checks of the node.  Returns whether there are any.
+ * checks of the node.  Returns true if there are any.
  */
 static bool
 wake_commits(int i)
@@ -291,7 +293,7 @@ wake_commits(int i)
 	return any;
 }
 
-/* The entry has come to an end without our doing. */
+/* Handles an entry that has come to an end without our doing. */
 static void
 attend_end(int i, const EntryStatus *status)
 {
@@ -304,7 +306,7 @@ attend_end(int i, const EntryStatus *status)
 			 psprintf("Leadership was lost. %s", failure_loss_texts[status->loss]));
 	else
 	{
-		/* Of all attempts that follow, the log tells once. */
+		/* Only the first of several failed attempts in a row is logged. */
 		bool first = election->status.state != CANDIDACY_FAILED;
 
 		tell(i, CANDIDACY_FAILED, NULL);
@@ -319,7 +321,7 @@ attend_end(int i, const EntryStatus *status)
 	resigned(election, 0);
 }
 
-/* The candidate is the first: the server leads, as far as that is proved. */
+/* Handles a candidate that is the first: the server leads, as far as that is proved. */
 static void
 attend_elected(int i, const EntryStatus *status)
 {
@@ -365,7 +367,7 @@ attend_standing(int i)
 		tell(i, CANDIDACY_OFFER, NULL);
 }
 
-/* Returns when to look at it again, ms */
+/* Returns when to look at it again, ms. */
 static int64
 attend_leaving(int i)
 {
@@ -387,7 +389,7 @@ attend_leaving(int i)
 	return NEVER;
 }
 
-/* Returns when to look at it again, ms */
+/* Returns when to look at it again, ms. */
 static int64
 attend_idle(int i)
 {
@@ -420,7 +422,10 @@ attend_idle(int i)
  * ------------------------------------------------------------------------
  */
 
-/* Takes zklock.elections up: what is new there, and what is not there any more. */
+/*
+ * Takes up zklock.elections: the elections that are new there, and those that are no longer
+ * there.
+ */
 void
 candidacy_reload(void)
 {
@@ -467,14 +472,14 @@ candidacy_attend(void)
 	}
 }
 
-/* The server shuts down: leadership goes to others at once. */
+/* Has leadership go to others at once, since the server shuts down. */
 void
 candidacy_withdraw_all(void)
 {
 	stopping = true;
 }
 
-/* When candidacy_attend() wants to be called, ms. */
+/* Returns when candidacy_attend() wants to be called, ms. */
 int64
 candidacy_next_wakeup(void)
 {

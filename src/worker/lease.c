@@ -2,13 +2,13 @@
  * lease.c
  *		Proof that the ZooKeeper session lives, and with it our locks.
  *
- * Being connected proves nothing: a follower that is cut off from its leader
- * goes on answering while the leader ends the session.  So the worker's main
- * loop sends heartbeats that a quorum must commit, and lease_rule.c tells from
- * their answers until when the leader cannot have ended the session.  That
- * deadline is the lease.  It is published in shared memory as a time on a
- * clock that runs on while the machine sleeps.  So it passes by itself, even if
- * the worker is stopped, the network is cut, or the machine sleeps.
+ * Being connected proves nothing: a follower that is cut off from its leader goes on
+ * answering while the leader ends the session.  So the worker's main loop sends heartbeats
+ * that a quorum must commit, and lease_rule.c computes from their answers the time before
+ * which the leader cannot have ended the session.  That deadline is the lease.  It is
+ * published in shared memory as a time on a clock that runs on while the machine sleeps.  So
+ * it passes by itself, even if the worker is stopped, the network is cut, or the machine
+ * sleeps.
  *
  *		HOLDS		before the deadline.  Locks are granted, commits pass.
  *		SUSPENDED	after it.  Nothing is granted, commits that rely on a lock
@@ -16,16 +16,15 @@
  *		OVER		a session timeout later.  Locks held so far are lost for
  *					good, even if the session turns out to be alive.
  *
- * A renewal counts at once only if it is seen before the old deadline.  When that
- * has passed, the proof starts from nothing, with heartbeats that follow each other
- * faster until it stands, and must be confirmed.
+ * A renewal counts at once only if it is seen before the old deadline.  When that has
+ * passed, the proof starts from nothing, with heartbeats that follow each other faster until
+ * it stands, and must be confirmed.
  *
- * A new session begins with a lease: the leader committed its creation, which
- * came after we began to connect.  A connection alone renews nothing.
+ * A new session begins with a lease: the leader committed its creation, which came after we
+ * began to connect.  A connection alone renews nothing.
  *
- * Runs in: the worker.  The two times in shared memory are written here alone;
- * they outlive the worker, so the next one goes on from there.  session_info.c says
- * how others read them.
+ * Runs in: the worker.  Only this file writes the two times in shared memory; they outlive
+ * the worker, so the next one goes on from there.  session_info.c says how others read them.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -41,7 +40,7 @@
 #define MIN_BEAT_US INT64CONST(10000)
 #define MAX_OUTSTANDING 32
 
-/* Clocks may differ in speed by so much, in parts of the session timeout. */
+/* How much clocks may differ in speed: this part of the session timeout */
 #define DRIFT_PART 100
 
 /*
@@ -79,18 +78,18 @@ static int64		 timeout;			/* of the session, us; 0 if there is none */
 static int64		 count_from;		/* heartbeats sent earlier do not count, us */
 static int64		 next_beat;			/* us */
 static int			 outstanding;		/* heartbeats */
-static int			 checked_timeout;	/* ms, that the log was told of */
-static int			 checked_tick;		/* ms, that the log was told of */
-static bool			 chroot_is_missing; /* as ZooKeeper has answered last */
+static int			 checked_timeout;	/* the last one that was checked, ms */
+static int			 checked_tick;		/* the last one that was checked, ms */
+static bool			 chroot_is_missing; /* by ZooKeeper's last answer */
 
-/* The deadline that follows if the session's timeout runs from "base". */
+/* Returns the deadline if the session's timeout runs from "base". */
 static int64
 deadline(int64 base)
 {
 	return base + timeout - timeout / DRIFT_PART;
 }
 
-/* zklock.tick_time, as it was taken up */
+/* Returns zklock.tick_time, as it was taken up. */
 static int64
 tick_us(void)
 {
@@ -113,9 +112,9 @@ start_proof(void)
  */
 
 /*
- * A new session exists.  We began to connect at "opened_at", so the leader
- * cannot have heard of it before.  If it took too long to connect, or if no lease is
- * possible, there is none to begin with.
+ * Begins the lease of a new session.  We began to connect at "opened_at", so the leader cannot
+ * have heard of the session before.  If connecting took too long, or if no lease is possible,
+ * the session begins without one.
  */
 void
 lease_begin(int64 opened_at_us, int timeout_ms)
@@ -135,8 +134,8 @@ lease_begin(int64 opened_at_us, int timeout_ms)
 }
 
 /*
- * A worker starts with the session of an earlier one, whose lease it takes over, if
- * there is one.
+ * Takes over the lease of an earlier worker's session, with which this worker starts, if there
+ * is one.
  *
  *	timeout_ms	the shortest timeout that the session has had
  */
@@ -149,7 +148,7 @@ lease_take_over(int timeout_ms)
 	start_proof();
 }
 
-/* Heartbeats prove that the session lives until then. */
+/* Extends the lease: heartbeats prove that the session lives until then. */
 static void
 renewed(int64 until)
 {
@@ -164,7 +163,7 @@ renewed(int64 until)
 	engine_session_proved();
 }
 
-/* The deadline has passed. */
+/* Suspends the lease: the deadline has passed. */
 static void
 lapsed(void)
 {
@@ -176,7 +175,7 @@ lapsed(void)
 	engine_session_unreachable();
 }
 
-/* A session timeout has passed since. */
+/* Ends the lease: a session timeout has passed since the deadline. */
 static void
 ran_out(void)
 {
@@ -186,7 +185,9 @@ ran_out(void)
 	lease_void();
 }
 
-/* There is no session, or it is over and sessions that held locks know. */
+/*
+ * Forgets the lease: there is no session, or it is over and the sessions that held locks know.
+ */
 void
 lease_end(void)
 {
@@ -214,8 +215,8 @@ notice_lapse(void)
 }
 
 /*
- * ZooKeeper has answered whether the chroot exists; without one, "/" does.  The log
- * tells when that changes.
+ * Notes whether the chroot exists, as ZooKeeper has answered; without one, "/" does exist.
+ * Logs when that changes.
  */
 static void
 note_chroot(bool missing)
@@ -249,7 +250,7 @@ on_beat(void *arg, const ZkReply *reply)
 	outstanding--;
 	notice_lapse();
 
-	/* That the chroot is missing is a committed answer as well. */
+	/* An answer that the chroot is missing has been committed as well. */
 	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
 		return;
 	note_chroot(reply->outcome == CALL_NO_NODE);
@@ -290,7 +291,7 @@ lease_attend(void)
 		zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_beat, beat);
 }
 
-/* When lease_attend() wants to be called, ms. */
+/* Returns when lease_attend() wants to be called, ms. */
 int64
 lease_next_wakeup(void)
 {
@@ -311,11 +312,10 @@ lease_next_wakeup(void)
  */
 
 /*
- * The session goes on with another timeout, which begins to count when we are
- * connected again, not before "since".  If it is shorter, call this before the
- * server can have heard of it.  It must not be longer than the shortest that the session
- * has had: a new leader only knows the first, and a follower we have left may tell
- * the leader of another.
+ * Takes up another timeout of the session, which begins to count when we are connected again,
+ * not before "since".  If it is shorter, call this before the server can have heard of it.  It
+ * must not be longer than the shortest that the session has had: a new leader only knows the
+ * first, and a follower we have left may announce another to the leader.
  *
  * The end stays where it is: it follows the next renewal.
  */
@@ -329,7 +329,7 @@ lease_set_timeout(int timeout_ms, int64 since_us)
 		lease_cut(deadline(since_us));
 }
 
-/* The time from which the present lease runs, us. */
+/* Returns the time from which the present lease runs, us. */
 int64
 lease_base(void)
 {
@@ -342,10 +342,10 @@ lease_base(void)
  */
 
 /*
- * Can there be a lease on a session with this timeout?  Its proof takes a tick and a few
- * heartbeats.  Of a timeout of less than two ticks, which is the shortest that ZooKeeper
- * allows if it is not told otherwise, that leaves little or nothing, so that locks would be
- * suspended at any delay: then none is granted at all.
+ * Returns true if there can be a lease on a session with this timeout.  Its proof takes a tick
+ * and a few heartbeats.  A timeout of less than two ticks, the shortest that ZooKeeper allows
+ * by default, leaves little or nothing beyond that, so that locks would be suspended at any
+ * delay: then none is granted at all.
  */
 bool
 lease_is_possible_with(int timeout_ms, int tick_ms)
@@ -353,7 +353,7 @@ lease_is_possible_with(int timeout_ms, int tick_ms)
 	return timeout_ms >= 2 * tick_ms;
 }
 
-/* Can the present session? */
+/* Returns true if there can be a lease on the present session. */
 bool
 lease_is_possible(void)
 {
@@ -361,7 +361,7 @@ lease_is_possible(void)
 		   lease_is_possible_with((int) (timeout / 1000), zklock_session->settings.tick_time);
 }
 
-/* Says why it cannot: one or two sentences. */
+/* Says why there cannot: one or two sentences. */
 static void
 describe_timeout(char *text, size_t size)
 {
@@ -380,8 +380,8 @@ describe_timeout(char *text, size_t size)
 }
 
 /*
- * Tells the log if the session timeout is too short for any lease, unless it has
- * been told already.
+ * Logs if the session timeout is too short for any lease, unless these times have been checked
+ * already.
  */
 void
 lease_check_timeout(void)
@@ -413,9 +413,9 @@ lease_check_timeout(void)
  */
 
 /*
- * Shows what is in the way of granting locks, if that has changed: in zk_session, and
- * in the errors of sessions that wait in vain.  It follows from the session's state,
- * the chroot and the lease.
+ * Shows what is in the way of granting locks, if that has changed: in zk_session, and in the
+ * errors of sessions that fail to get a lock.  It follows from the session's state, the chroot
+ * and the lease.
  */
 void
 lease_attend_obstacle(void)

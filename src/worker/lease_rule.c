@@ -2,39 +2,38 @@
  * lease_rule.c
  *		How long a ZooKeeper session is sure to live, from what it answered.
  *
- * The leader expires a session when nobody has told it for the session timeout
- * that the client is there.  That a client has sent something to a follower
- * ("touched" its session) the leader learns only from the follower's answer to
- * its ping, which it sends every half tick; that it commits a client's write
- * does not touch the session.  So from a chain of three committed heartbeats:
+ * The leader expires a session when it has not heard for the session timeout that the client
+ * is there.  It learns that a client has sent something to a follower ("touched" its
+ * session) only from the follower's answer to its ping, which it sends every half tick; a
+ * client's write that it commits does not touch the session.  So the rule takes a chain of
+ * three committed heartbeats:
  *
  *	A	touched the session on the follower after s(A), when it was sent.
- *	B	was sent a tick or more after A was answered.  The leader has sent a
- *		ping meanwhile, and sends B's commit behind it: when B is answered, the
- *		follower has answered that ping and told the leader of A's touch.
- *	C	was sent after B was answered and so behind that answer.  C committed:
- *		the leader had heard of the touch, and had not ended the session.
+ *	B	was sent a tick or more after A was answered.  The leader has sent a ping
+ *		meanwhile, and sends B's commit behind it: when B is answered, the follower has
+ *		answered that ping and reported A's touch to the leader.
+ *	C	was sent after B was answered and so behind that answer.  C committed: the leader
+ *		had heard of the touch, and had not ended the session.
  *
- * Hence the leader does not end the session before s(A) + session timeout.  A
- * client that moves to another server in between is announced to the leader by
- * that server, which touches the session as well; a new leader gives every
- * session a fresh timeout, and has been elected after C's quorum.
+ * Hence the leader does not end the session before s(A) + session timeout.  A client that
+ * moves to another server in between is announced to the leader by that server, which
+ * touches the session as well; a new leader gives every session a fresh timeout, and has
+ * been elected after C's quorum.
  *
- * A follower can lose one touch that comes while it makes the answer to a
- * ping, so the last A but one counts.
+ * A follower can lose one touch that comes while it makes the answer to a ping, so the last
+ * A but one counts.
  *
- * The rule assumes that our clock goes on, also while the machine is suspended.
- * That of a virtual machine which its hypervisor pauses may stand still: then the
- * lease is too long by the time of the pause, which nothing here can detect.
- * doc/internals.md names the other assumptions.
+ * The rule assumes that our clock goes on, also while the machine is suspended.  The clock
+ * of a virtual machine that its hypervisor pauses may stand still: then the lease is too
+ * long by the time of the pause, which nothing here can detect.  doc/internals.md names the
+ * other assumptions.
  *
- * The leader ends a session in two steps: it takes it off its queue, and then
- * refuses its writes.  In between it commits them, and a touch comes too late.
- * Before the old deadline it has not begun, so a proof that is seen by then
- * counts at once.  After a lapse a heartbeat must confirm it that was sent a tick
- * after C was answered, and has committed: had the touch come between the two
- * steps, the second would have been taken by then.  Until that, the proof
- * moves its deadline on as if it counted.
+ * The leader ends a session in two steps: it takes it off its queue, and then refuses its
+ * writes.  In between it commits them, and a touch comes too late.  Before the old deadline
+ * it has not begun, so a proof that is seen by then counts at once.  After a lapse the proof
+ * must be confirmed by a heartbeat that was sent a tick after C was answered, and has
+ * committed: had the touch come between the two steps, the second would have been taken by
+ * then.  Until the confirmation, the proof moves its deadline on as if it counted.
  *
  * test/model/lease.pml is a model of all this.
  *
@@ -46,7 +45,7 @@
 
 #include <string.h>
 
-/* Adds a heartbeat behind the others; the oldest gives way if need be. */
+/* Adds a heartbeat behind the others; the oldest is dropped if there is no room. */
 static void
 append(LeaseHistory *history, int64_t sent, int64_t answered)
 {
@@ -59,13 +58,13 @@ append(LeaseHistory *history, int64_t sent, int64_t answered)
 }
 
 /*
- * Takes note of a committed heartbeat.  Heartbeats are added in the order in
- * which they were sent, which is that of their answers.
+ * Notes a committed heartbeat.  Heartbeats are added in the order in which they were sent,
+ * which is that of their answers.
  *
- *	tick	the longest time between two pings of the leader, and then some
+ *	tick	the longest time between two pings of the leader, with a margin
  *
- * Returns the time from which the session's timeout runs at the earliest, or
- * -1 if that is not known.
+ * Returns the time from which the session's timeout runs at the earliest, or -1 if that is not
+ * known.
  */
 int64_t
 lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t tick)
@@ -85,7 +84,7 @@ lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t
 }
 
 /*
- * After a lapse: takes note of a committed heartbeat that lease_history_add() knows.
+ * Notes, after a lapse, a committed heartbeat that lease_history_add() knows.
  *
  *	until	the deadline that follows from it, or -1
  *

@@ -13,7 +13,7 @@
 
 #define LEASE_HISTORY 128
 
-/* A heartbeat that the leader has committed; any clock that no one sets. */
+/* A heartbeat that the leader has committed; times are of any clock that nobody sets */
 typedef struct LeaseBeat
 {
 	int64_t sent;	  /* not later than it was sent */
@@ -26,11 +26,11 @@ typedef struct LeaseHistory
 	int		  n;					/* 0: the proof starts from nothing */
 } LeaseHistory;
 
-/* After a lapse: a proof that waits to be confirmed */
+/* A proof that waits to be confirmed, after a lapse */
 typedef struct LeaseRecovery
 {
 	int64_t until;		  /* the deadline that it gives; 0: there is no proof yet */
-	int64_t confirm_from; /* a heartbeat confirms it that is sent then or later */
+	int64_t confirm_from; /* a heartbeat that is sent then or later confirms it */
 } LeaseRecovery;
 
 extern int64_t lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t tick);

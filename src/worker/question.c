@@ -1,10 +1,10 @@
 /*
  * question.c
- *		What a session asks in one go: its operations are sent together, and the
- *		answers are kept until all are there.
+ *		What a session asks in one go: its operations are sent together, and the answers
+ *		are kept until all have come.
  *
- * Runs in: the worker.  Of a slot it reads what belongs to the question (call.h), which
- * nobody changes once it is sent.
+ * Runs in: the worker.  It reads those members of a slot that belong to the question
+ * (call.h), which no process changes once the question is sent.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -43,7 +43,7 @@ asked_path(const Operation *operation)
 	return question_text(operation) + asked(operation)->path;
 }
 
-/* Good until more is added to the answer */
+/* Returns a pointer that is valid until more is added to the answer. */
 static CallResult *
 result_of(const Operation *operation)
 {
@@ -66,7 +66,7 @@ outcome_of(const ZkReply *reply, CallOpKind kind)
 	return zk_error_is_breakdown(reply->code) && !call_is_read(kind) ? CALL_UNKNOWN : CALL_REFUSED;
 }
 
-/* A refusal leaves the results of an earlier look, if any. */
+/* Stores an operation's result.  A refusal keeps the stat of an earlier look, if any. */
 static void
 set_result(Operation *operation, const ZkReply *reply)
 {
@@ -79,7 +79,7 @@ set_result(Operation *operation, const ZkReply *reply)
 		result->stat = reply->stat;
 }
 
-/* Adds to the answer, unless that gets too long to be delivered. */
+/* Adds to the answer, unless it gets too long to be delivered. */
 static void
 keep(Question *question, const char *text, Size length)
 {
@@ -88,7 +88,7 @@ keep(Question *question, const char *text, Size length)
 		appendBinaryStringInfo(&question->answer, text, (int) length);
 }
 
-/* Keeps the text of an answer, behind all that are there. */
+/* Keeps the text of an answer, behind those of earlier ones. */
 static void
 keep_text(Operation *operation, const ZkReply *reply)
 {
@@ -113,7 +113,7 @@ keep_text(Operation *operation, const ZkReply *reply)
 	result->text_length = question->answer.len - begin;
 }
 
-/* An operation has been answered, or will not be. */
+/* Handles the reply to an operation, which may be that there will be no answer. */
 static void
 on_reply(void *arg, const ZkReply *reply)
 {
@@ -137,7 +137,10 @@ on_reply(void *arg, const ZkReply *reply)
 		call_slot_mark(question->slot);
 }
 
-/* ZooKeeper sends data whole, and heartbeats come behind: what is too long is not asked for. */
+/*
+ * Asks for the data, unless they are too long: ZooKeeper sends data whole, and heartbeats come
+ * behind.
+ */
 static void
 on_looked(void *arg, const ZkReply *reply)
 {
@@ -156,7 +159,7 @@ on_looked(void *arg, const ZkReply *reply)
 		on_reply(operation, reply);
 }
 
-/* A node is replaced by one with the ACL that has been read. */
+/* Replaces a node by one with the ACL that has been read. */
 static void
 on_acl(void *arg, const ZkReply *reply)
 {
@@ -178,7 +181,7 @@ on_acl(void *arg, const ZkReply *reply)
 				on_reply, operation);
 }
 
-/* How each kind of operation is asked of ZooKeeper, as a rule */
+/* How each kind of operation is sent to ZooKeeper, as a rule */
 static const ZkCall calls[] = {
 	[OP_LOOK] = {.kind = ZK_LOOK},
 	[OP_READ] = {.kind = ZK_READ, .bulky = true},
@@ -245,8 +248,8 @@ begin_operation(Operation *operation)
 }
 
 /*
- * Sends all operations of a slot's question.  When all have been answered, or will not
- * be, the slot is marked.
+ * Sends all operations of a slot's question.  When each has been answered, or will not be, the
+ * slot is marked.
  */
 void
 worker_question_send(Question *question, CallSlot *slot)

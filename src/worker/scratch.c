@@ -2,18 +2,18 @@
  * scratch.c
  *		Scratch nodes: what sessions' calls leave in ZooKeeper for a while.
  *
- * An append or a removal creates a scratch node with it, whose name is written into
- * the slot before it is sent: it tells later whether the operation was done.  What is
- * published is a scratch node itself, so it goes when its session does; so is a pin, unless
- * the removal takes it.
+ * An append or a removal creates a scratch node in the same step.  The node's name is
+ * written into the slot before the call is sent: the node shows later whether the operation
+ * was done.  A published node is itself a scratch node, so it goes when its session does; a
+ * pin is one too, unless the removal deletes it first.
  *
- * A scratch node that nobody wants any more is deleted, and nothing that creates another
- * one is sent before, unless it takes the old one's place.  If ZooKeeper refuses the
- * deletion, it is made again later.  If we lack the right, what would create another one is
+ * A scratch node that is no longer wanted is deleted, and nothing that creates another one
+ * is sent before that, unless it replaces the old one.  If ZooKeeper refuses the deletion, it
+ * is sent again later.  If we lack the right, a question that would create another one is
  * refused meanwhile, whichever process has the slot by then: else they would grow ever more.
  *
- * Runs in: the worker.  All of this is private to it, but for the slots, of which
- * shared/call.h says what protects them.
+ * Runs in: the worker.  All of this is private to it, but for the slots; shared/call.h says
+ * what protects them.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -52,14 +52,14 @@ creation(CallSlot *slot)
 	return (CallOperation *) call_slot_text(slot, &slot->question_room);
 }
 
-/* Is the scratch node that a question creates to stay? */
+/* Returns true if the scratch node that a question creates is to stay. */
 static bool
 stays(CallSlot *slot)
 {
 	return creation(slot)->kind == OP_PUBLISH || creation(slot)->kind == OP_PIN;
 }
 
-/* Does it take the place of the one there is? */
+/* Returns true if it replaces the existing one. */
 static bool
 replaces(CallSlot *slot)
 {
@@ -70,7 +70,7 @@ replaces(CallSlot *slot)
 			strcmp((const char *) operation + operation->data, slot->scratch) == 0);
 }
 
-/* A question is going to be sent. */
+/* Notes the scratch node of a question that is about to be sent. */
 void
 worker_scratch_sent(CallSlot *slot)
 {
@@ -81,7 +81,7 @@ worker_scratch_sent(CallSlot *slot)
 	slot->sent_session = zklock_session->info.id;
 }
 
-/* It has been answered; perhaps it is known now whether its scratch node was created. */
+/* Notes that a question has been answered, which may show whether its scratch node exists. */
 void
 worker_scratch_answered(CallSlot *slot, CallOutcome outcome)
 {
@@ -94,13 +94,13 @@ worker_scratch_answered(CallSlot *slot, CallOutcome outcome)
 	slot->scratch_wanted &= wanted;
 	SpinLockRelease(&slot->mutex);
 	if (outcome == CALL_NO_NODE && creation(slot)->kind == OP_PUBLISH)
-		slot->scratch[0] = '\0'; /* the one before it is gone, by itself or with its parent */
+		slot->scratch[0] = '\0'; /* the one before it is gone, alone or with its parent */
 	else if (outcome != CALL_OK)
 		strlcpy(slot->scratch, slot->replaced_scratch, CALL_SCRATCH_SIZE);
 	slot->replaced_scratch[0] = '\0';
 }
 
-/* If it may still be there it is deleted again, but what was refused not at once. */
+/* Has a node that may still exist deleted again, but not at once after a refusal. */
 static void
 on_deleted(void *arg, const ZkReply *reply)
 {
@@ -120,7 +120,7 @@ on_deleted(void *arg, const ZkReply *reply)
 	call_slot_mark(slot);
 }
 
-/* Has what is asked no need for the scratch node that there is to go first? */
+/* Returns true if what is asked can be sent before the existing scratch node is gone. */
 bool
 worker_scratch_may_stay(CallSlot *slot)
 {
@@ -129,7 +129,10 @@ worker_scratch_may_stay(CallSlot *slot)
 			slot->replaced_scratch[0] == '\0' && slot->sent_session == zklock_session->info.id);
 }
 
-/* ZooKeeper's code if we may not delete the slot's scratch node, as was found out last; or 0 */
+/*
+ * Returns ZooKeeper's code if we may not delete the slot's scratch node, by the last attempt;
+ * or 0.
+ */
 int
 worker_scratch_forbidden(const CallSlot *slot)
 {
@@ -140,7 +143,10 @@ worker_scratch_forbidden(const CallSlot *slot)
 			   : 0;
 }
 
-/* A question that was to create another one is not sent. */
+/*
+ * Marks the scratch node as unwanted, since a question that was to create another one is not
+ * sent.
+ */
 void
 worker_scratch_unwanted(CallSlot *slot)
 {
@@ -149,7 +155,10 @@ worker_scratch_unwanted(CallSlot *slot)
 	SpinLockRelease(&slot->mutex);
 }
 
-/* Deletes a slot's scratch node if nobody wants it any more.  None of the slot's question is under way. */
+/*
+ * Deletes a slot's scratch node if it is no longer wanted.  No call of the slot's question may
+ * be under way.
+ */
 void
 worker_scratch_attend(CallSlot *slot)
 {
@@ -182,8 +191,8 @@ worker_scratch_attend(CallSlot *slot)
 }
 
 /*
- * A creation of a question has been answered.  A container is left over if nothing comes
- * below it; what there was before is above it, or is what comes below.
+ * Notes the answer to a creation.  A container is left over if nothing is created below it; an
+ * earlier one of the slot is above it, or has a node below it now.
  */
 void
 worker_scratch_created(CallSlot *slot, CallOpKind kind, const char *path, CallOutcome outcome)
@@ -196,7 +205,10 @@ worker_scratch_created(CallSlot *slot, CallOpKind kind, const char *path, CallOu
 		slot->container[0] = '\0';
 }
 
-/* Deletes a slot's container if nobody wants it any more, unless others use it.  That may come to nothing. */
+/*
+ * Deletes a slot's container if it is no longer wanted, unless other clients use it.  The
+ * deletion may fail.
+ */
 void
 worker_scratch_attend_container(CallSlot *slot)
 {
@@ -217,14 +229,14 @@ worker_scratch_attend_container(CallSlot *slot)
 	slot->container[0] = '\0';
 }
 
-/* When worker_scratch_delete_again() wants to be called, ms. */
+/* Returns when worker_scratch_delete_again() wants to be called, ms. */
 int64
 worker_scratch_next_wakeup(void)
 {
 	return delete_again_at;
 }
 
-/* Has what ZooKeeper refused to delete be deleted again, when that is due. */
+/* Has the deletions that ZooKeeper refused sent again, when that is due. */
 void
 worker_scratch_delete_again(void)
 {

@@ -2,18 +2,18 @@
  * seeks.c
  *		Watches for sessions that look for elements of queues.
  *
- * A session that waits for an element has the children of the queue watched, and
- * the claims of elements that others have taken (calls OP_LIST and OP_WATCH).
- * When one of these watches fires, the first of those who seek there is told
- * (shared/call.c).  They are removed when nobody seeks there any more.
+ * A session that waits for an element has watches set on the children of the queue, and on
+ * the claims of elements that other clients have taken (calls OP_LIST and OP_WATCH).  When
+ * one of these watches fires, the first session that seeks there is woken (shared/call.c).
+ * A watch is removed when no session seeks there any more.
  *
- * ZooKeeper removes all watches of a kind on a path.  So one that the engine has there as
- * well is left to it, and when the engine removes its own, a seeker looks again.
+ * ZooKeeper removes all watches of a kind on a path.  So a watch where the engine has one as
+ * well is left to the engine, and when the engine removes its own, a seeker looks again.
  *
- * All watches together must fit beside the engine's in one packet (traps 3 and 4).  A
- * role has a quarter of that room, and an eighth is for superusers; a watch counts
- * as that of the role which asked for it first.  A path for which there is no room
- * is not watched, and its session, which is told so, looks again from time to time.
+ * All watches together must fit beside the engine's in one packet (traps 3 and 4 in
+ * doc/internals.md).  A role has a quarter of that room, and an eighth is for superusers; a
+ * watch counts as that of the role which asked for it first.  A path for which there is no
+ * room is not watched; the answer says so, and the session looks again from time to time.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -60,7 +60,7 @@ find(const char *path)
 	return strlen(path) < WATCHED_SIZE ? hash_search(watched, path, HASH_FIND, NULL) : NULL;
 }
 
-/* May a session have so many more bytes in watches? */
+/* Returns true if a session may have that many more bytes in watches. */
 static bool
 has_room(const CallSlot *slot, size_t bytes)
 {
@@ -113,8 +113,8 @@ add(const char *path, WatchedKind kind, const CallSlot *slot)
 }
 
 /*
- * A path is going to be watched for a session that asks: a queue's, for its children, or
- * an element's claim.  Returns false if there is no room for that.
+ * Prepares for a watch that a session asks for: on a queue's children, or on an element's
+ * claim.  Returns false if there is no room for it.
  */
 bool
 worker_seeks_watch(const char *path, WatchedKind kind, const CallSlot *slot)
@@ -130,8 +130,8 @@ worker_seeks_watch(const char *path, WatchedKind kind, const CallSlot *slot)
 }
 
 /*
- * What asked for a watch has been answered.  If the answer was lost, the watch may be set.  One
- * that was there before may have fired since it was asked for, and the session have gone.
+ * Notes the answer to what asked for a watch.  If the answer was lost, the watch may be set.
+ * An earlier watch may have fired since this one was asked for, and the session may have gone.
  */
 void
 worker_seeks_answered(const char *path, WatchedKind kind, const CallSlot *slot, const ZkReply *reply)
@@ -146,7 +146,7 @@ worker_seeks_answered(const char *path, WatchedKind kind, const CallSlot *slot, 
 	pg_atomic_write_u32(&call_pool->seeks_left, 1);
 }
 
-/* A watch has fired. */
+/* Wakes a seeker, since a watch has fired. */
 void
 worker_seeks_event(const char *path)
 {
@@ -158,7 +158,7 @@ worker_seeks_event(const char *path)
 	forget(each);
 }
 
-/* Removes watches where nobody seeks any more. */
+/* Removes watches where no session seeks any more. */
 void
 worker_seeks_attend(void)
 {
@@ -182,7 +182,10 @@ worker_seeks_attend(void)
 	}
 }
 
-/* A connection stands.  In another ZooKeeper session nothing is watched; much may have happened. */
+/*
+ * Handles a new connection.  In another ZooKeeper session nothing is watched; much may have
+ * happened.
+ */
 void
 worker_seeks_connected(void)
 {

@@ -1,48 +1,44 @@
 /*
  * session_former.c
- *		The ZooKeeper session that a server left behind: how the next one finds it, and
+ *		The ZooKeeper session that a server left behind: how the next server finds it, and
  *		ends it.
  *
- * After a crash or an immediate shutdown the session lives on, and with it the
- * locks, until it times out.  Shared memory is empty then, but a file has id and
- * password of the session, as long as there is one.  The worker ends this former
- * session before it begins one of its own:
+ * After a crash or an immediate shutdown the session lives on, and with it the locks, until
+ * it times out.  Shared memory is empty then, but a file has id and password of the session,
+ * as long as there is one.  The worker ends this former session before it begins one of its
+ * own:
  *
  *		connected			close it, and connect again to see, MAX_CLOSES times
  *		expired				begin a session of our own
  *		anything else		go on trying, as with our own
  *
- * The request to close a session may be lost with the connection, and the client
- * library does not tell of an answer.  So the session is known to be over only
- * when ZooKeeper says so to the next connection.
+ * The request to close a session may be lost with the connection, and the client library
+ * does not report an answer.  So the session is known to be over only when ZooKeeper says so
+ * to the next connection.
  *
- * The former session never gets into shared memory.  No process of the former
- * server can be left that relies on it: the postmaster does not initialise shared
- * memory before all are gone.
+ * The former session never gets into shared memory.  No process of the former server can be
+ * left that relies on it: the postmaster does not initialise shared memory before all are
+ * gone.
  *
- * A copy of the file must never be used: a server that was restored from a base
- * backup, or started on a copy or clone of a data directory, would end the session
- * of the server it was taken from, while that holds locks.  So:
+ * A copy of the file must never be used: a server that was restored from a base backup, or
+ * started on a copy or clone of a data directory, would end the session of the server it was
+ * taken from, while that server holds locks.  So:
  *
- * - The file is in pg_stat_tmp, whose contents base backups and pg_rewind leave
- *	 out.
- * - It contains what it is: the kernel's boot id and its own device and inode.
- *	 A copy has another inode, on another device perhaps; a copy on another
- *	 machine, or a clone of the machine, has another boot id, as has the same
- *	 machine after a restart.  A file that fits in all of them is the very one
- *	 that was written.
+ * - The file is in pg_stat_tmp, whose contents base backups and pg_rewind leave out.
+ * - It contains its own identity: the kernel's boot id and the file's device and inode.  A
+ *   copy has another inode, perhaps on another device; a copy on another machine, or a clone
+ *   of the machine, has another boot id, as has the same machine after a restart.  A file
+ *   that fits in all of them is the very one that was written.
  * - It contains device and inode of the data directory as well: where pg_stat_tmp is a
- *	 symbolic link, a copy of the data directory has the very same file.  Then the server
- *	 that connects last has its session in it.
+ *   symbolic link, a copy of the data directory has the very same file.  Then the server that
+ *   connects last has its session in it.
  *
- * The file is written under another name and renamed, so it is complete or absent.
- * It needs no fsync: one that survives a crash of the machine has an old boot id.
+ * The file is written under another name and renamed, so it is complete or absent.  It needs
+ * no fsync: a file that survives a crash of the machine has an old boot id.
  *
- * Nothing here is worth failing for.  A failure is logged, and then the session
- * times out.
+ * No error is raised here: a failure is logged, and then the session times out.
  *
- * Runs in: the worker.  All of this is private to it; no other process touches the
- * file.
+ * Runs in: the worker.  All of this is private to it; no other process touches the file.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -75,7 +71,7 @@
  * ------------------------------------------------------------------------
  */
 
-/* A session can be taken up, and ended, with these two. */
+/* What it takes to resume a session, and to end it */
 typedef struct SessionKey
 {
 	int64  id;												/* 0 if there is no session */
@@ -92,7 +88,7 @@ typedef struct Origin
 
 static SessionKey former; /* id 0: there is none, or none any more */
 
-/* Reads the id of this start of the kernel.  Returns false if it does not say. */
+/* Reads the id of this start of the kernel.  Returns false if the kernel does not say. */
 static bool
 read_boot_id(char *boot_id)
 {
@@ -118,7 +114,7 @@ find_origin(int fd, Origin *origin)
 	return read_boot_id(origin->boot_id) ? NULL : "the kernel's boot id cannot be read";
 }
 
-/* What a file contains, its own identity included */
+/* Composes what a file contains, its own identity included. */
 static void
 format_content(char *content, const Origin *origin, const SessionKey *key)
 {
@@ -130,7 +126,7 @@ format_content(char *content, const Origin *origin, const SessionKey *key)
 			 (unsigned long long) pg_ntoh64(key->password[1]));
 }
 
-/* Writes an open file that is new; returns NULL or what is wrong. */
+/* Writes an open file that is new.  Returns NULL, or what is wrong. */
 static const char *
 write_content(int fd, const SessionKey *key)
 {
@@ -147,7 +143,7 @@ write_content(int fd, const SessionKey *key)
 	return write(fd, content, len) == len ? NULL : strerror(errno);
 }
 
-/* Remembers a session. */
+/* Writes the session to the file. */
 void
 session_file_write(int64 id, const char *password)
 {
@@ -177,8 +173,8 @@ session_file_write(int64 id, const char *password)
 }
 
 /*
- * Reads an open file; returns NULL or why it cannot be used.  Only what
- * format_content() makes of a session counts, byte by byte.
+ * Reads an open file.  Returns NULL, or why it cannot be used.  Only what format_content()
+ * makes of a session counts, byte by byte.
  */
 static const char *
 read_content(int fd, SessionKey *key)
@@ -222,9 +218,9 @@ read_content(int fd, SessionKey *key)
 }
 
 /*
- * A worker starts that has no session: finds the one that this server, and no other,
- * has left behind.  If there is none, or none that is certain, there is no such file
- * any more either.
+ * Finds, as a worker starts without a session, the one that this server, and no other, has
+ * left behind.  If there is none, or none that is certain, there is no such file any more
+ * either.
  */
 void
 session_former_find(void)
@@ -232,7 +228,7 @@ session_former_find(void)
 	const char *fault;
 	int			fd;
 
-	/* Neither follows a link nor waits for the other end of a pipe. */
+	/* This neither follows a link nor waits for the other end of a pipe. */
 	fd = OpenTransientFile(SESSION_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
 	{
@@ -252,7 +248,7 @@ session_former_find(void)
 	session_file_remove();
 }
 
-/* Forgets the session: it has been closed, or it is over. */
+/* Removes the file, since the session has been closed, or is over. */
 void
 session_file_remove(void)
 {
@@ -268,7 +264,7 @@ session_file_remove(void)
 
 #define MAX_CLOSES 4
 
-static int closes; /* how often it has been closed; it may live all the same */
+static int closes; /* how often it has been closed; it may still live */
 
 static void
 forget(void)
@@ -277,7 +273,7 @@ forget(void)
 	session_file_remove();
 }
 
-/* Is there one that has not been ended yet? */
+/* Returns true if there is one that has not been ended yet. */
 bool
 session_former_exists(void)
 {
@@ -285,9 +281,9 @@ session_former_exists(void)
 }
 
 /*
- * Fills in the configuration of a handle that is to close it.  Returns whether
- * credentials are to be shown: with wrong ones a session cannot even be closed,
- * so every other time that is tried without any.
+ * Fills in the configuration of a handle that is to close it.  Returns whether credentials are
+ * to be shown: with wrong ones a session cannot even be closed, so every second attempt goes
+ * without any.
  */
 Credentials
 session_former_configure(ZkClientConfig *config)
@@ -298,9 +294,8 @@ session_former_configure(ZkClientConfig *config)
 }
 
 /*
- * It is connected: closes it, and gives up if that has been tried often enough.
- * Returns whether it has been answered; if not, there is no hurry to see what came
- * of it.
+ * Closes the session, which is connected, and gives up after MAX_CLOSES attempts.  Returns
+ * true if the request was answered; if not, there is no hurry to see what came of it.
  */
 bool
 session_former_close(void)
@@ -317,7 +312,7 @@ session_former_close(void)
 	return answered;
 }
 
-/* ZooKeeper says that it is over. */
+/* Forgets the session: ZooKeeper says that it is over. */
 void
 session_former_is_over(void)
 {

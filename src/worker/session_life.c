@@ -2,21 +2,19 @@
  * session_life.c
  *		The life of the ZooKeeper session.
  *
- * While the client library has a handle, it connects, and reconnects, by itself.
- * An expired session is followed by a new one at once.  If a session cannot begin
- * (no name resolves, bad credentials, a server that hangs up), it is tried again later
- * and later.
+ * While the client library has a handle, it connects, and reconnects, by itself.  A new
+ * session follows an expired one at once.  If a session cannot begin (no name resolves, bad
+ * credentials, a server that hangs up), the worker tries again after ever longer pauses.
  *
- * The session outlives the worker: its id and password are in shared memory, the
- * next worker resumes it, and locks, queue places and waiting backends go on.
- * They are in a file as well, so that the session can be ended after a crash
- * (session_former.c).
+ * The session outlives the worker: its id and password are in shared memory, the next worker
+ * resumes it, and locks, queue places and waiting backends go on.  They are in a file as
+ * well, so that the session can be ended after a crash (session_former.c).
  *
- * A lease proves that the session lives, and with it the locks held in it
- * (lease.c).  engine/session.c hears of each change and does what it means for them.
+ * A lease proves that the session lives, and with it the locks held in it (lease.c).
+ * engine/session.c is called for each change and does what it means for them.
  *
- * Runs in: the worker.  All of this is private to it; shared/session_info.c
- * has the part that others may know.
+ * Runs in: the worker.  All of this is private to it; shared/session_info.c has the part
+ * that others may know.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -35,15 +33,15 @@
 
 static int64	 open_at;	/* without a handle: when to look for the servers, ms */
 static int64	 opened_at; /* when a handle was opened last, us */
-static uintptr_t question;	/* which addresses have the servers?  0: none is asked */
+static uintptr_t question;	/* the look-up of the servers' addresses under way; 0: none */
 static char		 addresses[CONNECT_STRING_RESOLVED_SIZE]; /* the handle's */
 static int64	 check_addresses_at;					  /* not connected: ms */
 static bool		 doubt_logged; /* since the session was connected last */
 
 /*
- * How long to wait before the next attempt to connect: the longer, the more have come
- * to nothing, in this worker and in those before it; but not for so long that the
- * session ends of the pauses.
+ * Returns how long to wait before the next attempt to connect.  The pause grows with the
+ * number of attempts that have failed, in this worker and in those before it, but it is never
+ * so long that the session ends because of the pauses.
  */
 static int64
 pause_ms(void)
@@ -59,9 +57,9 @@ pause_ms(void)
 }
 
 /*
- * There is no handle any more.  Until the next one is opened, others see: DOWN, there is
- * no session, or no way to it; AUTH_FAILED, ZooKeeper refuses the credentials; CONNECTING,
- * the next one follows.
+ * Notes that there is no handle any more.  Until the next one is opened, others see: DOWN if
+ * there is no session, or no way to it; AUTH_FAILED if ZooKeeper refuses the credentials;
+ * CONNECTING if the next one follows.
  */
 static void
 closed(SessionState shown)
@@ -71,7 +69,7 @@ closed(SessionState shown)
 	session_info_set_state(shown);
 }
 
-/* An attempt to connect has come to nothing. */
+/* Notes that an attempt to connect has failed. */
 static void
 failed(SessionState shown)
 {
@@ -86,8 +84,8 @@ failed(SessionState shown)
  */
 
 /*
- * Opens a handle: for the session left behind if there is one; or else to resume ours,
- * or to begin a new one.  A session can be ended without credentials.
+ * Opens a handle: for the session left behind if there is one; else to resume ours, or to
+ * begin a new one.  A session can be ended without credentials.
  */
 static void
 open_handle(void)
@@ -118,7 +116,7 @@ open_handle(void)
 		failed(SESSION_DOWN);
 }
 
-/* The names of the servers have been looked up, to connect or in an outage. */
+/* Takes the addresses that the servers' names have, looked up to connect or in an outage. */
 void
 session_life_looked_up(uintptr_t question_, const char *found)
 {
@@ -137,7 +135,7 @@ session_life_looked_up(uintptr_t question_, const char *found)
 	}
 	else
 	{
-		/* Of a row of failures, the log tells once. */
+		/* Only the first of several failures in a row is logged. */
 		if (zklock_session->failures == 0)
 			ereport(LOG, (errmsg("could not resolve any server name in \"zklock.servers\"")));
 		session_info_set_error("no server name could be resolved");
@@ -151,9 +149,8 @@ session_life_looked_up(uintptr_t question_, const char *found)
  */
 
 /*
- * The session is over: forgets it, and the locks with it.  Its id goes last:
- * should the worker fail halfway, the next one must not take the locks to the
- * next session.
+ * Forgets the session, which is over, and the locks with it.  Its id goes last: should the
+ * worker fail halfway, the next one must not take the locks to the next session.
  */
 static void
 forget_session(const char *reason)
@@ -180,7 +177,10 @@ session_life_end(const char *reason)
 		forget_session(reason);
 }
 
-/* No way on with the client library's handle; the next worker makes another one. */
+/*
+ * Restarts the worker: its handle cannot connect any more, so the next worker makes another
+ * one.
+ */
 void
 session_life_stuck(const char *why)
 {
@@ -194,7 +194,7 @@ session_life_stuck(const char *why)
  * ------------------------------------------------------------------------
  */
 
-/* The former session has been dealt with: ours comes next. */
+/* Goes on to our own session, since the former one has been dealt with. */
 static void
 go_on_to_own(void)
 {
@@ -262,7 +262,7 @@ on_connected(void)
 	worker_seeks_connected();
 }
 
-/* There is no connection for our session. */
+/* Reads the files anew if there is no connection for our session. */
 static void
 read_files(void)
 {
@@ -296,7 +296,7 @@ on_expired(void)
 	engine_session_unreachable();
 }
 
-/* ZooKeeper refuses to serve us. */
+/* Reports that ZooKeeper refuses to serve us. */
 static void
 on_refused(void)
 {
@@ -312,7 +312,7 @@ on_refused(void)
 	engine_session_refused(ZK_AUTH_FAILED);
 }
 
-/* There is no session yet, and what answers need not be ZooKeeper. */
+/* Reports that what answers need not be ZooKeeper; there is no session yet. */
 static void
 on_doubt(void)
 {
@@ -325,7 +325,7 @@ on_doubt(void)
 	failed(SESSION_CONNECTING);
 }
 
-/* Something has happened to the handle, which is our session's, or the former one's. */
+/* Handles an event of the handle, which is our session's, or the former one's. */
 void
 session_life_event(ZkSessionEvent event)
 {
@@ -353,8 +353,8 @@ session_life_event(ZkSessionEvent event)
  */
 
 /*
- * A worker starts: it goes on with the session of the one before it.  If there is
- * none, a former session may have been left behind.
+ * Goes on, as a worker starts, with the session of the one before it.  If there is none, a
+ * former session may have been left behind.
  */
 void
 session_life_start(void)
@@ -370,9 +370,9 @@ session_life_start(void)
 }
 
 /*
- * The handle cannot connect.  A server that does not answer is given up by the
- * library after a part of the session timeout that was negotiated, which may be
- * for hours; a new handle knows only what we have asked for.
+ * Looks for a way to connect, which the handle does not find.  The library gives up a server
+ * that does not answer after a part of the session timeout that was negotiated, which may be
+ * hours; a new handle knows only what we have asked for.
  */
 static void
 look_for_a_way(void)
@@ -390,7 +390,10 @@ look_for_a_way(void)
 		question = zk_client_look_up(zklock_session->settings.servers);
 }
 
-/* Opens a handle when that is due, and sees to one that does not get a connection. */
+/*
+ * Opens a handle when that is due, and looks for a way to connect for one without a
+ * connection.
+ */
 void
 session_life_attend(void)
 {
@@ -407,7 +410,7 @@ session_life_attend(void)
 	}
 }
 
-/* When session_life_attend() wants to be called, ms. */
+/* Returns when session_life_attend() wants to be called, ms. */
 int64
 session_life_next_wakeup(void)
 {

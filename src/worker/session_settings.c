@@ -3,26 +3,26 @@
  *		The settings that the ZooKeeper session runs with, and how changed ones are
  *		taken up.
  *
- * A changed setting waits until no lock is held, whatever it is, and until it is known what
- * sessions' calls have written: a typo costs no lock.  zk_session.last_error and the log
- * say that it waits.  Then the worker restarts.  The next one goes on with what is set,
- * and with the session if ZooKeeper continues it; with another chroot, below which there
- * are other nodes, it begins another session.  An administrator who does not want to wait
- * terminates the worker, which has the same effect at once.
+ * A changed setting waits until no lock is held, whatever it is, and until the outcome of
+ * what sessions' calls have written is known: a typo costs no lock.  zk_session.last_error
+ * and the log say that it waits.  Then the worker restarts.  The next one goes on with what
+ * is set, and with the session if ZooKeeper continues it; with another chroot, below which
+ * there are other nodes, it begins another session.  An administrator who does not want to
+ * wait terminates the worker, which has the same effect at once.
  *
  * A session that was once granted too short a timeout for any lease ends under the same
  * conditions when ZooKeeper grants more.
  *
  * Files that settings name are read for each connection.  The client library connects by
- * itself as long as it has a handle: so they are read anew when a connection is lost, and
- * as long as there is none.  If they cannot be used then, it goes on with those that were
- * read before.
+ * itself as long as it has a handle: so they are read anew when a connection is lost, and as
+ * long as there is none.  If they cannot be used then, the worker goes on with those that
+ * were read before.
  *
  * The settings in use may differ from those that are set.  They are in shared memory, for
  * the next worker, which may start at any time.
  *
- * Runs in: the worker.  SharedSession.settings is read and written by the worker
- * alone and needs no lock.
+ * Runs in: the worker.  Only the worker reads and writes SharedSession.settings, which needs
+ * no lock.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -41,11 +41,11 @@
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
-#define LOOK_FOR_LOCKS_MS 200 /* is any still held? */
+#define LOOK_FOR_LOCKS_MS 200 /* how often to look whether one is held */
 
 static SessionSettings *used;	 /* in shared memory */
 static bool				waiting; /* changed ones are taken up when no lock is held */
-static int64			look_at; /* whether one still is, ms */
+static int64			look_at; /* when to look whether one is held, ms */
 static uint64			shown;	 /* a hash of the credentials that the handle has */
 
 /* ------------------------------------------------------------------------
@@ -60,8 +60,8 @@ has_tls(void)
 }
 
 /*
- * The worker is about to have a secret, which the client library keeps in its own
- * memory for as long as it needs it: there is to be no core file with that.
+ * Prevents core files: the worker is about to have a secret, which the client library keeps in
+ * its own memory for as long as it needs it.
  */
 static void
 leave_no_core(void)
@@ -70,8 +70,8 @@ leave_no_core(void)
 }
 
 /*
- * Reads a file with credentials into the configuration, split at the first
- * colon.  Returns NULL, or what is wrong with the file.
+ * Reads a file with credentials into the configuration, split at the first colon.  Returns
+ * NULL, or what is wrong with the file.
  */
 static const char *
 read_credentials(const char *name, ZkClientConfig *config)
@@ -122,9 +122,9 @@ read_credentials(const char *name, ZkClientConfig *config)
 }
 
 /*
- * Reads the credentials, if any are set, into the configuration.  Returns NULL, or a
- * sentence without its period that says what is wrong: all roles may see it, the log
- * alone names the file.
+ * Reads the credentials, if any are set, into the configuration.  Returns NULL, or a sentence
+ * without its period that says what is wrong: all roles may see it, so only the log names the
+ * file.
  */
 static char *
 load_credentials(ZkClientConfig *config)
@@ -141,7 +141,9 @@ load_credentials(ZkClientConfig *config)
 	return psprintf("could not use \"zklock.auth_file\": %s", fault);
 }
 
-/* Reads the files for TLS, for the next connection; as load_credentials(). */
+/*
+ * Reads the files for TLS, for the next connection.  Returns the same as load_credentials().
+ */
 static char *
 load_tls(void)
 {
@@ -162,8 +164,8 @@ hash_credentials(const ZkClientConfig *config)
 }
 
 /*
- * Fills in the configuration of a handle, but for the session.  Returns false,
- * having recorded why, if it cannot be used.
+ * Fills in the configuration of a handle, but for the session.  Returns false if it cannot be
+ * used, and records why.
  */
 bool
 session_settings_configure(ZkClientConfig *config, Credentials credentials)
@@ -183,8 +185,8 @@ session_settings_configure(ZkClientConfig *config, Credentials credentials)
 }
 
 /*
- * There is no connection: reads the files for the next one.  A handle cannot be made to
- * forget credentials, so other ones need another worker.
+ * Reads the files for the next connection, while there is none.  A handle cannot forget
+ * credentials, so other ones need another worker.
  */
 void
 session_settings_read_files(void)
@@ -210,7 +212,7 @@ session_settings_read_files(void)
  * ------------------------------------------------------------------------
  */
 
-/* The settings are used as they are set now. */
+/* Takes the settings as they are set now into use. */
 static void
 use_what_is_set(void)
 {
@@ -224,7 +226,7 @@ use_what_is_set(void)
 	used->acl = zklock_acl;
 }
 
-/* Lists the settings that differ from those in use: a palloc'd string, or NULL if none does. */
+/* Returns the names of settings that differ from those in use, palloc'd; NULL if none does. */
 char *
 session_settings_list_changes(void)
 {
@@ -253,7 +255,7 @@ session_settings_list_changes(void)
 	return list.len > 0 ? list.data : NULL;
 }
 
-/* Do the settings that are set have another chroot? */
+/* Returns true if the settings that are set have another chroot. */
 bool
 session_settings_change_chroot(void)
 {
@@ -265,7 +267,7 @@ void
 session_settings_take_up(void)
 {
 	use_what_is_set();
-	zklock_session->failures = 0; /* of other settings */
+	zklock_session->failures = 0; /* those were of other settings */
 }
 
 static int
@@ -282,7 +284,7 @@ count_locks_held(void)
 	return n;
 }
 
-/* Changed settings wait for the end of so many locks. */
+/* Reports that changed settings wait for the end of "held" locks. */
 static void
 report_waiting(const char *changes, int held)
 {
@@ -313,7 +315,10 @@ session_settings_reload(void)
 	pfree(changes);
 }
 
-/* A worker starts: if there is a session, it goes on with the settings of that. */
+/*
+ * Takes the settings into use as a worker starts; if there is a session, it goes on with those
+ * of the session.
+ */
 void
 session_settings_start(void)
 {
@@ -325,8 +330,8 @@ session_settings_start(void)
 }
 
 /*
- * Was the session once granted too short a timeout for any lease, and is it granted
- * more now?  The lease keeps to the shortest, so only another session helps.
+ * Returns true if the session was once granted too short a timeout for any lease, and is
+ * granted more now.  The lease keeps to the shortest, so only another session helps.
  */
 static bool
 session_is_spoilt(void)
@@ -337,7 +342,7 @@ session_is_spoilt(void)
 		   lease_is_possible_with(session->negotiated_timeout, used->tick_time);
 }
 
-/* Does anything depend on the session, which may not go on? */
+/* Returns true if anything depends on the session, which may not go on. */
 static bool
 session_is_needed(void)
 {
@@ -346,8 +351,8 @@ session_is_needed(void)
 }
 
 /*
- * Is another worker to take over, with changed settings, or with another session because
- * this one is spoilt, and does nothing depend on that session?
+ * Returns true if another worker is to take over, with changed settings, or with another
+ * session because this one is spoilt, and nothing depends on that session.
  */
 bool
 session_settings_due(void)
@@ -358,7 +363,7 @@ session_settings_due(void)
 	return !session_is_needed();
 }
 
-/* When session_settings_due() wants to be called, ms. */
+/* Returns when session_settings_due() wants to be called, ms. */
 int64
 session_settings_next_wakeup(void)
 {

@@ -2,28 +2,27 @@
  * worker.c
  *		The background worker: the process and its main loop.
  *
- * One worker per database server owns the one ZooKeeper session.  Its loop
- * sleeps until something happens (its latch: a backend or a signal; the
- * eventfd: the client library; a timeout) and then handles all there is.
- * Nothing in it waits for ZooKeeper, DNS or a backend.
+ * One worker per database server owns the one ZooKeeper session.  Its loop sleeps until
+ * something happens (its latch: a backend or a signal; the eventfd: the client library; a
+ * timeout) and then handles all there is.  Nothing in it waits for ZooKeeper, DNS or a
+ * backend.
  *
- * The other files of this storey are what a round of the loop calls, in its order:
+ * A round of the loop calls the other files of this folder:
  *
- *		session_settings.c	changed settings
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
- *		calls.c				calls that sessions have made for them; question.c: the
+ *		calls.c				calls that the worker makes for sessions; question.c: their
  *							operations, scratch.c: what they leave behind
+ *		seeks.c				watches for sessions that look for elements of queues
  *		candidacy.c			the elections at which the server stands
+ *		session_settings.c	changed settings
  *
- * and in between, the client library's events (zk_client.c) and the engine
- * (engine.c).
+ * and in between, the client library's events (zk_client.c) and the engine (engine.c).
  *
- * Exit codes: 0 would unregister the worker for ever and anything but 1 would
- * restart all of PostgreSQL, so the worker always leaves with 1 and is started
- * again a second later.  The next worker resumes the session.  This is also how
- * changed settings and addresses are taken up, since a connected handle cannot
- * be given up without ending its session.
+ * Exit codes: 0 would unregister the worker for ever and anything but 1 would restart all of
+ * PostgreSQL, so the worker always exits with 1 and is started again a second later.  The
+ * next worker resumes the session.  This is also how changed settings and addresses are
+ * taken up, since a connected handle cannot be given up without ending its session.
  *
  * Runs in: the worker.
  *
@@ -57,9 +56,9 @@ extern PGDLLEXPORT void zklock_worker_main(Datum arg);
  */
 
 /*
- * The last of all callbacks at the end of the process, which so goes without exit().
- * That would run what other libraries have registered for it, and free what the client
- * library's threads are using; and these cannot be stopped without ending the session.
+ * Ends the process without exit(), as the last of all callbacks.  exit() would run what other
+ * libraries have registered for it, and free what the client library's threads are using; and
+ * these cannot be stopped without ending the session.
  */
 static void
 on_exit_last(int code, Datum arg)
@@ -68,8 +67,8 @@ on_exit_last(int code, Datum arg)
 }
 
 /*
- * A server's answer makes no sense.  The next worker takes the session over on
- * another connection; whatever was under way is settled like a lost reply.
+ * Restarts the worker: a server's answer makes no sense.  The next worker takes the session
+ * over on another connection; whatever was under way is settled like a lost reply.
  */
 pg_noreturn static void
 on_malformed(const char *fault)
@@ -80,11 +79,11 @@ on_malformed(const char *fault)
 }
 
 /*
- * At any exit: tells backends that wait, which then wait for the next worker.
+ * Wakes, at any exit, backends that wait; they then wait for the next worker.
  *
- * A worker that fails may hold an LWLock, for which it would wait here for ever.
- * shmem_exit() releases all of them first, but not in earlier minor releases of
- * PostgreSQL: there ProcKill() does, which runs after this callback.
+ * A worker that fails may hold an LWLock, for which it would wait here for ever.  shmem_exit()
+ * releases all of them first, but not in earlier minor releases of PostgreSQL: there
+ * ProcKill() does, which runs after this callback.
  */
 static void
 on_exit_worker(int code, Datum arg)
@@ -105,30 +104,29 @@ on_exit_worker(int code, Datum arg)
  */
 
 /*
- * A worker that is terminated alone leaves at once: the next one resumes the
- * session, with changed settings that have waited.  Only when the server shuts down
- * does the worker end the session, and only after all locks have been released: while a
- * holder's transaction is still finishing, no other session may get its lock.  If they
- * are not released in time, the session is left to expire: better late than while a lock
- * is held.
+ * A worker that is terminated alone exits at once: the next one resumes the session, with
+ * changed settings that have waited.  Only when the server shuts down does the worker end the
+ * session, and only after all locks have been released: while a holder's transaction is still
+ * finishing, no other session may get its lock.  If they are not released in time, the session
+ * is left to expire: better late than while a lock is held.
  *
- * Calls under way are answered before the session is closed, unless ZooKeeper is
- * silent: the client library takes whatever arrives for the answer to its close
- * and hangs up, and then the server may never read that close.  A session of
- * PostgreSQL that has not ended yet may ask for a lock meanwhile; then that is waited
- * for once more.
+ * Calls under way are answered before the session is closed, unless ZooKeeper is silent: the
+ * client library takes whatever arrives for the answer to its close and hangs up, and then the
+ * server may never read that close.  A PostgreSQL session that has not ended yet may ask for a
+ * lock meanwhile; then the worker waits until that lock is released, too.
  */
 
 #define MAX_DRAIN_MS 30000
 #define MAX_SETTLE_MS 3000
 #define LOOK_AGAIN_MS 20
 
-static int64 drain_until;  /* locks are waited for until then, ms; 0: no shutdown yet */
-static int64 settle_until; /* calls are; 0: some lock is held */
+static int64 drain_until;  /* end of the wait for locks, ms; 0: no shutdown yet */
+static int64 settle_until; /* end of the wait for calls, ms; 0: some lock is held */
 
 /*
- * SIGTERM comes from pg_terminate_backend() as well as from a postmaster that
- * shuts down.  The latter says so in its pid file before it sends any signal.
+ * Returns true if the server shuts down.  SIGTERM comes from pg_terminate_backend() as well as
+ * from a postmaster that shuts down, but only the postmaster says so in its pid file before it
+ * sends any signal.
  */
 static bool
 postmaster_is_stopping(void)
@@ -148,7 +146,7 @@ postmaster_is_stopping(void)
 	return stopping;
 }
 
-/* Has every backend given its locks back? */
+/* Returns true if every backend has given its locks back. */
 static bool
 all_released(void)
 {
@@ -163,7 +161,7 @@ all_released(void)
 }
 
 /*
- * If settings have changed, leaves them to the next worker and does not return.  With
+ * Leaves changed settings to the next worker, and does not return if there are any.  With
  * another chroot the session ends first: the next worker must not look for its nodes
  * elsewhere.
  */
@@ -180,7 +178,10 @@ take_settings_up(void)
 	zklock_worker_restart(psprintf("changed settings: %s", changes));
 }
 
-/* Nothing depends on the session: the next worker has other settings, or another session. */
+/*
+ * Leaves to the next worker, with other settings or another session; nothing depends on this
+ * session.
+ */
 pg_noreturn static void
 make_way(void)
 {
@@ -189,7 +190,7 @@ make_way(void)
 	zklock_worker_restart("the end of its session");
 }
 
-/* The worker alone is to end. */
+/* Ends the worker alone. */
 pg_noreturn static void
 leave_alone(void)
 {
@@ -243,9 +244,9 @@ shut_down(void)
  */
 
 /*
- * Each line of the log has a CONTEXT: ZooKeeper session and server, while there is a
- * session; and while the worker sees to a path or an answer, that path, and the
- * process of the session for which ZooKeeper was asked.  Must not fail.
+ * Adds a CONTEXT to each line of the log: ZooKeeper session and server, while there is a
+ * session; and while the worker sees to a path or an answer, that path, and the process of the
+ * session for which ZooKeeper was asked.  Must not fail.
  */
 static void
 add_context(void *arg)
@@ -262,7 +263,10 @@ add_context(void *arg)
 		errcontext("path \"%s\"", path);
 }
 
-/* For the statistics: what a recipe reckons with, such as a missing node, is no error. */
+/*
+ * Counts an answer in the statistics; one that a recipe expects, such as a missing node, is no
+ * error.
+ */
 static void
 on_answered(CallOutcome outcome, int64 us)
 {
@@ -272,7 +276,7 @@ on_answered(CallOutcome outcome, int64 us)
 		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
 }
 
-/* Those that search for deadlocks go by the server's settings. */
+/* Publishes the server's settings that the search for deadlocks uses. */
 static void
 reload_search(void)
 {
@@ -292,7 +296,7 @@ reload_settings(void)
 	session_settings_reload();
 }
 
-/* A watch has fired, of a path with contenders or of a queue with elements. */
+/* Handles a watch that has fired, on a path with contenders or on a queue with elements. */
 static void
 on_watch(ZkWatchEvent event, const char *path)
 {
@@ -300,7 +304,7 @@ on_watch(ZkWatchEvent event, const char *path)
 	worker_seeks_event(path);
 }
 
-/* How long the loop may sleep, ms; -1 for ever. */
+/* Returns how long the loop may sleep, ms; -1 for ever. */
 static long
 sleep_time(void)
 {
@@ -315,7 +319,7 @@ sleep_time(void)
 	return next == NEVER ? -1 : zklock_ms_until(next);
 }
 
-/* Sleeps until there is something to do, if there is not already. */
+/* Sleeps until there is something to do, if there is nothing already. */
 static void
 sleep_between_rounds(WaitEventSet *events)
 {
@@ -333,7 +337,7 @@ sleep_between_rounds(WaitEventSet *events)
 	}
 }
 
-/* src/README describes a round. */
+/* Runs the rounds of the loop; src/README describes one. */
 pg_noreturn static void
 main_loop(WaitEventSet *events)
 {

@@ -15,11 +15,11 @@
 #include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------
- * session_settings.c: what it runs with, and how changed settings are taken up
+ * session_settings.c: the settings of the session, and how changed ones are taken up
  * ------------------------------------------------------------------------
  */
 
-/* Are the credentials shown to ZooKeeper, if any are set? */
+/* Whether the credentials, if any are set, are shown to ZooKeeper */
 typedef enum Credentials
 {
 	CREDENTIALS_SHOWN,
@@ -43,11 +43,11 @@ extern int64 session_settings_next_wakeup(void);
  * ------------------------------------------------------------------------
  */
 
-/* The file that tells the next server */
+/* The file from which the next server learns of the session */
 extern void session_file_write(int64 id, const char *password);
 extern void session_file_remove(void);
 
-/* The end of what it tells of */
+/* The end of the session in the file */
 extern void		   session_former_find(void);
 extern bool		   session_former_exists(void);
 extern Credentials session_former_configure(ZkClientConfig *config);
@@ -55,7 +55,7 @@ extern bool		   session_former_close(void);
 extern void		   session_former_is_over(void);
 
 /* ------------------------------------------------------------------------
- * session_life.c: its life
+ * session_life.c: the life of the session
  * ------------------------------------------------------------------------
  */
 
@@ -103,12 +103,12 @@ extern bool worker_calls_in_doubt(void);
 typedef struct Question
 {
 	CallSlot *slot;
-	MemoryContext context; /* has the operations and the answer; NULL: none is under way from this worker */
+	MemoryContext context; /* has the operations and the answer; NULL: this worker has none under way */
 	struct Operation *operations;
-	StringInfoData	  answer;	/* as the session finds it: CallResults, and their texts */
-	bool			  too_long; /* more than can be delivered; it is not complete */
-	int				  pending;	/* calls that are not answered */
-	bool			  lost;		/* one was not, and never will be */
+	StringInfoData	  answer;	/* as the session reads it: CallResults, and their texts */
+	bool			  too_long; /* too long to be delivered; it is not complete */
+	int				  pending;	/* calls that have not been answered */
+	bool			  lost;		/* one of them never will be answered */
 } Question;
 
 extern void worker_question_send(Question *question, CallSlot *slot);
