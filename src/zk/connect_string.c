@@ -2,14 +2,14 @@
  * connect_string.c
  *		Parses ZooKeeper connect strings and resolves the names in them.
  *
- * The client library is given numeric addresses only: when it resolves names
- * itself it does so on every turn of its I/O loop, and blocks there.  It is
- * given an odd number of them, because after a lost connection it advances by
- * two, and with an even number would never try half of the servers again
- * (ZOOKEEPER-2466).
+ * The client library gets numeric addresses only, because it would resolve names on
+ * every turn of its I/O loop, and block there (trap 1).  It gets an odd number of them,
+ * because after a lost connection it advances by two: with an even number it would never
+ * try half of the servers again (ZOOKEEPER-2466, trap 2).
  *
- * Pure C: runs in any process and in any thread, holds no lock, allocates
- * nothing itself.
+ * Pure C: holds no lock, allocates nothing itself.
+ *
+ * Runs in: any process, any thread.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -26,7 +26,7 @@
 #define MAX_ADDRESSES 63
 #define ADDRESS_SIZE (NI_MAXHOST + 8)
 
-/* Parses the port number between two places of a string; returns 0 if it is none. */
+/* Parses the text up to "end" as a port number.  Returns 0 if it is none. */
 static int
 parse_port(const char *text, const char *end)
 {
@@ -89,7 +89,7 @@ connect_string_next(const char **rest, ConnectHost *host)
 	return host->port != 0 ? NULL : "A port must be a number from 1 to 65535.";
 }
 
-/* The chroot, or "" if there is none. */
+/* Returns the chroot, or "" if there is none. */
 const char *
 connect_string_chroot(const char *string)
 {
@@ -125,7 +125,7 @@ compare_addresses(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* Finds the addresses of a host.  A number needs no name service, which might refuse it. */
+/* Finds the addresses of a host.  The name services, which might refuse it, get no number. */
 static bool
 look_up(const char *name, struct addrinfo **found)
 {
@@ -138,9 +138,9 @@ look_up(const char *name, struct addrinfo **found)
 }
 
 /*
- * Resolves the servers of a valid string to an odd number of numeric "address:port", separated
- * by commas and followed by the chroot: what zookeeper_init() is given.  Blocks for as
- * long as name services do; names that do not resolve are left out.
+ * Resolves the servers of a valid string to an odd number of numeric "address:port",
+ * separated by commas and followed by the chroot, as zookeeper_init() takes them.  Blocks
+ * for as long as the name services do.  Names that do not resolve are left out.
  *
  * Returns false if there is no address, or no room for all.
  */
@@ -175,7 +175,7 @@ connect_string_resolve(const char *string, char *resolved, size_t size)
 	if (naddresses == 0)
 		return false;
 
-	/* In one order, so that a comparison shows whether they have changed. */
+	/* They are sorted, so that a comparison shows whether they have changed. */
 	qsort(addresses, naddresses, ADDRESS_SIZE, compare_addresses);
 	if (naddresses % 2 == 0)
 	{

@@ -1,16 +1,17 @@
 /*
  * zk_answer.c
- *		Does an answer of a ZooKeeper server make sense?
+ *		Checks that the answers of a ZooKeeper server are well-formed.
  *
- * The client library decodes answers without looking at what it gets: of a list
- * that announces five children and ends there, it passes on five null pointers.
- * So each field of each answer that we use is checked here before anybody
- * relies on it.  A check accepts whatever a server of any release can send.
- * Anything else comes from a server with a defect, from a machine between that
- * changes what it should forward, or from something that is no ZooKeeper server.
+ * The client library does not check the results of its own decoding (trap 13): if a list
+ * announces five children and ends there, the library passes on five null pointers.  So
+ * this file checks each field that we use before other code relies on it.  A check accepts
+ * whatever a server of any release can send, and returns NULL then, else the fault as a
+ * sentence.  What it does not accept comes from a server with a defect, from a machine in
+ * between that changes what it should forward, or from something that is not a ZooKeeper
+ * server.
  *
- * A lie in good order cannot be told from the truth.  Nor does the library
- * survive everything: see "malformed answers" in doc/internals.md.
+ * The checks cannot recognize a well-formed lie, and the library does not survive every
+ * malformed answer: see "malformed answers" in doc/internals.md.
  *
  * Pure C: allocates nothing, keeps no state, holds no lock.
  *
@@ -26,17 +27,17 @@
 
 #include "shared/common.h"
 
-/* Error codes of all releases are from here to 0. */
+/* The error codes of all releases are from this one to 0. */
 #define LOWEST_CODE (-999)
 
 /*
- * A server may impose a longer session timeout than we ask for, but hardly one
- * like this, ms.  With one of weeks the library's arithmetic overflows, and it
- * never connects again.
+ * A server may impose a longer session timeout than we ask for, but hardly one as long
+ * as this, ms.  With a timeout of weeks the library's arithmetic overflows, and it never
+ * connects again.
  */
 #define LONGEST_TIMEOUT (24 * 60 * 60 * 1000)
 
-/* Is the text what a server appends to the name of a sequential node? */
+/* Returns true if a server could have appended the text to the name of a sequential node. */
 static bool
 is_sequence(const char *text)
 {
@@ -47,7 +48,7 @@ is_sequence(const char *text)
 	return value >= INT32_MIN && value <= INT32_MAX && strcmp(written, text) == 0;
 }
 
-/* Is it the path of the node that was to be created?  It may be NULL. */
+/* Checks that the path, which may be NULL, is that of the node that was to be created. */
 static const char *
 path_fault(const char *path, const ZkCall *asked)
 {
@@ -62,7 +63,7 @@ path_fault(const char *path, const ZkCall *asked)
 	return NULL;
 }
 
-/* Can a node have such a history?  Those that every server has begin with 0. */
+/* Checks a node's transaction numbers.  The nodes that every server has begin with 0. */
 static const char *
 stat_fault(const NodeStat *stat)
 {
@@ -71,7 +72,7 @@ stat_fault(const NodeStat *stat)
 	return NULL;
 }
 
-/* Is it a node that was created in a session, a moment ago? */
+/* Checks the Stat of a node that was created a moment ago, in the given session. */
 static const char *
 new_stat_fault(const NodeStat *stat, ZkNodeKind kind, int64_t session)
 {
@@ -83,7 +84,7 @@ new_stat_fault(const NodeStat *stat, ZkNodeKind kind, int64_t session)
 														 : NULL;
 }
 
-/* Can this be the answer to a call that was made in a session? */
+/* Checks the answer to a call that was made in a session. */
 const char *
 zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 {
@@ -103,9 +104,9 @@ zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 		case ZK_SET:
 		case ZK_LOOK:
 		case ZK_READ:
-		case ZK_LIST: /* its children have been checked before they were copied */
+		case ZK_LIST: /* the children were checked before they were copied */
 			return stat_fault(&answer->stat);
-		case ZK_ACL: /* it has been read entry by entry */
+		case ZK_ACL: /* on_acl() has checked each entry */
 		case ZK_EXCHANGE:
 		case ZK_DELETE:
 		case ZK_RECORD:
@@ -113,12 +114,12 @@ zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 		case ZK_SYNC:
 		case ZK_UNWATCH_DATA:
 		case ZK_UNWATCH_CHILDREN:
-			break; /* the code is all there is */
+			break; /* these answers consist of the code */
 	}
 	return NULL;
 }
 
-/* Can a node have these children?  Entries may be NULL. */
+/* Checks the children of a node.  Entries may be NULL. */
 const char *
 zk_answer_children_fault(char *const *children, int n)
 {
@@ -136,7 +137,7 @@ zk_answer_children_fault(char *const *children, int n)
 	return NULL;
 }
 
-/* Is it a path at all?  It may be NULL. */
+/* Checks the path of a watch event, which may be NULL. */
 const char *
 zk_answer_event_fault(const char *path)
 {
@@ -144,9 +145,9 @@ zk_answer_event_fault(const char *path)
 }
 
 /*
- * Can a session be like this, and is it the one that was wanted, if any?  A server
- * repeats the password of a session that is continued, and the library shows next time
- * whatever was repeated.
+ * Checks a session, and that it is the one that was wanted, if any.  A server repeats the
+ * password of a session that continues, and the library would show whatever was repeated
+ * at its next connection (trap 17).
  */
 const char *
 zk_answer_session_fault(const ZkSession *offered, const ZkClientConfig *wanted)

@@ -1,6 +1,6 @@
 /*
  * zk_call.c
- *		A call to ZooKeeper: what it asks for, and of what sort it is.
+ *		A call to ZooKeeper: its copy of what the caller asks for, and its kind.
  *
  * Runs in: the worker's main loop.
  *
@@ -12,7 +12,7 @@
 
 static uintptr_t next_number = 1; /* 0: a nudge, whose answer nobody waits for */
 
-/* Makes a call, which is in no list.  What it points to is copied, into the same block. */
+/* Makes a call, which is in no list.  Copies what it points to, into the same block. */
 Call *
 zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg)
 {
@@ -38,7 +38,7 @@ zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg)
 	return call;
 }
 
-/* Does the call change a node?  A check is a write as well, but of nothing. */
+/* Returns true if the call changes a node.  A check is a write as well, but changes none. */
 bool
 zk_call_is_write(const Call *call)
 {
@@ -48,7 +48,7 @@ zk_call_is_write(const Call *call)
 		   kind == ZK_DELETE || kind == ZK_RECORD;
 }
 
-/* Does it tell of a node what was read there, not what has been written? */
+/* Returns true if the answer is what was read of a node, not what was written. */
 bool
 zk_call_is_read(const Call *call)
 {
@@ -57,21 +57,21 @@ zk_call_is_read(const Call *call)
 	return kind == ZK_LOOK || kind == ZK_READ || kind == ZK_LIST || kind == ZK_ACL;
 }
 
-/* Does it remove a watch? */
+/* Returns true if the call removes a watch. */
 bool
 zk_call_is_unwatch(const Call *call)
 {
 	return call->asked.kind == ZK_UNWATCH_DATA || call->asked.kind == ZK_UNWATCH_CHILDREN;
 }
 
-/* Is it a watch of the children that the call sets or removes, not one of the data? */
+/* Returns true if the call sets or removes a watch of children, false if one of data. */
 static bool
 is_of_children(const Call *call)
 {
 	return call->asked.kind == ZK_LIST || call->asked.kind == ZK_UNWATCH_CHILDREN;
 }
 
-/* Do two calls set or remove the same kind of watch on the same path? */
+/* Returns true if two calls set or remove the same kind of watch on the same path. */
 bool
 zk_call_same_watch(const Call *a, const Call *b)
 {

@@ -1,41 +1,37 @@
 /*
  * zk_client.c
- *		The ZooKeeper client library, tamed: the connection, and what happens to it.
+ *		The connection to ZooKeeper, and what happens to it.
  *
- * The library runs two threads of its own, which may not touch PostgreSQL: their
- * news goes through a queue (zk_library.c, zk_event.c) to the worker's main
- * loop, which acts on it in zk_client_dispatch().  All calls into the library
- * come from the main loop.
+ * The client library runs two threads of its own, which must not call PostgreSQL.  They
+ * append events to a queue (zk_library.c, zk_event.c), and the worker's main loop handles
+ * these in zk_client_dispatch().  Only the main loop calls the library.
  *
- * From the ground up:
+ * The files of this folder, from the lowest layer to the highest:
  *
- *		zk_event.c				news from threads for the main loop
- *		zk_answer.c, zk_error.c	does an answer make sense, and what does it mean?
+ *		zk_event.c				events from threads for the main loop
+ *		zk_answer.c, zk_error.c	checks of answers, and the meaning of error codes
  *		zk_tls.c, zk_handle.c	the library's handles, and what TLS needs
  *		zk_call.c, zk_library.c	calls, and the same in the library's terms
  *		zk_flow.c				calls until they are answered; zk_turn.c says which is
  *								sent, when, and with which others
- *		zk_client.c				the handle that is used; events, and what follows
- *								from them
+ *		zk_client.c				the handle in use; events, and what follows from them
  *
- * The library has traps.  Comments name them by the numbers that they have in the
- * table of doc/internals.md, which says what is done about each.  Those that are
- * seen to here:
+ * The library has traps.  Comments refer to them by the numbers of the table in
+ * doc/internals.md, which says what is done about each.  This file deals with these:
  *
- *	 - it may reconnect at any time without a word of the loss (trap 7)
- *	 - it shows the password that the last handshake has brought, whatever that
- *	   was: it must be the session's (zk_answer_session_fault)
- *	 - it takes watch events for its own session events if a server marks them
- *	   so: an end that the handle knows nothing of is ignored
- *	   (zk_library_event), a lost connection is found out
- *	   (zk_client_look_again)
- *	 - it connects again at once, ten times a second if need be, to a server that
- *	   hangs up as often, and waits for the answer to TLS's handshake for ever:
- *	   such a handle cannot be given up, so the worker ends, and the next one
- *	   begins a second later, or more if that happens again
- *	   (handle_hang_up, look_for_answers)
+ *	 - The library may reconnect at any time without reporting the loss (trap 7).
+ *	 - It presents the password that the last handshake has brought, whatever that was
+ *	   (trap 17).  The password must be the session's (zk_answer_session_fault).
+ *	 - If a server marks watch events as session events, the library takes them for its
+ *	   own.  An end of the session that the handle does not know of is ignored
+ *	   (zk_library_event); a lost connection that was not lost is noticed
+ *	   (zk_client_look_again).
+ *	 - It reconnects at once, up to ten times a second, to a server that always hangs up
+ *	   (trap 15), and it waits for the answer to TLS's handshake for ever.  Such a handle
+ *	   cannot be given up, so the worker ends.  The next one begins a second later, or
+ *	   more if that happens again (handle_hang_up, look_for_answers).
  *
- * Servers are believed: if one says that the session is over, it is.
+ * Servers are believed: if one says that the session is over, it is over (trap 14).
  *
  * Runs in: the worker's main loop.
  *
@@ -47,7 +43,7 @@
 #include "zk/zk_internal.h"
 
 #define HANDSHAKE_MS 5000 /* TLS's, with one server */
-#define LOOK_MS 500		  /* how often that, and the first answer, are looked for */
+#define LOOK_MS 500		  /* how often we look for its end, and for the first answer */
 #define MAX_UNANSWERED 3  /* connections in a row */
 
 StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH &&
@@ -56,8 +52,8 @@ StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH 
 				 "ZooKeeper's error codes");
 
 /*
- * The library connects, and reconnects, by itself while it has a handle; each arrow
- * is one function here:
+ * The library connects, and reconnects, by itself while there is a handle.  Each arrow is
+ * one function of this file:
  *
  *                 zk_client_open         handle_connected
  *      no handle ----------------> handle -----------> connected
@@ -72,12 +68,12 @@ static ZkClientConfig config;	  /* with the id of the session, once there is one
 static bool			  complained; /* since a server has answered */
 
 /* Answers */
-static bool	 answered;		  /* the last connection has been */
+static bool	 answered;		  /* a server has answered on the last connection */
 static int	 unanswered;	  /* connections in a row that ended without an answer */
-static int64 answer_until;	  /* connected, not answered: not for longer, ms */
-static int64 handshake_until; /* TLS's, ms; 0 if there is none */
+static int64 answer_until;	  /* when the first answer is due, ms */
+static int64 handshake_until; /* when TLS's handshake must be over, ms; 0 if there is none */
 
-/* Passes on a complaint, a sentence without its period; logs it once in an outage. */
+/* Reports a complaint, a sentence without its period.  Logs only the first of an outage. */
 static void
 complain(const char *message)
 {
@@ -93,13 +89,12 @@ complain(const char *message)
  */
 
 /*
- * Begins to connect.  There must be no handle.  What happens is told by the
- * session callback.  The configuration is copied; the credentials are wiped
- * when the library has them.
+ * Begins to connect.  There must be no handle.  The session callback reports what happens.
+ * The configuration is copied; the copy's credentials are wiped when the library has them.
  *
  *	addresses	as zk_client_look_up() finds them
  *
- * Returns false if that could not even begin.
+ * Returns false if the library could not create a handle.
  */
 bool
 zk_client_open(const char *addresses, const ZkClientConfig *config_)
@@ -113,7 +108,7 @@ zk_client_open(const char *addresses, const ZkClientConfig *config_)
 	return zk_handle != NULL;
 }
 
-/* The handle, if there was any, is gone, and with it the calls. */
+/* The handle, if there was one, is gone, and the calls with it. */
 static void
 without_handle(void)
 {
@@ -122,10 +117,10 @@ without_handle(void)
 }
 
 /*
- * Gives the handle up, and all calls with it.  If connected this ends the
- * session, which takes up to a few seconds with a server that hangs.
+ * Gives up the handle, and all calls with it.  If connected, this ends the session, which
+ * takes up to a few seconds with a server that hangs.
  *
- * Returns true if ZooKeeper has done so, as far as can be told.
+ * Returns true if ZooKeeper has ended the session, as far as we can know.
  */
 bool
 zk_client_close(void)
@@ -137,7 +132,7 @@ zk_client_close(void)
 	return ended;
 }
 
-/* The same, without waiting, and what follows from it. */
+/* Gives up the handle, and all calls with it, without waiting, and reports the event. */
 static void
 leave(ZkSessionEvent event)
 {
@@ -152,10 +147,9 @@ leave(ZkSessionEvent event)
  */
 
 /*
- * Prepares the client; once per process.
+ * Prepares the client; called once per process.
  *
- * Returns a descriptor that wakes a main loop that sleeps; see
- * zk_event_may_sleep().
+ * Returns a descriptor that wakes the main loop when it sleeps; see zk_event_may_sleep().
  */
 int
 zk_client_start(const ZkClientCallbacks *callbacks)
@@ -166,21 +160,21 @@ zk_client_start(const ZkClientCallbacks *callbacks)
 	return zk_event_queue_open();
 }
 
-/* Has a server answered on the connection that stands? */
+/* Returns true if we are connected and the server has answered on this connection. */
 bool
 zk_client_answered(void)
 {
 	return zk_client_connected() && answered;
 }
 
-/* Is there a handle, which connects if it is not connected? */
+/* Returns true if there is a handle, which is connected or tries to connect. */
 bool
 zk_client_is_open(void)
 {
 	return zk_handle != NULL;
 }
 
-/* Fills in what only the library knows of the session. */
+/* Copies what only the library knows of the session. */
 void
 zk_client_session(ZkSession *session)
 {
@@ -195,10 +189,10 @@ zk_client_session(ZkSession *session)
  */
 
 /*
- * A server offers a session that cannot be.  Nothing that comes on this
- * connection can be relied on, so it is given up: easily, if there is no other
- * session.  The library cannot do so and keep one; the worker can, by starting
- * again.
+ * A server offers a malformed session.  Nothing that comes on this connection can be
+ * relied on, so the connection is given up.  If we have no session yet, the handle goes
+ * with it.  The library cannot give up a connection and keep a session (trap 16); the
+ * worker can, by starting again.
  */
 static void
 handle_malformed_session(const char *fault)
@@ -220,8 +214,9 @@ handle_malformed_session(const char *fault)
 }
 
 /*
- * The connection is gone, or another one stands already.  One that nobody ever
- * answers does not count, and the library does not wait between two.
+ * The connection is lost, or has been replaced already.  The library does not wait between
+ * two connections, so after MAX_UNANSWERED in a row on which no server has answered, the
+ * library is stuck.
  */
 static void
 handle_hang_up(void)
@@ -236,7 +231,7 @@ handle_hang_up(void)
 			"ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
 }
 
-/* The library says that it is connected: a server has accepted the session, which so exists. */
+/* The library reports a connection: a server has accepted the session, which so exists. */
 static void
 handle_connected(void)
 {
@@ -262,7 +257,7 @@ handle_connected(void)
 	explicit_bzero(&session, sizeof(session));
 }
 
-/* The library is in another state than before. */
+/* The library's state has changed. */
 static void
 handle_session(int library_state)
 {
@@ -281,10 +276,10 @@ handle_session(int library_state)
 }
 
 /*
- * Is there no way on with this handle?  A server may stand still in TLS's
- * handshake, which can begin at any time while there is no connection, without an
- * event; or give no answer on a connection, for as long as a session would live
- * that it has granted itself.
+ * Reports that the library is stuck if a server does not continue TLS's handshake, which
+ * can begin without an event at any time while there is no connection; or if a server has
+ * accepted the connection, and has answered nothing for as long as the session timeout that
+ * we ask for.
  */
 static void
 look_for_answers(void)
@@ -302,7 +297,10 @@ look_for_answers(void)
 		zk_callbacks.stuck("a ZooKeeper server accepts the connection and answers nothing");
 }
 
-/* An outage has lasted: was it a server that said that the connection is lost? */
+/*
+ * Called when an outage has lasted.  If the library is connected all the same, a server
+ * had sent the loss of the connection as an event: uses the connection again.
+ */
 void
 zk_client_look_again(void)
 {
@@ -318,7 +316,7 @@ zk_client_look_again(void)
 static void
 handle_reply(const Event *event)
 {
-	/* A server that wants credentials says so to one call, and hangs up. */
+	/* A server that requires credentials answers one call with this code, and hangs up. */
 	if (zk_handle && event->reply.code == ZK_REQUIRES_AUTH)
 	{
 		leave(ZK_SESSION_AUTH_FAILED);
@@ -336,7 +334,7 @@ handle_reply(const Event *event)
 static void
 handle_watch(const Event *event)
 {
-	/* An event that is lost, or as good as lost, is nowhere noticed: start over. */
+	/* Nothing else would notice the loss of an event, so the worker starts again. */
 	if (event->fault)
 	{
 		zk_callbacks.malformed(event->fault);
@@ -353,7 +351,7 @@ handle_watch(const Event *event)
 		zk_callbacks.watch(ZK_WATCH_CHILDREN, event->text);
 }
 
-/* A line of the library's log; complaints of a server become sentences. */
+/* Logs a line of the library's log, and reports it as a sentence if it is a complaint. */
 static void
 handle_log(const Event *event)
 {
@@ -361,7 +359,7 @@ handle_log(const Event *event)
 
 	ereport(event->code ? DEBUG1 : DEBUG2, (errmsg_internal("ZooKeeper client: %s", event->text)));
 
-	/* News of a handle that has been given up would hide why it was. */
+	/* A complaint that comes after the handle was given up would hide the reason for that. */
 	if (!event->code || zk_handle == NULL)
 		return;
 	sentence = zk_error_sentence(event->text, zk_client_answered());
@@ -396,7 +394,7 @@ handle_event(const Event *event)
 	}
 }
 
-/* When zk_client_dispatch() wants to run next at the latest, ms. */
+/* Returns when zk_client_dispatch() must run next at the latest, ms. */
 int64
 zk_client_next_wakeup(void)
 {
@@ -406,8 +404,8 @@ zk_client_next_wakeup(void)
 }
 
 /*
- * Handles all that has happened since the last call: runs reply handlers and
- * callbacks, in the order of the events.
+ * Handles all events since the last call, in their order: runs reply handlers and
+ * callbacks.
  */
 void
 zk_client_dispatch(void)

@@ -1,9 +1,9 @@
 /*
  * zk_client.h
- *		The ZooKeeper client as the worker's main loop sees it: the session, and calls;
- *		and for everybody, what errors and connect strings mean.
+ *		The ZooKeeper client as the worker's main loop sees it: the session, and calls.
+ *		It also declares, for every process, what errors and connect strings mean.
  *
- * Pure C, as some files behind it are; the others say so.
+ * This header is pure C, as some of the files behind it are.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -35,11 +35,11 @@ extern bool		   connect_string_resolve(const char *string, char *resolved, size_
 extern void		   connect_string_rotate(char *addresses, int n);
 
 /* ------------------------------------------------------------------------
- * zk_error.c: ZooKeeper's error codes: what they are called, and what they mean
+ * zk_error.c: names and meanings of ZooKeeper's error codes
  * ------------------------------------------------------------------------
  */
 
-/* The codes that matter to others than zk_error.c. */
+/* The codes that other files use. */
 #define ZK_CONNECTION_LOSS (-4)
 #define ZK_NO_AUTH (-102)
 #define ZK_BAD_VERSION (-103)
@@ -94,10 +94,10 @@ typedef enum ZkWatchEvent
 typedef enum ZkSessionEvent
 {
 	ZK_SESSION_CONNECTED,	 /* a server has accepted it */
-	ZK_SESSION_DISCONNECTED, /* the library goes on trying by itself */
-	ZK_SESSION_EXPIRED,		 /* there is no handle any more */
-	ZK_SESSION_AUTH_FAILED,	 /* there is no handle any more */
-	ZK_SESSION_IN_DOUBT		 /* ... and the server that answers need not be ZooKeeper */
+	ZK_SESSION_DISCONNECTED, /* the library keeps trying by itself */
+	ZK_SESSION_EXPIRED,		 /* the handle is gone */
+	ZK_SESSION_AUTH_FAILED,	 /* the handle is gone */
+	ZK_SESSION_IN_DOUBT		 /* the handle is gone; the server may not be ZooKeeper */
 } ZkSessionEvent;
 
 typedef struct ZkClientCallbacks
@@ -105,20 +105,20 @@ typedef struct ZkClientCallbacks
 	void (*session)(ZkSessionEvent event);
 	void (*watch)(ZkWatchEvent event, const char *path);
 
-	/* The addresses that were asked for, or NULL; see zk_client_look_up(). */
+	/* The look-up is done: its addresses, or NULL; see zk_client_look_up(). */
 	void (*looked_up)(uintptr_t question, const char *addresses);
 
-	/* An answer makes no sense; "fault" says why, as a sentence. */
+	/* An answer is malformed; "fault" says why, as a sentence. */
 	void (*malformed)(const char *fault);
 
-	/* The library does not get on: another process has to.  "why" is part of a sentence. */
+	/* The library is stuck: another process must continue.  "why" is part of a sentence. */
 	void (*stuck)(const char *why);
 
-	/* A call that was sent has been answered, or given up, after so long, us. */
+	/* A call that was sent has been answered, or given up, after "us" microseconds. */
 	void (*answered)(CallOutcome outcome, int64_t us);
 
-	/* A complaint about a server: a sentence without its period.  The log has the first
-	 * of an outage. */
+	/* A complaint about a server: a sentence without its period.  Only the first one of
+	 * an outage is logged. */
 	void (*complaint)(const char *message);
 } ZkClientCallbacks;
 
@@ -156,14 +156,14 @@ extern bool	   zk_flow_idle(void);
  * ------------------------------------------------------------------------
  */
 
-/* A reply.  What it points to is gone when the handler returns. */
+/* A reply.  What it points to is valid until the handler returns. */
 typedef struct ZkReply
 {
 	const struct ZkCall *asked; /* the call that it answers */
 	CallOutcome			 outcome;
 	int					 code;		  /* ZooKeeper's, for zk_error_name() */
-	bool				 watching;	  /* READ, LIST: the watch asked for is set, even if
-								  * the outcome is CALL_UNKNOWN */
+	bool				 watching;	  /* READ, LIST: the requested watch is set; can be true
+								  * even if the outcome is CALL_UNKNOWN */
 	const char			*path;		  /* CREATE, APPEND: the new node's path */
 	NodeStat			 stat;		  /* CREATE, SET, LOOK, READ, LIST */
 	const char			*data;		  /* READ, ACL */
@@ -178,28 +178,29 @@ typedef enum ZkCallKind
 {
 	/* These change nodes. */
 	ZK_CREATE,	 /* with our ACL; ephemeral sequential: a sequence is appended to the path */
-	ZK_EXCHANGE, /* create an ephemeral node, and delete another, both or none: CALL_NODE_EXISTS
-				  * or CALL_NO_NODE tells of the first or second.  The sequence is not told. */
+	ZK_EXCHANGE, /* create an ephemeral node, and delete another, both or none:
+				  * CALL_NODE_EXISTS is about the first, CALL_NO_NODE about the second.  The
+				  * reply does not contain the sequence. */
 	ZK_APPEND,	 /* create a persistent sequential node, and an empty ephemeral one, its
 				  * receipt, both or none.  Both have the same czxid. */
 	ZK_SET,		 /* replace the data; if they have another version, ZK_BAD_VERSION */
 	ZK_DELETE,	 /* a node, or two, both or none */
 	ZK_RECORD, /* create a persistent node and write its data again, both or none, so that its
-				  * version is 1.  With "other", in the same step one of version 0 that is
-				  * there is deleted, whose ACL the new one has */
+				  * version is 1.  With "other", the same step deletes the existing node, which
+				  * must have version 0; the new one gets its ACL */
 
 	/* These read what is there, or was a moment ago. */
-	ZK_LOOK, /* the Stat, which ZooKeeper shows even where the ACL forbids to read the node */
-	ZK_READ, /* Stat and data.  All of them are sent, however long: look first. */
+	ZK_LOOK, /* the Stat, which ZooKeeper returns even if the ACL forbids to read the node */
+	ZK_READ, /* Stat and data.  ZooKeeper sends all of the data, however long: look first. */
 	ZK_LIST, /* Stat and children */
 	ZK_ACL,	 /* the ACL as text, with its NUL, in "data" */
 
-	ZK_CHECK, /* has the leader look, as a write that a quorum commits, whether a node exists
-			   * in a session that lives: CALL_OK, CALL_NO_NODE, or CALL_UNKNOWN if that was not
+	ZK_CHECK, /* the leader checks, as a write that a quorum commits, that the session lives
+			   * and that a node exists: CALL_OK, CALL_NO_NODE, or CALL_UNKNOWN if that was not
 			   * committed */
 	ZK_SYNC,  /* makes later reads see all that was committed before */
 
-	/* These remove a watch that nobody wants any more, now or when we are connected. */
+	/* These remove a watch that is no longer wanted, now or when we are connected. */
 	ZK_UNWATCH_DATA,
 	ZK_UNWATCH_CHILDREN
 } ZkCallKind;
@@ -213,11 +214,11 @@ typedef enum ZkNodeKind
 } ZkNodeKind;
 
 #define ZK_ANY_VERSION (-1)
-#define ZK_WORKER 0 /* a pid: nobody's in particular */
+#define ZK_WORKER 0 /* a pid: the call is for no session in particular */
 
 /*
- * The session that a call is made for: each role, and of it each session, gets its
- * share of what can be under way.
+ * The PostgreSQL session that a call is made for.  Each role gets its share of the calls
+ * under way, and each session its share of its role's.
  */
 typedef struct ZkOwner
 {
@@ -238,29 +239,30 @@ typedef struct ZkCall
 	ZkNodeKind	node_kind;	 /* CREATE, EXCHANGE */
 	int32_t		version;	 /* SET, EXCHANGE: of the data that are replaced, or deleted */
 	bool		watch;		 /* READ, LIST: sets a watch as well, if the node exists */
-	bool		notice;		 /* EXCHANGE: watches of the node to delete tell of a change of
-							  * its data, not of its deletion */
+	bool		notice;		 /* EXCHANGE: watches of the node to delete report a change of its
+							  * data, not its deletion */
 	bool		followed;	 /* CREATE: the next call of this owner goes out right behind it */
 	bool		unwritten;	 /* DELETE: only if its data have version 0, and by itself */
-	bool		patient;	 /* DELETE: nobody is known to wait for that, so it may go out
+	bool		patient;	 /* DELETE: nobody is known to wait for it, so it may go out
 							  * together with others, when earlier ones have been answered */
 	bool		bulky;		 /* READ, LIST: the answer may be long */
-	bool		urgent;		 /* goes out at once, ahead of all that waits */
+	bool		urgent;		 /* goes out at once, ahead of all calls that wait */
 } ZkCall;
 
 /*
- * Makes a call.  It is sent when its turn comes, at the end of the main loop's round
- * at the earliest, unless it is urgent; zk_flow.c tells in which order.  It is answered
- * by exactly one call of the handler, in zk_client_dispatch(), never before this
- * returns.  What the call points to is copied.  Only removals of watches, which have no
- * handler, may be asked for while zk_client_connected() is false.
+ * Makes a call.  It is sent when its turn comes, at the end of the main loop's round at
+ * the earliest, unless it is urgent; zk_flow.c says in which order.  Its handler runs
+ * exactly once, never before this returns: in zk_client_dispatch(), or where the connection
+ * or the handle is given up.  What the call points to is copied.  While
+ * zk_client_connected() is false, only removals of watches may be made, which have no
+ * handler.
  */
 extern void zk_call(ZkCall call, ZkReplyHandler handler, void *arg);
 
 extern const ZkCall *zk_flow_answering(void);
 
 /* ------------------------------------------------------------------------
- * zk_answer.c: does an answer of a ZooKeeper server make sense?
+ * zk_answer.c: checks of the answers of a ZooKeeper server
  * ------------------------------------------------------------------------
  */
 

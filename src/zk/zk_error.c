@@ -1,9 +1,9 @@
 /*
  * zk_error.c
- *		ZooKeeper's error codes: what they are called, and what they mean.
+ *		Names and meanings of ZooKeeper's error codes.
  *
- * The numbers are part of its protocol.  Some are not in every release of the
- * client library.
+ * The numbers are part of ZooKeeper's protocol.  Not every release of the client library
+ * has all of them.
  *
  * Runs in: any process.
  *
@@ -23,7 +23,7 @@ typedef struct ErrorCode
 static const ErrorCode error_codes[] = {
 	{0, "ZOK", CALL_OK},
 	{-1, "ZSYSTEMERROR", CALL_REFUSED},
-	{-2, "ZRUNTIMEINCONSISTENCY", CALL_UNKNOWN}, /* the library has given the connection up */
+	{-2, "ZRUNTIMEINCONSISTENCY", CALL_UNKNOWN}, /* the library has given up the connection */
 	{-3, "ZDATAINCONSISTENCY", CALL_REFUSED},
 	{ZK_CONNECTION_LOSS, "ZCONNECTIONLOSS", CALL_UNKNOWN},
 	{-5, "ZMARSHALLINGERROR", CALL_REFUSED},
@@ -53,7 +53,7 @@ static const ErrorCode error_codes[] = {
 	{-127, "ZTHROTTLEDOP", CALL_REFUSED},
 };
 
-/* What is known of a code, or NULL */
+/* Returns the entry of a code, or NULL. */
 static const ErrorCode *
 find_code(int code)
 {
@@ -65,7 +65,7 @@ find_code(int code)
 	return NULL;
 }
 
-/* The name of a code. */
+/* Returns the name of a code. */
 const char *
 zk_error_name(int code)
 {
@@ -74,7 +74,7 @@ zk_error_name(int code)
 	return known ? known->name : psprintf("error %d", code);
 }
 
-/* What became of a call that was answered with a code. */
+/* Returns what became of a call that was answered with the code. */
 CallOutcome
 zk_error_outcome(int code)
 {
@@ -83,7 +83,7 @@ zk_error_outcome(int code)
 	return known ? known->outcome : CALL_REFUSED;
 }
 
-/* Does the code mean that we lack a right? */
+/* Returns true if the code means that we lack a permission. */
 bool
 zk_error_is_permission(int code)
 {
@@ -92,8 +92,8 @@ zk_error_is_permission(int code)
 }
 
 /*
- * Did something break, so that nobody knows what was done?  The codes below ZAPIERROR
- * tell of refusals.
+ * Returns true if the code means that something broke, so that it is not known what was
+ * done.  The codes below ZAPIERROR are refusals.
  */
 bool
 zk_error_is_breakdown(int code)
@@ -102,13 +102,11 @@ zk_error_is_breakdown(int code)
 }
 
 /*
- * Makes a sentence, without its period, of a complaint of the client library
- * about a server: "Socket address:port zk retcode=..., errno=...(...): ...".
- * Others are left as they are.
+ * Returns a complaint of the client library about a server,
+ * "Socket address:port zk retcode=..., errno=...(...): ...", as a sentence without its
+ * period, palloc'd.  Returns a copy of any other complaint.
  *
  *	in_use	a server had answered on the connection that the complaint is about
- *
- * Returns it, palloc'd.
  */
 char *
 zk_error_sentence(const char *complaint, bool in_use)

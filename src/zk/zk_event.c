@@ -1,13 +1,13 @@
 /*
  * zk_event.c
- *		News from threads for the main loop.
+ *		The queue of events, from threads to the main loop.
  *
- * Threads, the client library's and our own, end here.  They copy their
- * news into an Event (malloc) and append it to a queue under a mutex.  The
- * worker's main loop takes the whole queue at once.
+ * The threads of the client library, and our own, pass nothing to the main loop but
+ * events.  They copy what they have into an Event (malloc) and append it to a queue under
+ * a mutex.  The worker's main loop takes the whole queue at once.
  *
- * A wake-up costs more than most of what it is for, so the main loop is woken,
- * by an eventfd that it waits for, when it sleeps and not otherwise:
+ * A wake-up costs more than the handling of most events, so threads wake the main loop,
+ * by an eventfd that it waits for, only when it sleeps:
  *
  *	- Before it sleeps, the main loop asks zk_event_may_sleep(), which sets
  *	  "asleep" if the queue is empty.
@@ -15,22 +15,22 @@
  *	  eventfd.
  *	- The main loop clears it when it takes the queue.
  *
- * No wake-up can be lost, as the mutex makes each of these one step.  An event
- * that is appended before the main loop asks is found by it, which then does
- * not sleep.  One that is appended later finds "asleep", and wakes; or somebody
- * else has found it before, after the main loop had asked, and has written or is
- * about to write; or the main loop was awake meanwhile, and has taken the queue
- * or is going to ask again.  A write that comes when the main loop is awake for
- * another reason makes it look once more, for nothing.
+ * No wake-up can be lost, because the mutex makes each of these one step.  If an event is
+ * appended before the main loop asks, the main loop finds it and does not sleep.  If it is
+ * appended later, its thread finds "asleep" set, and wakes the main loop.  If it is not
+ * set any more, either another thread has cleared it since, and has written or is about
+ * to write, or the main loop has taken the queue since, and will ask again.  A write that
+ * comes when the main loop is awake for another reason makes it look once more, for
+ * nothing.
  *
- * Some news can wait for what is known to follow at once: the answer to a
- * create, behind which its listing was sent, and the events of what we delete
- * ourselves (below), behind which that is answered.  They wake nobody, but are
- * found by whoever looks.  Should nothing follow, the main loop looks when it
- * becomes impatient with the call (zk_flow_next_wakeup()).
+ * Some events can wait for another one that is known to follow at once: the answer to a
+ * create, which is followed by that to its listing, and the watch events of our own
+ * deletions (below), which are followed by the answer to the deletion.  They do not wake
+ * the main loop, which finds them when it looks next.  If nothing follows, it looks when
+ * the call has waited for too long (zk_flow_next_wakeup()).
  *
- * Runs in: the worker, in the threads that the functions name.  Threads call
- * nothing of PostgreSQL.
+ * Runs in: the worker, in the threads that the functions name.  Threads call nothing of
+ * PostgreSQL.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -47,23 +47,23 @@ static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
 static Event		  *queue_head;	  /* under queue_mutex */
 static Event		  *queue_tail;	  /* under queue_mutex */
 static bool			   queue_broken;  /* under queue_mutex: out of memory */
-static bool			   asleep;		  /* under queue_mutex: the main loop is to be woken */
+static bool			   asleep;		  /* under queue_mutex: the main loop must be woken */
 static int			   queue_fd = -1; /* eventfd; constant once threads run */
 
 /*
- * The deletion of a node of ours makes the watches on it and on its parent fire,
- * ours as well.  These events come ahead of the answer to the deletion and tell
- * nothing that the answer does not tell.
+ * When we delete a node, the watches on it and on its parent fire, ours as well.  Such an
+ * event, an echo, comes ahead of the answer to the deletion and contains nothing that the
+ * answer does not contain.
  *
- * Deletions under way are counted by a hash of what they change.  Should another
- * path have the same hash, its event is looked at when the deletion is answered: a
- * little later, never not at all, as each call is answered once (zk_flow.c).
+ * Deletions under way are counted by a hash of the two paths.  The event of another path
+ * with the same hash is handled when the deletion is answered: a little later, but never
+ * lost, because each call is answered exactly once (zk_flow.c).
  */
 #define ECHO_SLOTS 4096
 
 static uint16 echoes[ECHO_SLOTS]; /* under queue_mutex; zk_turn.c bounds the calls */
 
-/* Any thread, under queue_mutex: those of a path of so many bytes, by FNV-1a */
+/* Any thread, under queue_mutex: returns the counter of a path of "len" bytes, by FNV-1a. */
 static uint16 *
 echoes_of(const char *path, size_t len)
 {
@@ -75,8 +75,8 @@ echoes_of(const char *path, size_t len)
 }
 
 /*
- * Main thread, once.  Returns a descriptor that is readable when the main loop,
- * asleep, is to look; see zk_event_woken().
+ * Main thread, once: returns a descriptor that becomes readable when the main loop sleeps
+ * and must look; see zk_event_woken().
  */
 int
 zk_event_queue_open(void)
@@ -88,8 +88,8 @@ zk_event_queue_open(void)
 }
 
 /*
- * Any thread.  The event is copied, and what it points to is the receiver's.
- * Never fails: a lack of memory is left for the main loop.
+ * Any thread: appends a copy of the event.  The receiver owns what it points to.  Never
+ * fails: zk_event_take_all() reports a lack of memory.
  */
 void
 zk_event_push(const Event *event)
@@ -119,12 +119,12 @@ zk_event_push(const Event *event)
 		asleep = false;
 	pthread_mutex_unlock(&queue_mutex);
 
-	/* A full eventfd is readable as it is. */
+	/* If the eventfd is full, the write fails, but then it is readable already. */
 	if (wake && write(queue_fd, &one, sizeof(one)) < 0)
 		return;
 }
 
-/* Main thread: so many more deletions of a node are under way, or less by one (-1). */
+/* Main thread: counts a deletion of a node that is under way (1), or no more (-1). */
 void
 zk_event_expect_echo(const char *deleted, int change)
 {
@@ -135,8 +135,8 @@ zk_event_expect_echo(const char *deleted, int change)
 }
 
 /*
- * Main thread: may it sleep?  If so, the descriptor becomes readable when there
- * is something to be taken.
+ * Main thread: returns true if it may sleep.  The descriptor then becomes readable when
+ * there is an event to take.
  */
 bool
 zk_event_may_sleep(void)
@@ -149,7 +149,7 @@ zk_event_may_sleep(void)
 	return may;
 }
 
-/* Main thread: the descriptor is readable. */
+/* Main thread: makes the descriptor, which is readable, unreadable again. */
 void
 zk_event_woken(void)
 {
@@ -159,7 +159,7 @@ zk_event_woken(void)
 		ereport(ERROR, (errcode_for_file_access(), errmsg("could not read from eventfd: %m")));
 }
 
-/* Main thread: all events in their order, the first of a list, or NULL. */
+/* Main thread: takes all events, and returns them as a list in their order, or NULL. */
 Event *
 zk_event_take_all(void)
 {
@@ -177,7 +177,7 @@ zk_event_take_all(void)
 	return events;
 }
 
-/* Main thread */
+/* Main thread: frees an event that was taken, and what it points to. */
 void
 zk_event_free(Event *event)
 {

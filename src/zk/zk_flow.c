@@ -2,49 +2,48 @@
  * zk_flow.c
  *		Calls to ZooKeeper, from when they are made until they are answered.
  *
- * The main loop makes calls at any time (zk_call); the client library gets them on a
- * connection that stands, and not too many at once.  Each call is registered here
- * under a number of its own and is answered exactly once: by the server, or by us
- * when its connection or session ends and the library may never do so (trap 8).
- * A late answer finds its number gone; a call that is sent once more has been answered.
+ * The main loop makes calls at any time (zk_call).  They are sent while a connection
+ * stands, and not too many at once.  Each call has a number and is answered exactly once:
+ * by the server, or by us if the connection is lost before it is sent, or if the handle is
+ * closed, because the library may never answer it then (trap 8).  A late answer finds no
+ * call with its number, and is ignored.  A call is sent again, under the same number, only
+ * after its first request has been answered (part_batch).
  *
- * While a connection stands, calls are sent.  While there is none but the session may
- * live, nothing is sent; the library still answers calls that were, and its watches may
- * exist.  Without a session no call is under way, and no watch exists.
+ * While there is no connection but the session may live, nothing is sent; the library
+ * still answers calls that were sent, and its watches may exist.  Without a session no
+ * call is under way, and no watch exists.
  *
- * How many at once: zk_turn.c says.  What is urgent needs no room in that window:
- * heartbeats, of which lease.c bounds the number, and the two calls with which a connection
- * begins.  MAX_UNDER_WAY bounds all (trap 7).
+ * zk_turn.c chooses how many calls are sent at once, in which order, and which go out
+ * together.  Urgent calls need no room in its window: heartbeats, whose number lease.c
+ * bounds, and the two calls with which a connection begins.  MAX_UNDER_WAY bounds all
+ * (trap 7).  A request may consist of several calls; it is registered as the first of
+ * them.  Callers can rely on the following:
  *
- * In which order, and what goes out together: zk_turn.c chooses.  A request may be
- * that of several calls; it is registered as the first of them.  The following can
- * be relied on:
+ *	- Answers are handled one after the other, in the order in which the calls were sent,
+ *	  and the server did them in that order.  Therefore a node of ours whose create was
+ *	  answered before a listing existed when the listing was made, and a node whose delete
+ *	  was answered did not.
+ *	- The work of one owner, which is all but its deletions, removals of watches and urgent
+ *	  calls, is sent in the order in which it was made: a create before the listing behind
+ *	  it, a node before those below it.
+ *	- The create of a lock's node, if it is marked as "followed", goes out together with
+ *	  the next call of the same owner, which is its listing.
+ *	- The removal of a watch never comes between a read that sets it and that read's
+ *	  answer, and a read that is made after a removal comes behind it.
+ *	- A sync is sent before the reads that its owner makes after it; an urgent one, before
+ *	  the reads of all owners.
  *
- *	- Answers, handled one after the other, come in the order in which calls
- *	  were sent, and the server did them in that order.  Therefore a node of
- *	  ours whose create was answered before a listing was there when the
- *	  listing was made, and a node whose delete was answered was not.
- *	- Work of one owner is sent in the order in which it was asked for: a
- *	  create before the listing behind it, a node before those below it.
- *	- The create of a lock's node and the call made next for the same owner,
- *	  which is its listing, go out together, if the former says so.
- *	- The removal of a watch never comes between a read that sets it and that
- *	  read's answer, and a read asked for after a removal comes behind it.
- *	- A sync goes before reads that its owner asks for after it; an urgent one, before
- *	  all of them.
+ * Nothing more is needed.  The calls that create, find, replace or delete one node are
+ * made one at a time, each when the one before has been answered, or, if it is not known
+ * what became of that one, on the next connection.  So a delete cannot overtake the create
+ * of its node.  Listings of one path for several owners may come in any order: a contender
+ * that waits for the n-th of them waits until n have come, and the last to come was sent
+ * after it had asked.  A deletion that overtakes a listing only makes it shorter, and is
+ * answered before it.
  *
- * Nothing more is needed.  Calls that create, find, replace or delete one node
- * are made one at a time, each when the one before has been answered, or, if it
- * is not known what became of that, on the next connection: so a delete cannot
- * overtake the create of its node.  Of listings of one path, made for several
- * owners, any may come first; a contender that waits for the n-th of them waits
- * until n have come, and the last to come was sent after it had asked.  A deletion
- * that overtakes a listing only makes it shorter, and is answered before it.
- *
- * A server of some versions forgets a request until another one arrives
- * (ZOOKEEPER-4537, trap 5), and the library does not ping while it waits for
- * answers.  So a call that has waited for NUDGE_MS is followed by a harmless
- * one.
+ * A server of some versions forgets a request until another one arrives (ZOOKEEPER-4537,
+ * trap 5), and the library does not ping while it waits for answers.  So a call that has
+ * waited for NUDGE_MS is followed by a harmless one.
  *
  * Runs in: the worker's main loop.
  *
@@ -63,27 +62,27 @@ ZkClientCallbacks zk_callbacks;
 
 static bool		  flowing;									/* a connection stands */
 static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
-static dlist_head watching = DLIST_STATIC_INIT(watching); /* calls that set a watch, not answered yet */
-static int64		 session;	 /* of the connection, or the one before; 0: there is none */
-static uint64		 connection; /* counts connections */
-static int64		 nudged_at;	 /* ms */
+static dlist_head watching = DLIST_STATIC_INIT(watching); /* unanswered calls that set a watch */
+static int64	  session;	  /* of the connection, or the one before; 0: there is none */
+static uint64	  connection; /* counts connections */
+static int64	  nudged_at;  /* ms */
 static dlist_head	 put_off = DLIST_STATIC_INIT(put_off); /* removals of watches */
 static int64		 again_at;							   /* when to send them, ms */
 static const ZkCall *answering;							   /* see zk_flow_answering() */
 
 /* ------------------------------------------------------------------------
- * Watches that nobody wants any more
+ * Watches that are no longer wanted
  * ------------------------------------------------------------------------
  */
 
 /*
- * A watch is removed by a call, which waits until we are connected and no read that
- * sets the watch is waiting or under way, which it must not pass.  If the removal fails,
- * the library would carry the watch from one connection to the next, so it is repeated,
- * unless somebody has asked for the watch again meanwhile.
+ * A watch is removed by a call.  The call waits until we are connected and no read that
+ * sets the watch is waiting or under way, because it must not pass that read.  If the
+ * removal fails, the library would carry the watch from one connection to the next, so it
+ * is repeated, unless a read has set the watch again meanwhile.
  */
 
-/* A removal, which is in no list, is to be sent at that time, ms, or later. */
+/* Has a removal, which is in no list, sent at the time "when", ms, or later. */
 static void
 put_off_unwatch(Call *unwatch, int64 when)
 {
@@ -91,7 +90,7 @@ put_off_unwatch(Call *unwatch, int64 when)
 	dlist_push_tail(&put_off, &unwatch->link);
 }
 
-/* Somebody asks for a watch: it need not be removed. */
+/* Drops the removals of the watch that a read sets. */
 static void
 forget_unwatch(const Call *watch)
 {
@@ -109,7 +108,7 @@ forget_unwatch(const Call *watch)
 	}
 }
 
-/* Is a read waiting or under way that sets the watch which the call removes? */
+/* Returns true if a read that sets the watch which the call removes waits or is under way. */
 static bool
 watch_is_wanted(const Call *unwatch)
 {
@@ -124,8 +123,8 @@ watch_is_wanted(const Call *unwatch)
 }
 
 /*
- * Sends in their turn what removals are due, but for those that must not pass a read: as
- * long as that is not answered, the library knows of no watch that it could remove.
+ * Has the removals that are due wait for their turn, except those that must not pass a
+ * read: until it is answered, the library knows of no watch that it could remove.
  */
 static void
 submit_unwatches(void)
@@ -151,7 +150,10 @@ submit_unwatches(void)
  * ------------------------------------------------------------------------
  */
 
-/* Answers a call, which is under way no more. */
+/*
+ * Answers a call, which was taken and is in no list, and frees it.  Puts off the removal of a
+ * watch instead if it has failed.
+ */
 static void
 finish_call(Call *call, ZkReply *reply)
 {
@@ -171,8 +173,8 @@ finish_call(Call *call, ZkReply *reply)
 	}
 
 	/*
-	 * The leader looks at the session first, at the node next, and at its ACL
-	 * in the end.  Any other error may have come from somewhere else.
+	 * The leader checks the session first, then the node, and then its ACL.  Any other
+	 * error may come from another server or from the library.
 	 */
 	if (call->asked.kind == ZK_CHECK && reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
 		reply->outcome = reply->code == ZK_NO_AUTH ? CALL_OK : CALL_UNKNOWN;
@@ -188,7 +190,7 @@ finish_call(Call *call, ZkReply *reply)
 	pfree(call);
 }
 
-/* Answers all calls of a request, which is in no list any more. */
+/* Answers all calls of a request, which is no longer in any list. */
 static void
 finish_request(Call *first, ZkReply *reply)
 {
@@ -203,7 +205,7 @@ finish_request(Call *first, ZkReply *reply)
 	}
 }
 
-/* Answers all that wait to be sent as unknown. */
+/* Answers all calls that wait to be sent, with a code whose outcome is unknown. */
 static void
 fail_waiting(int code)
 {
@@ -234,7 +236,7 @@ send_request(Call *call)
 		ZKLOCK_SLOW("slow-writes", 120, 150);
 	code = zk_library_send(call);
 
-	/* A call that was not sent is answered like the rest, in its turn. */
+	/* A call that could not be sent is answered by an event too, in its turn. */
 	if (zk_error_outcome(code) != CALL_OK)
 	{
 		Event event = {.kind = EVENT_REPLY, .number = call->number, .reply.code = code};
@@ -243,7 +245,7 @@ send_request(Call *call)
 	}
 }
 
-/* Sends what waits, or only what of it is urgent, as far as the limits allow. */
+/* Sends calls that wait, or only the urgent ones, as far as the limits allow. */
 static void
 send_waiting(ZkTurnLimit limit)
 {
@@ -278,14 +280,14 @@ zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
  * ------------------------------------------------------------------------
  */
 
-/* May calls be made? */
+/* Returns true while a connection stands, so that calls may be made. */
 bool
 zk_client_connected(void)
 {
 	return flowing;
 }
 
-/* A connection stands, of the session before or of a new one. */
+/* Called when we are connected, in the former session or a new one. */
 void
 zk_flow_connected(int64 session_)
 {
@@ -296,7 +298,7 @@ zk_flow_connected(int64 session_)
 	again_at = zklock_now_ms();
 }
 
-/* It is lost.  What was sent is still answered by the library. */
+/* Called when the connection is lost.  The library still answers the calls that were sent. */
 void
 zk_flow_disconnected(void)
 {
@@ -305,7 +307,7 @@ zk_flow_disconnected(void)
 	fail_waiting(ZK_CONNECTION_LOSS);
 }
 
-/* The handle is closed, if there was any, and with it all that was asked of it. */
+/* Called when the handle, if there was one, is closed.  Answers all calls as unknown. */
 void
 zk_flow_over(void)
 {
@@ -320,7 +322,7 @@ zk_flow_over(void)
 		pfree(dlist_container(Call, link, dlist_pop_head_node(&put_off)));
 }
 
-/* Several deletions were refused together: each is to be sent by itself. */
+/* Has each deletion of a request that was refused sent by itself. */
 static void
 part_batch(Call *first)
 {
@@ -340,7 +342,7 @@ part_batch(Call *first)
 		fail_waiting(ZK_CONNECTION_LOSS);
 }
 
-/* An answer has come. */
+/* Handles an answer that has come. */
 void
 zk_flow_answer(const Event *event)
 {
@@ -348,7 +350,7 @@ zk_flow_answer(const Event *event)
 	ZkReply		reply = event->reply;
 	const char *fault;
 
-	/* Answers come in order, so this finds it at the head but for oddities. */
+	/* Answers come in order, so the call is at the head of the list, with rare exceptions. */
 	dlist_foreach (iter, &in_flight)
 	{
 		Call *call = dlist_container(Call, link, iter.cur);
@@ -371,9 +373,9 @@ zk_flow_answer(const Event *event)
 		}
 
 		/*
-		 * The library may have sent it on a newer connection than we knew of.
-		 * A node that was read there, ahead of our sync, may be older than we
-		 * have seen it before; but a watch is set.
+		 * The library may have sent the call on a newer connection than we knew of.  A read
+		 * there, ahead of our sync, may return an older state of the node than we have seen
+		 * before.  So the answer does not count, but the watch is set.
 		 */
 		reply.watching = call->asked.watch && zk_error_outcome(reply.code) == CALL_OK;
 		if (call->connection != connection && zk_call_is_read(call))
@@ -383,21 +385,21 @@ zk_flow_answer(const Event *event)
 	}
 }
 
-/* The call whose handler runs, if it is of some path; else NULL. */
+/* Returns the call whose handler runs, unless it is an urgent one; else NULL. */
 const ZkCall *
 zk_flow_answering(void)
 {
 	return answering;
 }
 
-/* Has all been answered? */
+/* Returns true if all calls have been answered. */
 bool
 zk_flow_idle(void)
 {
 	return zk_turn_is_empty() && dlist_is_empty(&in_flight);
 }
 
-/* When a call has been without an answer for too long */
+/* Returns when the oldest call under way has waited for too long, ms. */
 static int64
 nudge_at(void)
 {
@@ -406,7 +408,7 @@ nudge_at(void)
 	return Max(dlist_head_element(Call, link, &in_flight)->sent_at / 1000, nudged_at) + NUDGE_MS;
 }
 
-/* When zk_flow_send() wants to run next at the latest, ms. */
+/* Returns when zk_flow_send() must run next at the latest, ms. */
 int64
 zk_flow_next_wakeup(void)
 {
@@ -424,7 +426,7 @@ nudge(void)
 	(void) zk_library_send(&look);
 }
 
-/* Sends what is waiting for its turn or its time. */
+/* Sends the calls whose turn or time has come. */
 void
 zk_flow_send(void)
 {

@@ -1,18 +1,17 @@
 /*
  * zk_handle.c
- *		Handles of the client library: how they begin and end.
+ *		Opens and closes handles of the client library.
  *
- * A handle runs two threads of the library.  It is given numeric addresses and
- * never resolves names (trap 1).  Names are looked up by a thread of our own, as
- * that may take long.
+ * A handle runs two threads of the library.  It gets numeric addresses and never resolves
+ * names (trap 1).  A thread of our own looks the names up, because that may take long.
  *
- * Signals are meant for the main thread: PostgreSQL's handlers must not run in
- * another one.  A thread inherits what its creator blocks, so all signals are
- * blocked while one is created, by us or by the client library (trap 9).
+ * PostgreSQL's signal handlers must run in the main thread only.  A thread inherits the
+ * signal mask of its creator, so all signals are blocked while we or the client library
+ * create one (trap 9).
  *
- * To close a handle ends its session if it is connected, and takes up to a few
- * seconds with a server that hangs.  Where the main loop cannot wait for that, a
- * thread of our own does.
+ * Closing a handle ends its session if it is connected, and takes up to a few seconds
+ * with a server that hangs.  Where the main loop cannot wait for that, a thread of our own
+ * closes the handle.
  *
  * Runs in: the worker; the main thread unless a function says otherwise.  Other
  * threads call nothing of PostgreSQL.
@@ -42,7 +41,7 @@ StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
  * ------------------------------------------------------------------------
  */
 
-/* Blocks all signals but one; "former" gets what there was. */
+/* Blocks all signals but one, or all if that is 0.  Stores the former mask. */
 static void
 block_signals(int spared, sigset_t *former)
 {
@@ -55,8 +54,8 @@ block_signals(int spared, sigset_t *former)
 }
 
 /*
- * Starts a thread that nobody waits for.  Returns false if that fails; "arg" is
- * the caller's then, else the thread's.
+ * Starts a detached thread, which then owns "arg".  Returns false if that fails; the
+ * caller still owns "arg" then.
  */
 static bool
 start_thread(void *(*run)(void *arg), void *arg)
@@ -80,7 +79,7 @@ typedef struct Question
 	char	  servers[ZKLOCK_SERVERS_SIZE];
 } Question;
 
-/* A thread of its own, which ends with it */
+/* The main function of the thread that looks up names */
 static void *
 lookup_main(void *arg)
 {
@@ -96,9 +95,9 @@ lookup_main(void *arg)
 }
 
 /*
- * Finds the addresses of servers, for zk_client_open(): the callback gets them, or
- * NULL if no name could be resolved, with the number of the question, which is
- * returned.
+ * Looks up the addresses of servers, for zk_client_open().  Returns the number of this
+ * look-up.  The callback gets that number, and the addresses, or NULL if no name could be
+ * resolved.
  */
 uintptr_t
 zk_client_look_up(const char *servers)
@@ -126,9 +125,8 @@ zk_client_look_up(const char *servers)
  */
 
 /*
- * The library's threads: makes an event of a line of its log.  The library puts a
- * level into it, between the process and the function:
- * "...:ZOO_WARN@function@line: message".
+ * The library's threads: makes an event of a line of the library's log.  The line contains
+ * its level between the process and the function: "...:ZOO_WARN@function@line: message".
  */
 static void
 on_log(const char *message)
@@ -144,11 +142,12 @@ on_log(const char *message)
 }
 
 /*
- * Makes a handle, which begins to connect: for the session of the configuration,
- * or a new one.  Returns NULL, with errno set, if it cannot.
+ * Creates a handle, which begins to connect, for the session of the configuration or a new
+ * one.  Returns NULL, with errno set, if it cannot.
  *
- * The library tries servers in an order of chance, so that their clients spread.  If one
- * of them has held up the last attempt, this one is not left to chance.
+ * The library tries servers in random order, so that clients are spread over them.  After
+ * failed attempts the order is fixed, and each attempt begins with the next server, so that
+ * one that holds up attempts is passed.
  *
  *	addresses	numeric, an odd number, and the chroot
  */
@@ -182,7 +181,7 @@ zk_handle_open(const char *addresses, const ZkClientConfig *config)
 	return handle;
 }
 
-/* A thread of its own, which ends with it */
+/* The main function of the thread that closes a handle */
 static void *
 closer_main(void *arg)
 {
@@ -191,24 +190,24 @@ closer_main(void *arg)
 }
 
 /*
- * Closes a handle in a thread of its own, and with it its session if it is
- * connected.  Nobody may use the handle any more.
+ * Closes a handle in a thread of its own, and ends its session if it is connected.  The
+ * caller must not use the handle any more.
  */
 void
 zk_handle_close_apart(zhandle_t *handle)
 {
-	/* Rather wait than leave a session behind. */
+	/* Waiting is better than leaving a session behind. */
 	if (!start_thread(closer_main, handle))
 		(void) zookeeper_close(handle);
 }
 
 /*
- * Closes a handle, and waits for that; but not for TLS's handshake, which may last
- * for ever.
+ * Closes a handle.  Waits for that only if it is connected: TLS's handshake may last for
+ * ever.
  *
- * Returns true if its session was ended, as far as can be told.  The library
- * does not tell, but it waits until the server has closed the connection, unless
- * a signal arrives, or the answer to an earlier call.
+ * Returns true if its session was ended, as far as we can know.  The library does not
+ * report that, but it waits until the server has closed the connection, unless a signal,
+ * or the answer to an earlier call, arrives.
  */
 bool
 zk_handle_close(zhandle_t *handle)
@@ -229,11 +228,10 @@ zk_handle_close(zhandle_t *handle)
 }
 
 /*
- * Shows the credentials of the configuration, if there are any, and wipes them:
- * the library repeats them on each later connection.  It refuses to take them
- * while it is between two attempts to connect, so this is done when a connection
- * stands, ahead of all calls.
- * If the library does not take them, it will next time.
+ * Passes the credentials of the configuration, if there are any, to the library, and wipes
+ * them: the library repeats them on each later connection.  It refuses them between two
+ * attempts to connect, so this is called when a connection stands, ahead of all calls.  If
+ * the library refuses them, they are kept for the next connection.
  */
 void
 zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config)
@@ -246,7 +244,7 @@ zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config)
 	explicit_bzero(config->auth_credentials, sizeof(config->auth_credentials));
 }
 
-/* Fills in what only the library knows of a handle's session. */
+/* Copies what only the library knows of a handle's session. */
 void
 zk_handle_session(zhandle_t *handle, ZkSession *session)
 {
@@ -260,7 +258,7 @@ zk_handle_session(zhandle_t *handle, ZkSession *session)
 	memcpy(session->password, id->passwd, sizeof(session->password));
 	session->negotiated_timeout = zoo_recv_timeout(handle);
 
-	/* A server that has hung up again has no address any more. */
+	/* If the server has hung up again, the library has no address. */
 	strlcpy(session->server, "(unknown)", sizeof(session->server));
 	if (zookeeper_get_connected_host(handle, (struct sockaddr *) &address, &len) &&
 		getnameinfo((struct sockaddr *) &address, len, host, sizeof(host), port, sizeof(port),

@@ -1,8 +1,6 @@
 /*
  * zk_internal.h
- *		What the files of src/zk offer each other.
- *
- * Private to src/zk.
+ *		Declarations that are private to src/zk.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -15,7 +13,7 @@
 #include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------
- * zk_event.c: news from threads for the main loop
+ * zk_event.c: events, from threads to the main loop
  * ------------------------------------------------------------------------
  */
 
@@ -38,7 +36,7 @@ typedef struct Event
 	EventKind	  kind;
 	bool		  can_wait; /* for the next one, which follows at once */
 	uintptr_t	  number;
-	int			  code;	 /* SESSION: state; WATCH: type; LOG: does it complain? */
+	int			  code;	 /* SESSION: state; WATCH: type; LOG: 1 for a complaint, else 0 */
 	const char	 *fault; /* REPLY, WATCH: what is wrong with it, or NULL */
 	char		 *text;	 /* WATCH: a path; LOG: a message; LOOKED_UP: addresses; REPLY: the
 						  * path or the data to which it points; or NULL */
@@ -69,11 +67,11 @@ typedef struct Call
 	dlist_node	   watching; /* READ, LIST with a watch: in a list of zk_flow.c */
 	uintptr_t	   number;	 /* of its reply */
 	ZkCall		   asked;	 /* its strings are behind the struct */
-	ZkReplyHandler handler;	 /* NULL if nobody cares */
+	ZkReplyHandler handler;	 /* or NULL */
 	void		  *arg;
 	int64		   sent_at;	   /* us */
 	int			   ahead;	   /* calls under way when it was sent */
-	uint64		   connection; /* it was sent on */
+	uint64		   connection; /* on which it was sent */
 	struct Call	  *next;	   /* DELETE: goes out in the same request; NULL at the end */
 } Call;
 
@@ -90,7 +88,7 @@ extern bool	 zk_call_same_watch(const Call *a, const Call *b);
 
 /* zk_client.c writes these. */
 extern zhandle_t *zk_handle;		/* the one that is used, or NULL */
-extern uintptr_t  zk_handle_number; /* its events carry it: last words of an earlier one are
+extern uintptr_t  zk_handle_number; /* its events carry it: late ones of an earlier handle are
 									 * ignored */
 
 extern int zk_library_send(const Call *call);
@@ -122,13 +120,13 @@ extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
  * ------------------------------------------------------------------------
  */
 
-/* Which calls may be taken? */
+/* Which calls zk_turn_take() may take */
 typedef enum ZkTurnLimit
 {
-	ZK_TURN_ALL, /* none of them is sent */
+	ZK_TURN_ALL, /* all of them, none of which is sent */
 	ZK_TURN_ANY,
 	ZK_TURN_URGENT,
-	ZK_TURN_NOT_PATIENT, /* but for deletions that gather */
+	ZK_TURN_NOT_PATIENT, /* any but the deletions that wait for each other */
 	ZK_TURN_PATIENT		 /* deletions that go with the one that was taken */
 } ZkTurnLimit;
 

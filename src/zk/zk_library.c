@@ -2,17 +2,15 @@
  * zk_library.c
  *		Calls and answers in the client library's terms.
  *
- * Each kind of call is handed to the library in its own way.  A multi contains checks
- * of nodes, changes, deletions, and creates of persistent and ephemeral nodes; a
- * container in one would abort the process, and a create2 is not sent (trap 6).
- * Watches are set by ZK_READ and ZK_LIST only, as "exists" would leave them on missing
- * nodes (trap 11).
+ * A multi consists of checks of nodes, changes, deletions, and creates of persistent and
+ * ephemeral nodes; a container in one would abort the process, and the library does not
+ * send a create2 in one (trap 6).  Only ZK_READ and ZK_LIST set watches, because "exists"
+ * would leave watches on missing nodes (trap 11).  All watches of a handle share one
+ * watcher function and one context (trap 10).
  *
- * Answers come to functions that the library's threads call.  They copy their
- * arguments into an event and push that.  They check as much as it takes to copy
- * without a crash; the main loop, which knows what was asked for, checks the rest.
- * There is one watcher function for all that is watched with a handle, and one
- * context (trap 10).
+ * The library's thread calls a function for each answer.  This copies its arguments into
+ * an event and pushes that.  It checks no more than it must to copy without a crash; the
+ * main loop, which knows what was asked for, checks the rest.
  *
  * Runs in: the worker; answers and watches in the library's completion thread, where
  * nothing of PostgreSQL is called.
@@ -24,8 +22,8 @@
 #include "zk/zk_internal.h"
 
 /*
- * What the library writes of the answer to an append.  It may write late, or
- * never: so this is not the caller's, but goes with the completion.
+ * Where the library stores the answer to an append.  It may write late, or never, so the
+ * completion function frees this, and not the caller.
  */
 typedef struct ZkAppend
 {
@@ -45,7 +43,7 @@ static const struct ACL_vector *acls = &ZOO_OPEN_ACL_UNSAFE; /* of new nodes */
  */
 
 /*
- * Copies the children into a reply, in one block; they have been checked.
+ * Copies the children, which have been checked, into a reply, in one block.
  * Returns false if there is no memory.
  */
 static bool
@@ -86,7 +84,7 @@ copy_stat(const struct Stat *stat)
 					  .child_changes = stat->cversion};
 }
 
-/* The parts of an answer besides its code; each may be NULL. */
+/* The parts of an answer, except its code; each pointer may be NULL. */
 typedef struct Answer
 {
 	const char				   *path;
@@ -124,7 +122,7 @@ push_reply(int code, const Answer *answer, const void *context)
 		event.reply.data_length = answer->data_length;
 	}
 
-	/* A reply that could not be copied is as good as lost. */
+	/* A reply that could not be copied is answered as a failure of the library. */
 	if (!copied)
 		event.reply.code = ZSYSTEMERROR;
 	zk_event_push(&event);
@@ -170,7 +168,7 @@ on_children(int code, const struct String_vector *children, const struct Stat *s
 	push_reply(code, &(Answer){.children = children, .stat = stat}, context);
 }
 
-/* Why no other node can get an entry of an ACL, as a code, or ZOK. */
+/* Returns ZOK, or as an error code why no other node can get this entry of an ACL. */
 static int
 acl_entry_fault(const struct ACL *entry)
 {
@@ -184,7 +182,7 @@ acl_entry_fault(const struct ACL *entry)
 	return strcmp(scheme, "digest") == 0 && hash && strcmp(hash, ":x") == 0 ? ZNOAUTH : ZOK;
 }
 
-/* An ACL as text: of each entry a line, "permissions scheme id" */
+/* Pushes an ACL as text, with one line for each entry: "permissions scheme id". */
 static void
 on_acl(int code, struct ACL_vector *acl, struct Stat *stat, const void *context)
 {
@@ -227,7 +225,7 @@ zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *con
 
 	if (type == ZOO_SESSION_EVENT)
 	{
-		/* An end that the handle knows nothing of: a server sent this as a watch event. */
+		/* The handle does not know of this end: a server sent it as a watch event. */
 		if (state < 0 && zoo_state(zh) != state)
 			return;
 		event.kind = EVENT_SESSION;
@@ -247,14 +245,14 @@ zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *con
  * ------------------------------------------------------------------------
  */
 
-/* From now on, nodes are created with this ACL. */
+/* Sets the ACL of nodes that are created from now on. */
 void
 zk_client_set_acl(ZklockAcl acl)
 {
 	acls = acl == ZKLOCK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
 }
 
-/* A kind of node in the library's terms */
+/* Returns the library's mode for a kind of node. */
 static int
 create_mode(ZkNodeKind kind)
 {
@@ -269,9 +267,10 @@ create_mode(ZkNodeKind kind)
 }
 
 /*
- * zoo_amulti() frees memory that is not its own if the session turns out to be over while it
- * composes the request (trap 21).  The library's IO thread may know that before the main loop
- * does, but not of a connection that stands: it would have to connect anew in between.
+ * Sends a multi, if the library is connected.  zoo_amulti() frees memory that it does not
+ * own if it finds that the session is over while it composes the request (trap 21).  The
+ * library's I/O thread may know that before the main loop does, but while it is connected
+ * it would have to reconnect first, between our check and the request.
  */
 static int
 send_multi(int nops, const zoo_op_t *ops, zoo_op_result_t *results,
@@ -282,7 +281,7 @@ send_multi(int nops, const zoo_op_t *ops, zoo_op_result_t *results,
 	return zoo_amulti(zk_handle, nops, ops, results, completion, context);
 }
 
-/* Creates a node with data, and its receipt. */
+/* Sends the creates of a node with data, and of its receipt. */
 static int
 send_append(const Call *call)
 {
@@ -303,7 +302,7 @@ send_append(const Call *call)
 	return code;
 }
 
-/* Reads an ACL that on_acl() has written; the result points into the text. */
+/* Parses, in place, an ACL that on_acl() has written.  The result points into the text. */
 static struct ACL_vector
 read_acl(char *text)
 {
@@ -322,7 +321,10 @@ read_acl(char *text)
 	return acl;
 }
 
-/* Creates a node that has been written once, in place of another one if its ACL is given. */
+/*
+ * Sends the create of a node and one write of its data.  If the ACL of another node is
+ * given, deletes that node first, in the same step.
+ */
 static int
 send_record(const Call *call, zoo_op_result_t *results, struct Stat *stat)
 {
@@ -348,15 +350,15 @@ send_record(const Call *call, zoo_op_result_t *results, struct Stat *stat)
 }
 
 /*
- * Hands a call to the library.  There must be a handle.  The answer comes as an event
- * with the call's number.
+ * Passes a call to the library.  There must be a handle.  The answer comes as an event with
+ * the call's number.
  *
- * Returns an error code of the library if it does not even try.
+ * Returns ZOK, or an error code of the library if the call was not sent.
  */
 int
 zk_library_send(const Call *call)
 {
-	/* Written by the library when the answer comes, if ever; never read. */
+	/* The library writes these when the answer comes, if it does; nobody reads them. */
 	static zoo_op_result_t results[ZK_BATCH_MAX];
 	static struct Stat	   stat;
 

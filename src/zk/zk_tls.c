@@ -1,27 +1,25 @@
 /*
  * zk_tls.c
- *		TLS: what is needed for it, and whether that can be used.
+ *		Loads and checks the files for TLS, and opens handles that use it.
  *
- * Debian's client library cannot do TLS; others can, which have one function
- * more, and bring OpenSSL along.  What is needed of both are weak symbols, which are
- * null where there is no TLS: so one binary serves both.
+ * Some builds of the client library cannot do TLS, as Debian's.  Others have one more
+ * function and link OpenSSL.  All symbols that we need of either are weak, and null
+ * without TLS, so that one binary works with both.
  *
- * The library reads its files anew for each connection, and when one cannot be
- * used it tries again without a pause, and says little.  So it is not given the
- * administrator's files.  They are read, and checked with OpenSSL's own functions,
- * and copied into files in memory, under whose names the library finds them: what
- * it uses has been checked.  Newer ones are put in their place all at once, and
- * count from the next connection.  (A comma in a name, which separates names for
- * the library, does no harm either.)
+ * The library reads its files anew for each connection (trap 19).  If it cannot use one,
+ * it tries again without a pause, and hardly reports why.  So it does not get the
+ * administrator's files.  We read them, check them with OpenSSL's own functions, and copy
+ * them into files in memory, whose names the library gets.  Newer files replace all of
+ * these together, and are used from the next connection on.  The names in memory also
+ * contain no commas, which would separate names for the library.
  *
- * The library wants a certificate to show, though a server may ask for none
- * (ZOOKEEPER-4929).  If the administrator names none, it gets one that is made here, which
- * no server trusts.
+ * The library requires a certificate of its own, even if no server asks for one
+ * (ZOOKEEPER-4929).  If the administrator names none, we make one, which no server trusts.
  *
- * The library trusts the authorities of the system as well as those in the file
- * that it is given, and does not compare host names: anybody with a certificate
- * for anything could be our server.  OpenSSL finds the system's by variables of
- * the environment, which the worker sets to nothing.
+ * The library trusts the system's authorities as well as those in its file, and does not
+ * compare host names (trap 20): anybody with a certificate for anything could be our
+ * server.  OpenSSL finds the system's authorities by environment variables, which the
+ * worker sets to /dev/null.
  *
  * Runs in: the worker's main thread.
  *
@@ -45,8 +43,8 @@
 #define FILE_NAME_SIZE 32
 
 /*
- * Of the client library, whose header file has the first one only if it was built
- * with TLS, and the second, a state of handles, never
+ * Symbols of the client library.  Its header declares the function only if it was built
+ * with TLS, and never the constant, a state of handles.
  */
 extern zhandle_t *zookeeper_init_ssl(const char *hosts, const char *files, watcher_fn watcher,
 									 int timeout, const clientid_t *session, void *context,
@@ -56,7 +54,7 @@ extern const int  ZOO_SSL_CONNECTING_STATE;
 #pragma weak zookeeper_init_ssl
 #pragma weak ZOO_SSL_CONNECTING_STATE
 
-/* Of OpenSSL */
+/* Symbols of OpenSSL */
 #pragma weak TLS_client_method
 #pragma weak SSL_CTX_new
 #pragma weak SSL_CTX_free
@@ -85,16 +83,19 @@ extern const int  ZOO_SSL_CONNECTING_STATE;
 #pragma weak PEM_write_PrivateKey
 #pragma weak ERR_clear_error
 
-static int in_memory[TLS_FILES]; /* descriptors, kept for good; 0 if there is none yet */
+static int in_memory[TLS_FILES]; /* descriptors, never closed; 0 if there is none yet */
 
-/* Can the client library do TLS?  The second came with OpenSSL 1.1, as did others here. */
+/*
+ * Returns true if the client library can do TLS, and OpenSSL is recent enough:
+ * TLS_client_method() came with OpenSSL 1.1, as did others of the functions here.
+ */
 static bool
 has_tls(void)
 {
 	return zookeeper_init_ssl && TLS_client_method && &ZOO_SSL_CONNECTING_STATE;
 }
 
-/* Once per process, before there are threads. */
+/* Hides the system's authorities; called once per process, before there are threads. */
 void
 zk_tls_start(void)
 {
@@ -102,7 +103,7 @@ zk_tls_start(void)
 	(void) setenv("SSL_CERT_DIR", "/dev/null", 1);
 }
 
-/* The name under which a file in memory is opened. */
+/* Writes the name under which a file in memory can be opened. */
 static void
 name_of(int fd, char *name, size_t size)
 {
@@ -110,8 +111,9 @@ name_of(int fd, char *name, size_t size)
 }
 
 /*
- * As zookeeper_init2(), with TLS and the files that have been loaded.  The library takes
- * a function for its log only when the handle is there, and writes to a stream before.
+ * Creates a handle like zookeeper_init2(), with TLS and the files that have been loaded.
+ * The library takes a log function only once the handle exists.  Until then it logs to a
+ * stream, which is discarded.
  */
 zhandle_t *
 zk_tls_open(const char *addresses, int timeout, const clientid_t *session, log_callback_fn on_log)
@@ -135,7 +137,7 @@ zk_tls_open(const char *addresses, int timeout, const clientid_t *session, log_c
 	return handle;
 }
 
-/* Is a handle in the middle of TLS's handshake, or about to begin one? */
+/* Returns true if a handle is in TLS's handshake, or about to begin it. */
 bool
 zk_tls_is_shaking_hands(zhandle_t *handle)
 {
@@ -156,7 +158,7 @@ read_file(const char *name, TlsFile which, int *fd)
 	ssize_t		copied;
 	int			file;
 
-	/* It might be one that blocks when it is opened. */
+	/* O_NONBLOCK: opening a FIFO, for example, would block. */
 	file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (file < 0)
 		return strerror(errno);
@@ -177,14 +179,14 @@ read_file(const char *name, TlsFile which, int *fd)
 	return fault;
 }
 
-/* There is nobody to ask for the password of a key. */
+/* OpenSSL's callback for the password of a key: there is none. */
 static int
 no_password(char *buffer, int size, int is_writing, void *arg)
 {
 	return 0;
 }
 
-/* What is wrong with the contents of a file, or NULL; "context" gets them. */
+/* Loads a file into the context.  Returns NULL, or what is wrong with its contents. */
 static const char *
 check_file(SSL_CTX *context, TlsFile which, int fd)
 {
@@ -214,7 +216,7 @@ check_file(SSL_CTX *context, TlsFile which, int fd)
 	return NULL;
 }
 
-/* Writes the certificate, or the key, to a new file in memory. */
+/* Writes the certificate or the key to a new file in memory, *fd.  Returns true on success. */
 static bool
 write_made(TlsFile which, const X509 *certificate, const EVP_PKEY *key, int *fd)
 {
@@ -232,7 +234,7 @@ write_made(TlsFile which, const X509 *certificate, const EVP_PKEY *key, int *fd)
 	return fclose(file) == 0 && written;
 }
 
-/* Makes a certificate and its key in memory.  Returns NULL, or what is wrong. */
+/* Makes a certificate and its key, in files in memory.  Returns NULL, or what is wrong. */
 static const char *
 make_certificate(int *fds)
 {
@@ -254,7 +256,7 @@ make_certificate(int *fds)
 	return made ? NULL : "none is named, and none can be made";
 }
 
-/* Reads and checks what a setting names.  Returns NULL, or what is wrong. */
+/* Reads and checks the file that a setting names.  Returns NULL, or what is wrong. */
 static const char *
 load_file(SSL_CTX *context, const TlsFiles *files, TlsFile which, int *fds)
 {
@@ -263,7 +265,7 @@ load_file(SSL_CTX *context, const TlsFiles *files, TlsFile which, int *fds)
 	return fault ? fault : check_file(context, which, fds[which]);
 }
 
-/* Puts a new file in memory in the place of the former one. */
+/* Replaces a file in memory by a new one, under the same descriptor. */
 static void
 replace(TlsFile which, int fd)
 {
@@ -277,11 +279,11 @@ replace(TlsFile which, int fd)
 }
 
 /*
- * Reads and checks the files that are named.  If all can be used, they are from the
+ * Reads and checks the files that are named.  If all are usable, they are used from the
  * next connection on.
  *
- * Returns NULL, or why they cannot be: a sentence without its period, palloc'd, without
- * the name of a file, which the log alone has.
+ * Returns NULL, or why they are not: a sentence without its period, palloc'd.  It does not
+ * contain names of files, which only the log has.
  */
 char *
 zk_tls_load(const TlsFiles *files)

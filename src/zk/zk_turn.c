@@ -1,33 +1,33 @@
 /*
  * zk_turn.c
- *		Whose turn it is: which call is sent, when, and with which others.
+ *		The scheduler of calls: which one is sent, when, and with which others.
  *
- * All sessions of a server ask ZooKeeper through one connection.
- * These rules say which of the calls that wait is sent next:
+ * All sessions of a server share one connection to ZooKeeper.  These rules say which of
+ * the calls that wait is sent next:
  *
- *	- What is urgent goes first, and needs no room in the window of calls under
- *	  way: heartbeats, on which everybody's locks depend, and the sync of a connection.
- *	- Removals of watches go before everything else.  They are few, and a read
- *	  that sets the same watch again must come behind (see zk_flow.c).
- *	- Of the rest, releases (deletions) and work (creations, reads, the checks of
- *	  a commit) take turns while both wait; in each kind the roles take turns, of
- *	  one role its sessions, and so each gets its share, however much one asks for,
- *	  and however many sessions it has.  Of one session's calls of one kind the
- *	  oldest goes first.
- *	- A session that has MAX_OF_SESSION calls under way creates and reads nothing
- *	  more, however often it gives up and asks anew: on a slow link, others wait for
- *	  what is under way.  Releases, and the checks of its COMMIT, are no more than it
- *	  holds locks, and go out.
- *	- Of the calls whose answers may be long, a role has MAX_BULKY_OF_ROLE under way:
- *	  ZooKeeper sends answers whole, and those of heartbeats come behind.
+ *	- Urgent calls go first, and need no room in the window of calls under way:
+ *	  heartbeats, on which all locks depend, and the check and the sync with which a
+ *	  connection begins.
+ *	- Removals of watches go next.  They are few, and a read that sets the same watch again
+ *	  must come behind (see zk_flow.c).
+ *	- Releases (deletions) and work (all other calls: creates, reads, the checks of a
+ *	  COMMIT) take turns while both wait.  Within each kind the roles take turns, and within
+ *	  a role its sessions.  So each gets its share, however many calls one makes, and
+ *	  however many sessions a role has.  A session's calls of one kind go in the order in
+ *	  which they were made.
+ *	- A session that has MAX_OF_SESSION calls under way creates and reads nothing more,
+ *	  however often it gives up and asks anew: on a slow link, others wait for what is
+ *	  under way.  Its releases and the checks of its COMMIT go out, as there are no more of
+ *	  them than it holds locks.
+ *	- A role has at most MAX_BULKY_OF_ROLE calls under way whose answers may be long:
+ *	  ZooKeeper sends each answer whole, and those to heartbeats come behind.
  *
- * So a session that releases thousands of locks delays the others by no more
- * than one that works hard, and sessions that create nodes by the thousand delay
- * nobody's release.
+ * So a session that releases thousands of locks delays the others by no more than one
+ * that works hard, and sessions that create thousands of nodes do not delay releases.
  *
- * A turn is one call, or two: the create of a lock's node is followed by the
- * listing that its session asked for behind it.  A patient deletion takes others
- * along: these cost little more.
+ * A turn is one call, or two: the create of a lock's node is followed by the listing that
+ * its session makes behind it.  A patient deletion takes others along, which cost little
+ * more.
  *
  * Runs in: the worker's main loop.
  *
@@ -63,36 +63,39 @@ typedef struct LineKey
 	TurnKind turn;
 } LineKey;
 
-/* The calls of one kind of turn for which a role or a session waits; the line is never empty. */
+/*
+ * The calls of one kind that wait for their turn, of a role or a session.  The line of a
+ * role or session without such calls does not exist.
+ */
 typedef struct Line
 {
-	LineKey		 key;	/* hash key */
-	struct Line *role;	/* a session's */
-	dlist_node	 link;	/* in its role's line, or in roles[] */
-	dlist_head waiting; /* a role's: its sessions' lines, whose turn it is first; a session's:
-						   * its calls, oldest first */
+	LineKey		 key;	  /* hash key */
+	struct Line *role;	  /* a session's: the line of its role */
+	dlist_node	 link;	  /* a session's: in its role's line; a role's: in roles[] */
+	dlist_head	 waiting; /* a role's: the lines of its sessions, the next one first; a
+						   * session's: its calls, oldest first */
 } Line;
 
-/* How many calls of an owner are under way; there is one at least. */
+/* The number of an owner's calls under way, at least one */
 typedef struct OwnerCalls
 {
-	ZkOwner owner; /* hash key: a session; with ALL_OF_ROLE, a role, of which bulky ones count */
+	ZkOwner owner; /* hash key: a session; with ALL_OF_ROLE a role, whose bulky calls count */
 	int		ncalls;
 } OwnerCalls;
 
-/* Calls that were taken and are not over */
+/* The numbers of calls under way: taken, and not answered yet */
 static struct
 {
 	int	  all;
 	int	  urgent;  /* of these, those that need no room in the window */
-	int	  patient; /* ... and patient deletions */
+	int	  patient; /* of these, patient deletions */
 	HTAB *of_owners;
 } under_way;
 
 static HTAB		 *all_lines;
-static dlist_head roles[TURN_KINDS]; /* their lines; whose turn it is comes first */
+static dlist_head roles[TURN_KINDS]; /* the lines of roles, the next one first */
 static Line		 *unfinished;		 /* a session whose turn needs one more call, or NULL */
-static TurnKind	  last = TURN_KIND_WORK; /* of the turn taken last, RELEASE or WORK */
+static TurnKind	  last = TURN_KIND_WORK; /* kind of the last turn that was RELEASE or WORK */
 static int		  nwaiting;
 static int		  npatient; /* of these, patient deletions */
 
@@ -106,7 +109,7 @@ turn_kind(const Call *call)
 	return call->asked.kind == ZK_DELETE ? TURN_KIND_RELEASE : TURN_KIND_WORK;
 }
 
-/* Once, before any call waits. */
+/* Creates the hash tables; called once, before any call waits. */
 void
 zk_turn_start(void)
 {
@@ -118,7 +121,7 @@ zk_turn_start(void)
 		hash_create("zklock calls under way", 128, &owner_ctl, HASH_ELEM | HASH_BLOBS);
 }
 
-/* A line, or a new one, which is empty and in no list yet. */
+/* Returns a line; a new one is empty and in no list yet. */
 static Line *
 line_get(uint32 role, int pid, TurnKind turn)
 {
@@ -131,7 +134,7 @@ line_get(uint32 role, int pid, TurnKind turn)
 	return line;
 }
 
-/* One of a line has been served: the line goes behind the others, or ends if it is empty. */
+/* Moves a line whose turn is over behind the others, or removes it if it is empty. */
 static void
 line_requeue(Line *line, dlist_head *among)
 {
@@ -162,7 +165,7 @@ zk_turn_wait(Call *call)
 	npatient += call->asked.patient;
 }
 
-/* Does no call wait for its turn? */
+/* Returns true if no call waits for its turn. */
 bool
 zk_turn_is_empty(void)
 {
@@ -175,7 +178,7 @@ role_of(ZkOwner owner)
 	return (ZkOwner){.pid = ALL_OF_ROLE, .role = owner.role};
 }
 
-/* How many calls of an owner are under way? */
+/* Returns the number of an owner's calls under way. */
 static int
 count_of(ZkOwner owner)
 {
@@ -184,7 +187,7 @@ count_of(ZkOwner owner)
 	return its ? its->ncalls : 0;
 }
 
-/* Is a call to wait until others of its session, or of its role, have been answered? */
+/* Returns true if a call must wait until others of its session or role have been answered. */
 static bool
 is_beyond_share(const Call *call)
 {
@@ -197,7 +200,7 @@ is_beyond_share(const Call *call)
 	return call->asked.kind != ZK_CHECK && count_of(owner) >= MAX_OF_SESSION;
 }
 
-/* May a session's oldest call be taken? */
+/* Returns true if a session's oldest call may be taken. */
 static bool
 is_allowed(Line *session, ZkTurnLimit limit)
 {
@@ -210,7 +213,7 @@ is_allowed(Line *session, ZkTurnLimit limit)
 	return !is_beyond_share(call);
 }
 
-/* The session that has its turn of a kind, or NULL. */
+/* Returns the session that has the next turn of a kind, or NULL. */
 static Line *
 first_session(TurnKind turn, ZkTurnLimit limit)
 {
@@ -233,7 +236,7 @@ first_session(TurnKind turn, ZkTurnLimit limit)
 	return NULL;
 }
 
-/* The session whose turn it is, or NULL. */
+/* Returns the session whose turn it is, or NULL. */
 static Line *
 next_session(ZkTurnLimit limit)
 {
@@ -257,7 +260,7 @@ count_for(ZkOwner owner, int change)
 		(void) hash_search(under_way.of_owners, &owner, HASH_REMOVE, NULL);
 }
 
-/* A call is under way from now on, or is no more: "change" is 1 or -1. */
+/* Counts a call that is under way from now on (1), or no longer (-1). */
 static void
 count(const Call *call, int change)
 {
@@ -270,8 +273,9 @@ count(const Call *call, int change)
 }
 
 /*
- * Takes the call that is next out of its line; NULL if there is none.  Others of its
- * role come behind other roles', and of its session behind other sessions'.
+ * Takes the next call out of its line.  Returns NULL if there is none.  When the turn is
+ * over, the role comes behind the other roles, and the session behind the others of its
+ * role.
  */
 static Call *
 take(ZkTurnLimit limit)
@@ -304,21 +308,20 @@ take(ZkTurnLimit limit)
  */
 
 /*
- * The calls under way when a heartbeat is sent delay it, and heartbeats are what
- * everybody's locks depend on.  So there is a window of calls under way, and the
- * rest waits for its turn, where heartbeats pass by.
+ * The calls that are under way when a heartbeat is sent delay it, and all locks depend on
+ * heartbeats.  So a window limits the calls under way.  The others wait for their turn,
+ * and heartbeats pass them.
  *
- * The window follows what is observed.  A call that had few others ahead of it
- * shows how long ZooKeeper takes by itself.  When calls behind more than that
- * take twice as long, or MAX_DELAY_US longer if that is more, the window
- * shrinks; it grows as long as they do not and more are waiting.  So it is small
- * for a slow server, and large for one that is far away, which needs more under
- * way to be busy.
+ * The window adapts to what is observed.  A call that had few others ahead of it shows how
+ * long ZooKeeper takes by itself.  If calls behind more others take twice as long, or
+ * MAX_DELAY_US longer if that is more, the window shrinks; otherwise it grows while calls
+ * wait.  So it is small for a slow server, and large for one that is far away, which needs
+ * more calls under way to be busy.
  */
 
 /*
- * A server does 5,000 to 10,000 calls in a second when it has enough to do at
- * once, so MIN_WINDOW are some 5 ms of work.
+ * A busy server does 5,000 to 10,000 calls in a second, so MIN_WINDOW calls are about 5 ms
+ * of work.
  */
 #define MIN_WINDOW 32
 #define FIRST_WINDOW 128
@@ -326,10 +329,10 @@ take(ZkTurnLimit limit)
 #define MAX_DELAY_US 10000
 
 static int	 window = FIRST_WINDOW;
-static int64 undisturbed; /* a call takes so long with few others, us; 0: unknown */
+static int64 undisturbed; /* how long a call takes with few others, us; 0: unknown */
 static int64 changed_at;  /* us */
 
-/* Is there no more room, but for calls that need none? */
+/* Returns true if only calls that need no room may go out. */
 static bool
 window_is_full(void)
 {
@@ -337,8 +340,8 @@ window_is_full(void)
 }
 
 /*
- * A call has been answered just now.  The window changes once in the time of a call,
- * for only later ones show what came of it.
+ * Adapts the window to a call that has been answered just now.  The window changes once in
+ * the time of a call, because only later calls show the effect of a change.
  */
 static void
 window_learn(const Call *call)
@@ -348,7 +351,7 @@ window_learn(const Call *call)
 
 	if (call->ahead < MIN_WINDOW)
 	{
-		/* Much can make a call slow for once, nothing makes it fast. */
+		/* Many things can make a single call slow, but nothing makes one fast. */
 		if (undisturbed == 0)
 			undisturbed = taken;
 		else
@@ -372,31 +375,31 @@ window_learn(const Call *call)
  */
 
 /*
- * Half of what a busy server asks of ZooKeeper are deletions.  Most are patient:
- * no other client is known to wait for them.  Patient ones that are waiting when
- * the turn comes to one of them go out with it, as one request: ZooKeeper commits
- * them in one write, and one message answers them.
+ * Half of a busy server's calls are deletions.  Most are patient: no other client is known
+ * to wait for them.  When the turn comes to a patient one, the others that wait go out
+ * with it, as one request: ZooKeeper commits them in one write and answers them in one
+ * message.
  *
- * So that there are some, they wait while a request for others is under way,
- * unless ZK_BATCH_MAX have gathered.  This delays an unlock by the time of one
- * request at most, and pays where requests cost more work than time: so it is done
- * only if ZooKeeper can answer within NEAR_US.  The quickest answers tell, of which
- * the last count most; under load all take longer.
+ * So that they gather, patient deletions wait while a request of others is under way,
+ * unless ZK_BATCH_MAX have gathered.  This delays an unlock by the time of one request at
+ * most, and pays where requests cost more work than time.  So it is done only if ZooKeeper
+ * can answer within NEAR_US.  The quickest answers show that, the latest of them most;
+ * under load all answers take longer.
  *
- * Such a request does all or nothing.  If it is refused, nothing was done, and
- * each deletion is asked for again by itself, patient no more, which tells what is
- * wrong with which.  For PAUSE_MS each goes by itself then, so that a node that cannot
- * be deleted does not cost all others a second request each time.  If nobody knows what
- * became of the request, then nobody knows it of any of its deletions.
+ * Such a request does all or nothing.  If it is refused, nothing was done, and each
+ * deletion is sent again by itself, no longer patient, which shows what is wrong with
+ * which.  For PAUSE_MS each deletion then goes by itself, so that a node that cannot be
+ * deleted does not cost all others a second request each time.  If it is not known what
+ * became of the request, it is not known of any of its deletions.
  */
 
 #define NEAR_US 5000
 #define PAUSE_MS 1000
 
-static int64 quickest_us = PG_INT64_MAX; /* in which a deletion was answered, more or less */
-static int64 again_at;					 /* deletions are put together from then on, ms */
+static int64 quickest_us = PG_INT64_MAX; /* about the shortest time of a deletion's answer */
+static int64 again_at;					 /* when deletions may go out together again, ms */
 
-/* Are patient deletions to wait for each other? */
+/* Returns true if patient deletions must wait for each other. */
 static bool
 batch_gathers(void)
 {
@@ -404,7 +407,7 @@ batch_gathers(void)
 		   (quickest_us <= NEAR_US || ZKLOCK_FAULT("near"));
 }
 
-/* If the call, which was taken, is a patient deletion, others are taken with it. */
+/* Takes other patient deletions too if the call, which was taken, is one. */
 static void
 batch_gather(Call *first)
 {
@@ -421,7 +424,7 @@ batch_gather(Call *first)
 	}
 }
 
-/* A request for deletions has been answered just now: how long does it take? */
+/* Adapts quickest_us to a request of deletions that has been answered just now. */
 static void
 batch_learn(const Call *first)
 {
@@ -433,7 +436,7 @@ batch_learn(const Call *first)
 		quickest_us += (taken - quickest_us) / 256;
 }
 
-/* Does an answer with that code mean that a request for several calls has done nothing? */
+/* Returns true if a request of several calls did nothing, by the code of its answer. */
 static bool
 batch_is_refused(const Call *first, int code)
 {
@@ -448,8 +451,8 @@ batch_is_refused(const Call *first, int code)
  */
 
 /*
- * Takes what is to be sent next in one request: a call, or more, linked by "next".
- * Returns NULL if there is none that may be sent now.
+ * Takes the call that is sent next, and those that go out in the same request, linked by
+ * "next".  Returns NULL if no call may be sent now.
  */
 Call *
 zk_turn_take(ZkTurnLimit limit)
@@ -475,8 +478,8 @@ zk_turn_take(ZkTurnLimit limit)
 }
 
 /*
- * A request has been answered, with that code.  Returns true if that was one for several
- * deletions and did nothing: for a while each goes by itself.
+ * Learns from the answer to a request.  Returns true if it was one of several deletions
+ * and did nothing; for a while each deletion goes by itself then.
  */
 bool
 zk_turn_answered(const Call *first, int code)
@@ -492,7 +495,7 @@ zk_turn_answered(const Call *first, int code)
 	return true;
 }
 
-/* A call that was taken is under way no more. */
+/* Called when a call that was taken is no longer under way. */
 void
 zk_turn_over(const Call *call)
 {
