@@ -1,6 +1,6 @@
 /*
  * arguments.c
- *		What SQL functions share: arguments that are checked, and rows.
+ *		Checks of arguments, and rows of results, for the SQL functions.
  *
  * Runs in: backends.
  *
@@ -58,10 +58,9 @@ argument_refuse_null(FunctionCallInfo fcinfo, int n, const char *what)
 }
 
 /*
- * Raises an error in a security-restricted operation, such as ANALYZE.  There
- * PostgreSQL calls functions in which, say, the owner of a table may do what it
- * likes, but what the session holds, and the paths it may lock, are those of
- * the user who maintains the table.
+ * Raises an error in a security-restricted operation, such as ANALYZE.  In one, PostgreSQL
+ * calls functions that, for example, the owner of a table has written.  What the session
+ * holds, and the paths that it may lock, are those of the user who maintains the table.
  */
 void
 argument_refuse_restricted(const char *what)
@@ -72,8 +71,8 @@ argument_refuse_restricted(const char *what)
 }
 
 /*
- * Raises an error where a session cannot have locks.  In a parallel operation
- * the process that holds them is the leader.
+ * Raises an error where a session cannot have locks.  In a parallel operation the leader
+ * holds them, and parallel workers cannot.
  */
 void
 argument_require_holder(void)
@@ -86,9 +85,8 @@ argument_require_holder(void)
 }
 
 /*
- * Raises an error unless the user is a superuser or has the privileges of a role,
- * whatever else has been granted: EXECUTE on all functions of a schema is
- * granted easily.
+ * Raises an error unless the user is a superuser or has the privileges of a role.  The
+ * EXECUTE privilege is not enough: it is easily granted on all functions of a schema.
  */
 void
 argument_require_administrator(Oid role, const char *what)
@@ -100,7 +98,7 @@ argument_require_administrator(Oid role, const char *what)
 						   GetUserNameFromId(role, false), what)));
 }
 
-/* The path argument of a function, checked, in UTF-8. */
+/* Checks the path argument of a function and returns it in UTF-8. */
 char *
 argument_path(FunctionCallInfo fcinfo, PathRule rule)
 {
@@ -111,7 +109,7 @@ argument_path(FunctionCallInfo fcinfo, PathRule rule)
 
 /*
  * Raises an error if a function must not take anything at session level: behind a
- * pool of connections, what one client took another would have.
+ * connection pool, another client would have what one has taken.
  */
 void
 argument_check_scope(const char *function, LockScope scope)
@@ -126,8 +124,8 @@ argument_check_scope(const char *function, LockScope scope)
 }
 
 /*
- * A timeout argument of a function, in milliseconds, rounded up.  Even the
- * longest interval, which is that of infinity, is in the range of an int64.
+ * Returns a timeout argument of a function, in milliseconds, rounded up.  Even the longest
+ * interval, which is infinity, is in the range of an int64.
  */
 int64
 argument_timeout(FunctionCallInfo fcinfo, int n)
@@ -146,6 +144,7 @@ argument_timeout(FunctionCallInfo fcinfo, int n)
 	return (int64) ceil(ms);
 }
 
+/* Adds a column; NULL if the value is not known. */
 void
 row_add_if(Row *row, bool known, Datum value)
 {
@@ -161,14 +160,14 @@ row_add(Row *row, Datum value)
 	row_add_if(row, true, value);
 }
 
-/* A text in the database's encoding; NULL if there is none. */
+/* Adds a text, in the database's encoding; NULL if there is none. */
 void
 row_add_text(Row *row, const char *text)
 {
 	row_add_if(row, text != NULL, text ? CStringGetTextDatum(text) : (Datum) 0);
 }
 
-/* A time of ZooKeeper's, ms since 1970, which may be any; NULL if it is none of ours. */
+/* Adds a time of ZooKeeper, ms since 1970; NULL if it is out of the range of timestamps. */
 void
 row_add_zk_time(Row *row, int64 ms)
 {
@@ -178,7 +177,7 @@ row_add_zk_time(Row *row, int64 ms)
 	row_add_if(row, IS_VALID_TIMESTAMP(time), TimestampTzGetDatum(time));
 }
 
-/* The result of a function that returns one row. */
+/* Returns the result of a function that returns one row. */
 Datum
 row_return(FunctionCallInfo fcinfo, Row *row)
 {
@@ -190,7 +189,7 @@ row_return(FunctionCallInfo fcinfo, Row *row)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), row->values, row->nulls));
 }
 
-/* One more row of a function that returns a set, in materialize mode. */
+/* Stores one more row of a function that returns a set, in materialize mode. */
 void
 row_store(FunctionCallInfo fcinfo, Row *row)
 {

@@ -1,6 +1,6 @@
 /*
  * arguments.h
- *		What SQL functions share: arguments that are checked, and rows.
+ *		Checks of arguments, and rows of results, for the SQL functions.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -10,11 +10,11 @@
 #include "fmgr.h"
 #include "shared/entry.h"
 
-/* Which paths a function takes */
+/* Which paths a function accepts */
 typedef enum PathRule
 {
 	ALLOWED_PATHS_ONLY, /* those in zklock.allowed_paths */
-	ANY_PATH			/* what is to be unlocked need not be allowed any more */
+	ANY_PATH			/* all: a path may be unlocked that is no longer allowed */
 } PathRule;
 
 extern char *argument_to_path(text *arg, PathRule rule);

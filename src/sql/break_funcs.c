@@ -2,19 +2,19 @@
  * break_funcs.c
  *		SQL functions that take a lock from its holders, or a waiter out of its queue.
  *
- * zk_break_lock() deletes the nodes of living contenders, whatever client they
- * are: the way out at 3 a.m.  It takes those who hold now, or the node that it is
- * told, as zk_contenders() shows it.  Only what the recipe takes for a contender
- * is deleted, and only if it still is the node that was read: names begin anew
- * when a path does.  ZooKeeper deletes by name, so there is a moment left between
- * that look and the deletion (doc/guarantees.md).
+ * zk_break_lock() deletes the nodes of living contenders of any client, for emergencies:
+ * those that hold now, or the node that the caller names, as zk_contenders() shows it.  It
+ * deletes a node only if the recipe takes it for a contender's, and only if it still is the
+ * node that was read, because names are used again when a path is created again.  ZooKeeper
+ * deletes by name, so a moment remains between that check and the deletion
+ * (doc/guarantees.md).
  *
- * If a session of zklock holds the lock it hears of the loss, as when anybody
- * else deletes the node; most other clients do not.  So that its error can say
- * who did it, the node's data are marked first, and the entries behind it, if it
- * is one of this server.  The log says who has done it to whom.
+ * A session of zklock that holds the lock learns of the loss, as when anybody else deletes
+ * the node; most other clients do not.  The node's data are marked first, and in shared
+ * memory the entries of a node of this server, so that the session's error can say who
+ * did it.  The log says who deleted whose node.
  *
- * If the answer to the deletion is lost, the node is looked at again, and tells.
+ * If the answer to the deletion is lost, the node is read again to see what became of it.
  *
  * Runs in: backends.
  *
@@ -40,12 +40,12 @@ COMPAT_FUNCTION_INFO_V1(zk_break_lock);
 COMPAT_FUNCTION_INFO_V1(zk_break_lock_node);
 
 /*
- * Where the contenders of a path are, as zk_contenders() shows them.  An election reads
- * names of locks too.
+ * Where the contenders of a path are, as zk_contenders() shows them.  The recipe of
+ * elections recognizes the names of locks too.
  */
 static const struct
 {
-	const char	 *below; /* the path */
+	const char	 *below; /* what follows the path */
 	const Recipe *recipe;
 } places[] = {{"", &election_recipe}, {PERMIT_LEASES, &permit_recipe}, {PERMIT_TURNS, &lock_recipe}};
 
@@ -54,11 +54,11 @@ typedef struct Breaking
 {
 	const char	 *path; /* the node's */
 	ContenderNode node; /* as it was read first */
-	uint64		  run;	/* of this server, if it is one of ours; else 0 */
-	bool		  sent; /* the deletion, whose answer has not come */
+	uint64		  run;	/* its run, if it is a node of this server; else 0 */
+	bool		  sent; /* the deletion was sent, and its answer has not come */
 	Call		  call;
 
-	/* For messages, which an error leaves no room to compose */
+	/* For messages: composed beforehand, as an error's context must not compose them */
 	const char *role;  /* who deletes it */
 	const char *shown; /* path */
 	const char *owner;
@@ -69,7 +69,7 @@ typedef struct Breaking
  * ------------------------------------------------------------------------
  */
 
-/* Could it be a contender's node?  Clients number all of theirs. */
+/* Returns true if the name can be that of a contender's node.  Clients number all of these. */
 static bool
 is_contender(const Recipe *recipe, const char *name)
 {
@@ -78,7 +78,7 @@ is_contender(const Recipe *recipe, const char *name)
 	return recipe->read(name, &peer) && peer.numbered;
 }
 
-/* The argument "node", in UTF-8; raises an error unless it could be that of a contender. */
+/* Returns the argument "node" in UTF-8.  Raises an error unless it can be a contender's. */
 static char *
 node_argument(text *arg)
 {
@@ -101,7 +101,7 @@ node_argument(text *arg)
  * ------------------------------------------------------------------------
  */
 
-/* Marks what a session of zklock can see of the node, before it is deleted. */
+/* Marks the node, before it is deleted, in its data and in the entries that it stands for. */
 static void
 mark(Breaking *breaking)
 {
@@ -119,7 +119,7 @@ mark(Breaking *breaking)
 	if (!node_contender_write_broken(data, breaking->node.data, member.data))
 		return;
 
-	/* If it fails, the node may be deleted all the same. */
+	/* The node is deleted even if this fails. */
 	set.data = data;
 	call_batch(&breaking->call, &set, 1, CALL_AS_KNOWN);
 }
@@ -129,7 +129,7 @@ mark(Breaking *breaking)
  * ------------------------------------------------------------------------
  */
 
-/* Does a node with that owner belong to a session?  Containers and nodes with a TTL do not. */
+/* Returns true if the owner of a node is a session, false for containers and TTL nodes. */
 static bool
 is_session(int64 owner)
 {
@@ -148,7 +148,7 @@ breaking_context(void *arg)
 }
 
 /*
- * Logs who has deleted a node, and whose it was.  The caller hears if it was not
+ * Logs who has deleted a node, and whose it was.  The caller gets a NOTICE if it was not
  * ephemeral: such a node would have outlived its client.
  */
 static void
@@ -168,7 +168,7 @@ report_broken(const Breaking *breaking)
 				 errdetail("It belonged to no ZooKeeper session, so ZooKeeper would not have deleted it.")));
 }
 
-/* Is it still the node that was read? */
+/* Returns true if it still is the node that was read. */
 static bool
 is_there(Breaking *breaking)
 {
@@ -180,7 +180,7 @@ is_there(Breaking *breaking)
 		   look->result.stat.ephemeral_owner == breaking->node.told.stat.ephemeral_owner;
 }
 
-/* Deletes the node that was read.  Returns false if somebody else did. */
+/* Deletes the node that was read.  Returns false if another client did. */
 static bool
 delete_node(Breaking *breaking)
 {
@@ -195,20 +195,20 @@ delete_node(Breaking *breaking)
 		if (step.result.outcome == CALL_OK)
 			return true;
 
-		/* A call in doubt is settled, however long that takes. */
+		/* A deletion in doubt must be settled, however long that takes. */
 		breaking->call.patience = breaking->sent ? CALL_PATIENT : CALL_IMPATIENT;
 	}
 	return breaking->sent;
 }
 
-/* The node is not deleted by this process. */
+/* Takes the mark off the entries, because this process does not delete the node. */
 static void
 withdraw_mark(int code, Datum arg)
 {
 	entries_expect_deletion(DatumGetUInt64(arg), LOSS_DELETED);
 }
 
-/* Deletes the node that was read, and reports that.  Returns false if somebody else did. */
+/* Deletes the node that was read, and reports that.  Returns false if another client did. */
 static bool
 break_read_node(Breaking *breaking)
 {
@@ -257,7 +257,7 @@ break_node(const char *path, const char *name)
 	return break_read_node(&breaking);
 }
 
-/* Reads who contends in a place. */
+/* Reads the contenders in a place. */
 static Contenders
 read_contenders(const char *path, const Recipe *recipe)
 {
@@ -269,7 +269,7 @@ read_contenders(const char *path, const Recipe *recipe)
 	return contenders;
 }
 
-/* Deletes the nodes of those who hold.  Returns false if there was none. */
+/* Deletes the nodes of the holders in a place.  Returns false if there was none. */
 static bool
 break_holders(const Contenders *contenders)
 {
@@ -289,7 +289,7 @@ break_holders(const Contenders *contenders)
 	return broken;
 }
 
-/* Deletes the nodes of all who hold anything at a path.  Returns false if there was none. */
+/* Deletes the nodes of all holders at a path.  Returns false if there was none. */
 static bool
 break_all_holders(const char *path)
 {
@@ -306,7 +306,7 @@ break_all_holders(const char *path)
 /*
  * zk_break_lock(path text) returns boolean
  *
- * Deletes the nodes of those who hold a lock, an election or permits of a semaphore.
+ * Deletes the nodes of those that hold a lock, an election or permits of a semaphore.
  * Returns false if there is no such node.
  */
 Datum

@@ -2,31 +2,31 @@
  * claim_funcs.c
  *		SQL functions that claim slots, and show and reset claims.
  *
- * A path's node has the record of its last claim (recipes/claim_record.c).  To
- * claim a later slot is to replace the record, by one write that succeeds only if
- * the record is the one that was read.  That is done at the call, whatever becomes
- * of the transaction: what is claimed runs at most once.  If the answer to the
- * write is lost, the node is read again, and tells what became of it.
+ * The node of a path contains the record of its last claim (recipes/claim_record.c).  A
+ * claim of a later slot replaces the record, by one write that succeeds only if the record
+ * still is the one that was read.  This happens at the call, whatever becomes of the
+ * transaction: what is claimed runs at most once.  If the answer to the write is lost, the
+ * node is read again to see what became of it.
  *
- * The node is never deleted, which would reset its version: a write from before
- * could then replace a record that it has not seen.  So claims are reset by a
- * record without a slot.  If somebody else deletes the node and it is created
- * again, a write that went to the new one is told by its czxid.
+ * The node is never deleted, because that would reset its version, and an earlier write
+ * could then replace a record that it has not seen.  So a reset of claims writes a record
+ * without a slot.  If another client deletes the node and it is created again, the czxid
+ * shows that a write went to the new one.
  *
- * The node must not be removed by ZooKeeper either, as containers and nodes with a TTL are;
- * ZooKeeper does not tell which these are.  So a record is written only into a node that
- * was created for one, and is persistent.  One that is there already is replaced, in one
- * step, if it has never been used: it has no data, was never written, and never had
- * children.  The new one has its ACL.
+ * ZooKeeper must not remove the node either, as it removes containers and nodes with a TTL,
+ * and it does not report which these are.  So a record is written only into a node that was
+ * created for one, and is persistent.  A node that exists already is replaced, in one step,
+ * if it has never been used: it has no data, was never written, and never had children.
+ * The new node gets its ACL.
  *
- * Such a replacement may come late, and deletes by name.  It demands version 0, and
- * no record has that: its node is created and written in the same step.  Against ZooKeeper's
- * own removal, which picks a node first and then deletes whatever has its name, nothing helps;
- * it picks containers that had children, and nodes whose TTL is over.
+ * Such a replacement may come late, and deletes by name.  It demands version 0, which no
+ * record has, because its node is created and written in the same step.  Nothing helps
+ * against ZooKeeper's own removal, which picks a node first and then deletes whatever has
+ * its name; it picks containers that had children, and nodes whose TTL is over.
  *
- * A claim and a lock on one path: the claim is refused if there are contenders,
- * the lock if there is a record (engine/listing.c).  If both begin at the same
- * moment both may succeed, which harms neither; the next of either is refused.
+ * If a path has contenders, a claim is refused; if it has a record, a lock is refused
+ * (engine/listing.c).  If a claim and a lock begin at the same moment, both may succeed,
+ * which harms neither; the next of either is refused.
  *
  * Runs in: backends.
  *
@@ -55,8 +55,8 @@ typedef struct Claiming
 {
 	const char *path;
 	char		slot[CLAIM_RECORD_SLOT_SIZE]; /* as text; empty for a reset */
-	ClaimRecord wanted;						  /* unless claims are only to be shown */
-	ClaimSent	sent;						  /* what is in doubt */
+	ClaimRecord wanted;						  /* empty if claims are only shown */
+	ClaimSent	sent;						  /* the write that is in doubt */
 	bool		made;						  /* it is known to be done */
 	Call		call;
 } Claiming;
@@ -103,7 +103,10 @@ report_undecidable(const Claiming *claiming)
 					errhint("See zk_last_claim().")));
 }
 
-/* The path has something else than claims; once something was sent, that is all that is known. */
+/*
+ * Raises an error because the path is used for something else than claims.  If a write is
+ * in doubt, that cannot be settled any more, and the error says so.
+ */
 static void
 report_other_use(const Claiming *claiming, const char *detail)
 {
@@ -117,7 +120,7 @@ report_other_use(const Claiming *claiming, const char *detail)
  * ------------------------------------------------------------------------
  */
 
-/* Raises an error if contenders or elements are below the path. */
+/* Raises an error if the path has contenders or elements. */
 static void
 refuse_children(Claiming *claiming)
 {
@@ -133,8 +136,8 @@ refuse_children(Claiming *claiming)
 }
 
 /*
- * Reads the node; raises an error if it is no claim's, and cannot become one's.
- * Returns it, and when it was written last, ms since 1970 by ZooKeeper's clock.
+ * Reads the node.  Raises an error if it has no record and cannot get one.  Returns it, and
+ * stores when it was last written, ms since 1970 by ZooKeeper's clock.
  */
 static ClaimNode
 read_node(Claiming *claiming, int64 *written_at)
@@ -164,7 +167,10 @@ read_node(Claiming *claiming, int64 *written_at)
 	return node;
 }
 
-/* Writes a record into the node that was read, if it has one, or else into a new one. */
+/*
+ * Writes a record into the node that was read, if it has one, else into a new node.
+ * Returns the call, with its answer.
+ */
 static const CallStep *
 send_record(Claiming *claiming, const ClaimNode *node, const char *data)
 {
@@ -184,8 +190,9 @@ send_record(Claiming *claiming, const ClaimNode *node, const char *data)
 }
 
 /*
- * Puts the record that is wanted in place of the one that was read, or creates the node
- * with it, if nobody else is faster.
+ * Replaces the record that was read by the one that is wanted, or creates the node with
+ * it.  Returns false if that was not done, as another client was faster, or if it is in
+ * doubt.
  */
 static bool
 write_record(Claiming *claiming, const ClaimNode *node)
@@ -196,7 +203,7 @@ write_record(Claiming *claiming, const ClaimNode *node)
 	claim_record_succeed(&claiming->wanted, &node->record);
 	(void) claim_record_write(data, &claiming->wanted);
 
-	/* A cancellation that has come already is one before anything is sent. */
+	/* A cancellation that has come already is handled before anything is sent. */
 	CHECK_FOR_INTERRUPTS();
 	claiming->sent = (ClaimSent){.what = node->record.nids > 0 ? CLAIM_SENT_SET : CLAIM_SENT_CREATE,
 								 .czxid = node->czxid,
@@ -205,13 +212,13 @@ write_record(Claiming *claiming, const ClaimNode *node)
 	if (written->result.outcome != CALL_UNKNOWN)
 		claiming->sent.what = CLAIM_SENT_NOTHING;
 
-	/* If the node that was to be replaced has children by now, the next reading shows them. */
+	/* If the node to be replaced has children by now, the next read shows them. */
 	if (written->result.outcome != CALL_NOT_EMPTY)
 		call_report(written);
 	return written->result.outcome == CALL_OK;
 }
 
-/* Tells the log what only a superuser does. */
+/* Logs a reset, which only superusers can do. */
 static void
 log_reset(const Claiming *claiming, const ClaimRecord *last)
 {
@@ -245,7 +252,7 @@ make_claim(Claiming *claiming)
 		if (verdict == CLAIM_MADE || write_record(claiming, &node))
 			break;
 
-		/* A call in doubt is settled, however long that takes. */
+		/* A write in doubt must be settled, however long that takes. */
 		claiming->call.patience =
 			claiming->sent.what == CLAIM_SENT_NOTHING ? CALL_IMPATIENT : CALL_PATIENT;
 	}
@@ -253,12 +260,15 @@ make_claim(Claiming *claiming)
 	if (!claiming->wanted.claimed)
 		log_reset(claiming, &replaced);
 
-	/* One that comes later finds a context which does not say what has been done. */
+	/* A later cancellation would find no claim_context() that says what has been done. */
 	CHECK_FOR_INTERRUPTS();
 	return true;
 }
 
-/* Likewise, of "claiming" with a path and, unless it is a reset, a slot.  Claims are counted. */
+/*
+ * Fills in "claiming", which has a path and, unless it is a reset, a slot, and calls
+ * make_claim().  Counts claims in the statistics.
+ */
 static bool
 ask_claim(Claiming *claiming)
 {
@@ -301,8 +311,8 @@ ask_claim(Claiming *claiming)
 /*
  * zk_claim(path text, slot timestamptz) returns boolean
  *
- * Claims a slot: true if it is later than the last slot claimed on the path, by
- * whomever.  An error leaves open whether it has been claimed.
+ * Claims a slot.  Returns true if it is later than the last slot that anybody has claimed
+ * on the path.  After an error, the slot may have been claimed or not.
  */
 Datum
 zk_claim(PG_FUNCTION_ARGS)
@@ -320,7 +330,7 @@ zk_claim(PG_FUNCTION_ARGS)
 /*
  * zk_claim_reset(path text) returns boolean
  *
- * Has the path forget which slot was claimed last.  False if none was.
+ * Resets claims: the path forgets which slot was claimed last.  Returns false if none was.
  */
 Datum
 zk_claim_reset(PG_FUNCTION_ARGS)
@@ -337,8 +347,8 @@ zk_claim_reset(PG_FUNCTION_ARGS)
 /*
  * zk_last_claim(path text) returns setof record
  *
- * Shows the last claim on a path: no row if there was none, a row without a slot
- * if claims were reset.
+ * Shows the last claim on a path.  Returns no row if there was none, and a row without a
+ * slot if claims were reset.
  */
 Datum
 zk_last_claim(PG_FUNCTION_ARGS)

@@ -1,27 +1,27 @@
 /*
  * contender_funcs.c
- *		SQL function that shows who holds and who waits, whatever client it is.
+ *		SQL function that shows the holders and waiters at a path, of all clients.
  *
  * A path can have several queues, which zk_contenders() reads from ZooKeeper
  * (backend/contenders.c) and shows one after the other:
  *
  *		lock		the nodes of a lock at the path itself
- *		candidate	those of an election there; looked for only if there is no lock,
- *					as an election may have the names of one
+ *		candidate	those of an election there, if there is no lock, as an election may use
+ *					the names of one
  *		semaphore	the leases of a semaphore at the path, below "leases"
- *		turn		who has, and waits for, the turn to get one, below "locks";
- *					looked for only if there are leases
+ *		turn		the holder of the turn to get a lease, and those that wait for it, below
+ *					"locks", if the path has leases
  *
- * Names tell mode, dialect and place in the queue, and with the place of the
- * others who is granted.  The rest is what a node's data says.  Anybody may have
- * written it: it is shown, if it is text, and nothing is concluded from it but
- * that zklock, which is to be told by its data alone, heeds all others.
+ * Names show mode, dialect and place in the queue, and together they show who is granted.
+ * All else comes from the data of the nodes, which anybody may have written.  It is shown
+ * if it is text, and one conclusion is drawn from it: that a node is zklock's, which only
+ * the data shows, and whose contenders honor all others.
  *
- * A node of this server stands for all contenders behind it.  Shared memory
- * knows which of them is granted, and its token; the data has the first.
+ * A node of this server stands for all its contenders that share it.  Shared memory knows
+ * which of them is granted, and its token; the data describes the first.
  *
- * Like zk_session(), it is for members of pg_monitor: names and data of other
- * services are nobody else's business.
+ * Like zk_session(), it is for members of pg_monitor only, because it shows names and data
+ * of other services.
  *
  * Runs in: backends.
  *
@@ -41,19 +41,19 @@
 
 COMPAT_FUNCTION_INFO_V1(zk_contenders);
 
-/* So many nodes are read; of the others, what their names tell is shown. */
+/* How many nodes are read.  Of the others, only what their names contain is shown. */
 #define MAX_READ 200
 
-/* A queue, as it is shown */
+/* A queue that is shown */
 typedef struct Queue
 {
 	const char *kind;
-	NodeDialect dialect; /* that this session writes here */
+	NodeDialect dialect; /* in which this session would create a node here */
 	Contenders	contenders;
 	LockView	ours; /* this server's contenders there */
 } Queue;
 
-/* Whom a node stands for: by its data, and by what shared memory knows better */
+/* The contender that a node stands for, by the node's data and by shared memory */
 typedef struct Party
 {
 	const char *server;
@@ -66,7 +66,7 @@ typedef struct Party
 	int64		token; /* 0 if that is not known */
 } Party;
 
-/* Do its names tell a mode? */
+/* Returns true if the names of the queue's nodes show a mode. */
 static bool
 has_modes(const Queue *queue)
 {
@@ -74,8 +74,9 @@ has_modes(const Queue *queue)
 }
 
 /*
- * What shared memory knows better: the data has a run's first contender, if nobody
- * has overwritten it, and a session that holds a lock does not wait for itself.
+ * Corrects a party by an entry in shared memory: the data describes the run's first
+ * contender only, unless another client has overwritten it, and a session that holds a lock
+ * does not wait for itself.
  */
 static void
 correct_party(Party *party, const EntryCopy *entry)
@@ -120,7 +121,7 @@ find_party(const Queue *queue, const ContenderNode *node)
 	return party;
 }
 
-/* Would that client wait for an older exclusive node of this session's? */
+/* Returns whether the client would wait for an older exclusive node of this session. */
 static Heed
 heeds_us(const Queue *queue, const ContenderNode *node, const Party *party)
 {
@@ -171,7 +172,7 @@ put_row(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	row_store(fcinfo, &row);
 }
 
-/* Tells of how many contenders not all is shown. */
+/* Reports with a NOTICE how many contenders are not shown in full. */
 static void
 report_unread(const Contenders *contenders)
 {
@@ -186,7 +187,7 @@ report_unread(const Contenders *contenders)
 				 errdetail("Of the others, what their nodes' names tell is shown.")));
 }
 
-/* Shows a queue.  Returns how many are in it, or -1 if its path does not exist. */
+/* Shows a queue.  Returns its number of contenders, or -1 if its path does not exist. */
 static int
 show_queue(FunctionCallInfo fcinfo, const char *kind, const char *path, const Recipe *recipe,
 		   NodeDialect dialect)

@@ -2,10 +2,10 @@
  * election_funcs.c
  *		SQL functions of elections.
  *
- * The candidacy is the worker's.  Whether this server leads a session reads from
- * shared memory (shared/election.c); to wait for that it sleeps on a condition
- * variable, and needs no entry of its own.  Who leads, whatever client it is, it reads
- * from ZooKeeper.
+ * The worker makes the candidacy of this server.  A session reads from shared memory
+ * whether this server leads (shared/election.c); it waits for that on a condition
+ * variable, and needs no entry of its own.  It reads from ZooKeeper who leads, which can be
+ * any client.
  *
  * Runs in: backends.
  *
@@ -33,18 +33,18 @@ COMPAT_FUNCTION_INFO_V1(zk_resign);
 COMPAT_FUNCTION_INFO_V1(zk_leader);
 COMPAT_FUNCTION_INFO_V1(zk_elections);
 
-/* The first term under a node, as a token; candidates have no second one. */
+/* The first term of a node, as a token.  Nodes of candidates have no second one. */
 #define TERM_OF_NODE(czxid) (((czxid) << TOKEN_GRANT_BITS) + 1)
 
-/* So long zk_elections waits for ZooKeeper to tell who leads, of all elections together. */
+/* How long zk_elections() waits for ZooKeeper to report the leaders of all elections. */
 #define LEADERS_MS 1000
 
 /* ------------------------------------------------------------------------
- * Does this server lead?
+ * Whether this server leads
  * ------------------------------------------------------------------------
  */
 
-/* The election at a path.  Raises an error if there is none. */
+/* Returns the election at a path.  Raises an error if this server stands at none. */
 static int
 require_election(const char *path)
 {
@@ -61,8 +61,8 @@ require_election(const char *path)
 /*
  * zk_is_leader(path text) returns boolean
  *
- * Does this server lead the election at the path, provably?  A transaction that
- * is told so, and writes, fails at commit if the term has ended before.
+ * Returns true if this server provably leads the election at the path.  A transaction that
+ * has got true, and writes, fails at commit if the term has ended before.
  */
 Datum
 zk_is_leader(PG_FUNCTION_ARGS)
@@ -73,7 +73,7 @@ zk_is_leader(PG_FUNCTION_ARGS)
 		transaction_leads(require_election(argument_path(fcinfo, ALLOWED_PATHS_ONLY)), &term));
 }
 
-/* Does it lead now?  Raises an error if the election goes away. */
+/* WaitLook: looks whether this server leads now.  Raises an error if the election is gone. */
 static WaitAnswer
 look_whether_it_leads(const Wait *wait, void *arg)
 {
@@ -92,8 +92,8 @@ look_whether_it_leads(const Wait *wait, void *arg)
 /*
  * zk_await_leadership(path text, timeout interval) returns boolean
  *
- * Waits until this server leads.  NULL waits for ever.  False if the timeout has
- * passed; that ZooKeeper cannot be reached then is an error.
+ * Waits until this server leads, with a timeout of NULL for ever.  Returns false if the
+ * timeout has passed, but raises an error if ZooKeeper cannot be reached by then.
  */
 Datum
 zk_await_leadership(PG_FUNCTION_ARGS)
@@ -114,13 +114,14 @@ zk_await_leadership(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(led);
 }
 
-/* A candidate that is to go to the end of the queue */
+/* The election and term in which this server resigns */
 typedef struct Resignation
 {
 	int	  election;
 	int64 term;
 } Resignation;
 
+/* WaitLook: looks whether the worker has seen the resignation through. */
 static WaitAnswer
 look_whether_it_has_resigned(const Wait *wait, void *arg)
 {
@@ -133,9 +134,10 @@ look_whether_it_has_resigned(const Wait *wait, void *arg)
 /*
  * zk_resign(path text) returns boolean
  *
- * This server gives up leadership and goes to the end of the queue.  Returns when
- * another leads, or, if nobody else stands, this one in a new term; false at once if it
- * does not lead.  The worker sees it through even if the call is cancelled.
+ * Has this server give up leadership and go to the end of the queue.  Returns true when
+ * another candidate leads, or this server in a new term if nobody else stands.  Returns
+ * false at once if this server does not lead.  The worker completes the resignation even if
+ * the call is cancelled.
  */
 Datum
 zk_resign(PG_FUNCTION_ARGS)
@@ -158,14 +160,14 @@ zk_resign(PG_FUNCTION_ARGS)
 }
 
 /* ------------------------------------------------------------------------
- * Who leads
+ * The leader, of all clients
  * ------------------------------------------------------------------------
  */
 
 /*
- * Reads the node of the oldest candidate on a path, if anybody stands there.
+ * Reads the node of the oldest candidate on a path, if there is one.
  *
- *	until	by zklock_now_ms(), the outcome is CALL_UNREACHABLE; 0: as for any call
+ *	until	when the outcome becomes CALL_UNREACHABLE, by zklock_now_ms(); 0: as for any call
  */
 static CallStep
 read_leader(ContenderNode *leader, const char *path, int64 until)
@@ -183,7 +185,7 @@ read_leader(ContenderNode *leader, const char *path, int64 until)
 	return told;
 }
 
-/* What a leader calls itself: the server, if a session of zklock has written the data */
+/* Returns a leader's name: the server if zklock has written the node's data, else the data. */
 static char *
 leader_name(const ContenderNode *leader)
 {
@@ -197,8 +199,8 @@ leader_name(const ContenderNode *leader)
 /*
  * zk_leader(path text) returns record
  *
- * Tells who leads the election at the path, of all servers and clients; all columns are
- * NULL if nobody does.
+ * Returns which server or other client leads the election at the path.  All columns are
+ * NULL if none does.
  */
 Datum
 zk_leader(PG_FUNCTION_ARGS)
@@ -222,7 +224,7 @@ zk_leader(PG_FUNCTION_ARGS)
  * ------------------------------------------------------------------------
  */
 
-/* The state as it is at this moment: the lease ends by itself. */
+/* Returns the state at this moment: the lease can have ended without the worker's doing. */
 static const char *
 state_name(CandidacyState state, Leadership leadership)
 {
@@ -231,11 +233,11 @@ state_name(CandidacyState state, Leadership leadership)
 	else if (leadership == LEADERSHIP_SUSPENDED)
 		state = CANDIDACY_SUSPENDED;
 	else if (state == CANDIDACY_ELECTED || state == CANDIDACY_SUSPENDED)
-		state = CANDIDACY_OFFER; /* the worker has not told yet what comes next */
+		state = CANDIDACY_OFFER; /* the worker has not stored the next state yet */
 	return election_state_names[state];
 }
 
-/* Who leads, as far as that can be known without waiting for long */
+/* Returns who leads, or NULL if that cannot be known without waiting for long. */
 static char *
 known_leader(const char *path, const CandidacyStatus *status, Leadership leadership, int64 until)
 {
@@ -254,7 +256,7 @@ known_leader(const char *path, const CandidacyStatus *status, Leadership leaders
 /*
  * zk_elections() returns setof record
  *
- * The elections at which this server stands.
+ * Shows the elections at which this server stands.
  */
 Datum
 zk_elections(PG_FUNCTION_ARGS)

@@ -1,8 +1,8 @@
 /*
  * element_funcs.c
- *		SQL functions about queues.
+ *		SQL functions of queues.
  *
- * They check their arguments and call the backend's take*.c.
+ * They check their arguments and call the functions of backend/element.h.
  *
  * Runs in: backends.
  *
@@ -38,8 +38,9 @@ first_data(FunctionCallInfo fcinfo, TakeHow how, int64 timeout_ms, StatsKind kin
 /*
  * zk_queue_offer(path text, data bytea) returns text
  *
- * Adds an element of at most TAKE_MAX_DATA bytes at the end of a queue, which
- * is created if it does not exist.  Returns its name.  Not undone by a rollback.
+ * Adds an element of at most TAKE_MAX_DATA bytes at the end of a queue, which is created if
+ * it does not exist.  Returns the element's name, or NULL if that is not known.  A rollback
+ * does not undo it.
  */
 Datum
 zk_queue_offer(PG_FUNCTION_ARGS)
@@ -62,14 +63,14 @@ zk_queue_offer(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(name));
 }
 
-/* zk_queue_peek(path text) returns bytea: the first element, which stays. */
+/* zk_queue_peek(path text) returns bytea: returns the first element, which stays. */
 Datum
 zk_queue_peek(PG_FUNCTION_ARGS)
 {
 	return first_data(fcinfo, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED);
 }
 
-/* zk_queue_remove(path text) returns bytea: the first element, which goes. */
+/* zk_queue_remove(path text) returns bytea: removes the first element and returns it. */
 Datum
 zk_queue_remove(PG_FUNCTION_ARGS)
 {
@@ -79,8 +80,8 @@ zk_queue_remove(PG_FUNCTION_ARGS)
 /*
  * zk_queue_take(path text, timeout interval) returns bytea
  *
- * The first element, which goes.  If there is none, waits for one: NULL for ever,
- * '0' not at all.  NULL if the timeout has passed.
+ * Removes the first element and returns it.  If there is none, waits for one: with a
+ * timeout of NULL for ever, with '0' not at all.  Returns NULL if the timeout has passed.
  */
 Datum
 zk_queue_take(PG_FUNCTION_ARGS)
@@ -91,8 +92,8 @@ zk_queue_take(PG_FUNCTION_ARGS)
 /*
  * zk_xact_queue_take(path text, timeout interval) returns record
  *
- * The first element, which goes when the transaction commits, and otherwise stays.
- * Waits as zk_queue_take() does; all columns are NULL if the timeout has passed.
+ * Returns the first element, which is removed if the transaction commits, and otherwise
+ * stays.  Waits like zk_queue_take().  All columns are NULL if the timeout has passed.
  */
 Datum
 zk_xact_queue_take(PG_FUNCTION_ARGS)

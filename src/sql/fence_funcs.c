@@ -2,28 +2,27 @@
  * fence_funcs.c
  *		zk_fence(): refuses stale fencing tokens in this database.
  *
- * Table zk_fences has a row for each path, with the highest token seen.  Each
- * transaction that fences the path updates the row, unless its token is too
- * old.  Thus:
+ * Table zk_fences has a row for each path, with the highest token seen.  Each transaction
+ * that fences the path updates the row, unless its token is too old.  Thus:
  *
- * - They run one after the other, since the row stays locked until the end.
- *   One with an older token that had to wait for a newer one is refused when
- *   that has committed.
- * - Where the snapshot is the transaction's (REPEATABLE READ and above), it
- *   shows what all those before have written, or else PostgreSQL refuses the
- *   update.  That is why the same token is written again: from a mere lock a
- *   later transaction, with a newer token, could not tell.
+ * - These transactions run one after the other, because the row stays locked until the
+ *   end.  One that has an older token, and had to wait for one with a newer token, is
+ *   refused when that one has committed.
+ * - Where one snapshot serves the whole transaction (REPEATABLE READ and above), it shows
+ *   what all earlier ones have written, or else PostgreSQL refuses the update.  That is why
+ *   a token is written even if the row has it already: if an earlier transaction had only
+ *   locked the row, PostgreSQL would not refuse the update of a later one, with a newer
+ *   token.
  *
- * zk_fence() is SECURITY DEFINER: its caller may not touch the table by other
- * means.  For names of operators and functions it relies on the search_path
- * it is defined with.  The table is in the function's own schema, wherever
- * the extension has been moved, and is always named with it.
+ * zk_fence() is SECURITY DEFINER: its caller may not access the table by other means.  It
+ * is defined with a search_path, on which it relies for the names of operators and
+ * functions.  The table is in the function's own schema, wherever the extension has been
+ * moved, and its name is always qualified with it.
  *
- * Tokens belong to the data of this database, and not to that of another which
- * gets this one's changes.  So a trigger, which fires where changes are
- * replayed only, keeps replicated rows of zk_fences from being written; what
- * zk_fence() writes passes, also when it is called by triggers of replicated
- * tables.  A replicated TRUNCATE it cannot drop.
+ * Tokens belong to the data of this database, and not to that of another which gets this
+ * one's changes.  So a trigger, which fires only where changes are replayed, drops
+ * replicated rows of zk_fences.  Rows that zk_fence() writes pass, also when triggers of
+ * replicated tables call it.  The trigger cannot drop a replicated TRUNCATE.
  *
  * Runs in: backends, logical replication workers.  Needs neither the worker of
  * zklock nor shared memory.
@@ -48,10 +47,9 @@ COMPAT_FUNCTION_INFO_V1(zk_fence);
 COMPAT_FUNCTION_INFO_V1(zk_fences_keep_local);
 
 /*
- * The statements, kept for the life of the backend.  Names in a kept plan are
- * looked up again when something has changed.  Should the extension have been
- * moved, its old schema may by now be anybody's: hence schema, which says
- * where the plans look.
+ * The plans, which are kept for the life of the backend.  PostgreSQL looks up the names in
+ * a kept plan again when something has changed.  If the extension has been moved, its old
+ * schema may be anybody's by now; so "schema" stores which schema the plans name.
  */
 static struct
 {
@@ -60,7 +58,7 @@ static struct
 	SPIPlanPtr read;
 } plans;
 
-/* The row that is being written is this database's own. */
+/* True while zk_fence() writes a row, which is this database's own. */
 static bool writing_own = false;
 
 static SPIPlanPtr
@@ -75,7 +73,7 @@ keep_plan(const char *sql)
 	return plan;
 }
 
-/* Makes the plans for the schema of a function. */
+/* Makes the plans for the schema of a function, unless they exist. */
 static void
 prepare_plans(Oid function)
 {
@@ -104,7 +102,7 @@ prepare_plans(Oid function)
 
 /*
  * Writes a token if the row has none above "highest".  Locks the row in any case.
- * Returns whether it has written.
+ * Returns true if it has written.
  */
 static bool
 write_token(Datum path, int64 token, int64 highest)
@@ -127,7 +125,7 @@ write_token(Datum path, int64 token, int64 highest)
 	return SPI_processed == 1;
 }
 
-/* Reads the token of a row, and which transaction wrote the row. */
+/* Returns the token of a row, and stores which transaction wrote the row. */
 static int64
 read_token(Datum path, TransactionId *writer)
 {
@@ -143,9 +141,8 @@ read_token(Datum path, TransactionId *writer)
 }
 
 /*
- * Sees to it that the row of a path has at least this token, and that this
- * transaction has written it.  Returns the token it has; if that is higher,
- * the row is only locked.
+ * Ensures that the row of a path has at least this token, and that this transaction has
+ * written it.  Returns the token of the row; if that is higher, the row is only locked.
  */
 static int64
 advance_token(Datum path, int64 token)
@@ -157,8 +154,8 @@ advance_token(Datum path, int64 token)
 		return token;
 
 	/*
-	 * The row is locked: it stays as we see it.  What this transaction has
-	 * written need not be written again, for each row of a table perhaps.
+	 * The row is locked, so it stays as we see it.  What this transaction has written is
+	 * not written again: zk_fence() may be called for each row of a table.
 	 */
 	seen = read_token(path, &writer);
 	if (seen == token && !TransactionIdIsCurrentTransactionId(writer))
@@ -167,9 +164,9 @@ advance_token(Datum path, int64 token)
 }
 
 /*
- * Raises the error for a token that is lower than one seen before.  If the
- * session holds the lock with this token, nobody can have got a higher one
- * from ZooKeeper, and another try, with the next token, would be as vain.
+ * Raises the error for a token that is lower than one seen before.  If the session holds
+ * the lock with this token, nobody can have got a higher one from ZooKeeper, and a retry
+ * with the next token would fail too.
  */
 static void
 report_lower_token(const char *path, const char *shown_path, int64 token, int64 seen)
@@ -195,12 +192,11 @@ report_lower_token(const char *path, const char *shown_path, int64 token, int64 
 /*
  * zk_fence(path text, token bigint) returns void
  *
- * Raises an error if this database has seen a higher token for the path, else
- * remembers the token and keeps others out until the transaction ends.
+ * Raises an error if this database has seen a higher token for the path.  Otherwise stores
+ * the token, and keeps others out until the transaction ends.
  *
- * A token that is too high would keep all others out for good.  Whether it is
- * cannot be known here, unless the session itself holds the lock: then its
- * token is the highest there is.
+ * A token that is too high would keep all others out for good.  We can recognize one only
+ * if this session holds the lock: its token is then the highest one that exists.
  */
 Datum
 zk_fence(PG_FUNCTION_ARGS)
@@ -245,8 +241,8 @@ zk_fence(PG_FUNCTION_ARGS)
  *
  * Drops changes of table zk_fences that are replicated from another database.
  *
- * The trigger is enabled for replicas.  That is not only where changes are
- * replayed: pg_restore may work in that mode, and its rows are welcome.
+ * The trigger is enabled for replicas.  Not only the replay of changes uses that mode:
+ * pg_restore may use it too, and its rows must be written.
  */
 Datum
 zk_fences_keep_local(PG_FUNCTION_ARGS)

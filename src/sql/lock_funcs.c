@@ -4,13 +4,13 @@
  *
  * They check their arguments and call lock_acquire() and lock_release().
  *
- * A session that works on a part of something, say a partition of a table, must
- * keep others from taking the whole.  So zk_lock_tree() locks the paths above the
- * one asked for as well, up to but not including the root of the tree, shared:
- * many can work on different parts, and nobody has the whole meanwhile.  Hive
- * locks databases, tables and partitions like this.  The locks are taken from the
- * top down, which is the order of their bytes too, so that these calls and those
- * with an array of paths cannot deadlock with each other.
+ * A session that works on a part of something, such as a partition of a table, must keep
+ * others from locking the whole.  So zk_lock_tree() also takes shared locks on the paths
+ * above its own, up to but not including the root of the tree: many sessions can work on
+ * different parts, and nobody has the whole meanwhile.  Hive locks databases, tables and
+ * partitions like this.  The locks are taken from the top down, which is also the order of
+ * the paths' bytes, so that these calls and those with an array of paths cannot deadlock
+ * with each other.
  *
  * Runs in: backends.
  *
@@ -37,7 +37,7 @@ COMPAT_FUNCTION_INFO_V1(zk_fencing_token);
  * ------------------------------------------------------------------------
  */
 
-/* The path argument, as a set. */
+/* Returns the path argument as a set. */
 static LockSet
 path_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 {
@@ -48,8 +48,8 @@ path_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 }
 
 /*
- * The paths in the array argument, each once, in the one order in which everybody
- * locks several paths.
+ * Returns the paths in the array argument, each once, in the order in which all sessions
+ * lock several paths.
  */
 static LockSet
 paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
@@ -89,7 +89,7 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	return set;
 }
 
-/* The paths below root down to the path argument, which comes last. */
+/* Returns the paths below the root down to the path argument, which comes last. */
 static LockSet
 branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 {
@@ -103,7 +103,7 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	path = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	root = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
-	/* The root of ZooKeeper ends in a slash, all others do not. */
+	/* The root of ZooKeeper ends in a slash; no other path does. */
 	root_len = strcmp(root, "/") == 0 ? 0 : strlen(root);
 	if (root[0] != '/' || strncmp(path, root, root_len) != 0 || path[root_len] != '/')
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -128,14 +128,14 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 /* ------------------------------------------------------------------------
  * Locking
  *
- * Each function returns true if all is held, and false if the timeout has passed.
+ * Each function returns true if all locks are held, and false if the timeout has passed.
  * A shared lock on a path that the session holds exclusively is granted at once.
  * ------------------------------------------------------------------------
  */
 
 #define DOES_NOT_WAIT -1
 
-/* Locks a set, for as long as the argument "timeout" of the SQL function says. */
+/* Locks a set.  The SQL function's argument number "timeout" limits the wait. */
 static Datum
 acquire(FunctionCallInfo fcinfo, const char *function, LockSet set, LockScope scope, int timeout)
 {
@@ -150,8 +150,8 @@ acquire(FunctionCallInfo fcinfo, const char *function, LockSet set, LockScope sc
  *
  *	symbol		its name
  *	function	the SQL function's name
- *	arguments	what reads the set from the arguments
- *	timeout		which argument is the timeout
+ *	arguments	the function that reads the set from the arguments
+ *	timeout		the number of the argument that is the timeout, or DOES_NOT_WAIT
  */
 #define LOCK_FUNCTION(symbol, function, arguments, mode, scope, timeout)                          \
 	COMPAT_FUNCTION_INFO_V1(symbol);                                                              \
@@ -193,9 +193,9 @@ LOCK_FUNCTION(zk_xact_lock_tree_shared, "zk_xact_lock_tree_shared", branch_argum
 /* ------------------------------------------------------------------------
  * Unlocking
  *
- * Each function undoes one session-level acquisition of each path, and returns
- * false, with a warning, if one was not held or was lost.  Of an array those are
- * released that are held; of a tree all that zk_lock_tree() took, or nothing.
+ * Each function undoes one session-level acquisition of each path, and returns false, with
+ * a warning, if one was not held or was lost.  With an array, it releases the locks that
+ * are held; with a tree, all that zk_lock_tree() took, or none.
  * ------------------------------------------------------------------------
  */
 
@@ -205,7 +205,7 @@ release(LockSet set)
 	PG_RETURN_BOOL(lock_release(&set));
 }
 
-/* As LOCK_FUNCTION */
+/* The same for unlocking; see LOCK_FUNCTION. */
 #define UNLOCK_FUNCTION(symbol, arguments, mode)                       \
 	COMPAT_FUNCTION_INFO_V1(symbol);                                   \
 	Datum symbol(PG_FUNCTION_ARGS)                                     \
@@ -226,7 +226,7 @@ UNLOCK_FUNCTION(zk_unlock_shared_array, paths_argument, SHARED);
 UNLOCK_FUNCTION(zk_unlock_tree, branch_arguments, EXCLUSIVE);
 UNLOCK_FUNCTION(zk_unlock_tree_shared, branch_arguments, SHARED);
 
-/* zk_unlock_all() returns void: undoes all session-level acquisitions */
+/* zk_unlock_all() returns void: undoes all session-level acquisitions. */
 Datum
 zk_unlock_all(PG_FUNCTION_ARGS)
 {
@@ -238,9 +238,9 @@ zk_unlock_all(PG_FUNCTION_ARGS)
 /*
  * zk_fencing_token(path text) returns bigint
  *
- * A number that increases from one exclusive grant of the path to the next,
- * for ever and over all servers.  At an election's path it is the term in which
- * this server leads.
+ * Returns a number that increases from one exclusive grant of the path to the next, for
+ * ever and over all servers.  At an election's path it is the term in which this server
+ * leads.
  */
 Datum
 zk_fencing_token(PG_FUNCTION_ARGS)

@@ -2,12 +2,12 @@
  * monitor_funcs.c
  *		SQL functions behind the views zk_locks, zk_session and zk_stats.
  *
- * They read shared memory only; lock_view.c and stats.c say how consistent that is.
+ * They read shared memory only; lock_view.c and stats.c say how consistent the result is.
  *
- * Everyone may see what waits and what is held, as in pg_locks, since this is
- * what one's own calls wait for.  Paths, databases and nodes may tell secrets.
- * A user sees those of roles whose privileges it has, as in pg_stat_activity,
- * and those of its own session; members of pg_monitor see all.
+ * Everyone may see what waits and what is held, as in pg_locks, because their own calls
+ * wait for it.  Paths, databases and nodes may reveal secrets.  A user sees those of roles
+ * whose privileges it has, as in pg_stat_activity, and those of its own session; members
+ * of pg_monitor see all.
  *
  * Runs in: backends.
  *
@@ -53,7 +53,7 @@ state_name(ContenderState state, LeaseState lease)
 	return state == CONTENDER_GRANTED ? of_grant[lease] : names[state];
 }
 
-/* UTF-8 in a form that can be shown; NULL if there is none. */
+/* Returns UTF-8 in a form that can be shown, or NULL if it is empty. */
 static const char *
 shown_or_null(const char *utf8)
 {
@@ -61,7 +61,8 @@ shown_or_null(const char *utf8)
 }
 
 /*
- * One permit, one row: does the entry of the permit speak for that of a turn?
+ * Returns true if a granted or lost turn is not shown, because the same session has an
+ * entry of a permit there: one permit is one row.
  */
 static bool
 is_spoken_for(const EntryCopy *turn, const LockView *view)
@@ -80,7 +81,7 @@ is_spoken_for(const EntryCopy *turn, const LockView *view)
 	return false;
 }
 
-/* May the current user see all of an entry? */
+/* Returns true if the current user may see all columns of an entry. */
 static bool
 may_see(const EntryCopy *entry)
 {
@@ -107,7 +108,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 
 	row_add(&row, Int32GetDatum(entry->request.pid));
 	row_add_text(&row, all ? get_database_name(entry->request.database) : NULL);
-	/* A path that was locked from this database has a form in its encoding. */
+	/* A path that was locked from this database can be shown in its encoding. */
 	row_add_text(&row, !all										 ? NULL
 					   : entry->request.database == MyDatabaseId ? display_path(path)
 																 : display_utf8(path));
@@ -133,7 +134,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 	row_store(fcinfo, &row);
 }
 
-/* One row for each mode and scope in which it is acquired, or one if it is not */
+/* Stores a row for each mode and scope in which an entry is acquired, or one if it is not. */
 static void
 put_lock_rows(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *view, LeaseState lease)
 {
@@ -157,7 +158,7 @@ put_lock_rows(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *v
 /*
  * zk_locks() returns setof record
  *
- * The locks of this server: one row for each contender and mode and scope of its
+ * Shows the locks of this server: one row for each contender, and mode and scope of its
  * acquisitions.
  */
 Datum
@@ -201,7 +202,7 @@ us_interval(int64 us)
 /*
  * zk_session() returns record
  *
- * The state of the ZooKeeper session, in one row.
+ * Shows the state of the ZooKeeper session, in one row.
  */
 Datum
 zk_session(PG_FUNCTION_ARGS)
@@ -237,7 +238,7 @@ zk_session(PG_FUNCTION_ARGS)
 	return row_return(fcinfo, &row);
 }
 
-/* Waits by their length. */
+/* Returns the numbers of waits, by their length. */
 static Datum
 histogram(const StatsOfKind *counts)
 {
@@ -249,7 +250,7 @@ histogram(const StatsOfKind *counts)
 										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/* The upper bounds of the buckets of waits, in seconds */
+/* Returns the upper bounds of the buckets of waits, in seconds. */
 static Datum
 histogram_bounds(void)
 {
@@ -265,7 +266,7 @@ histogram_bounds(void)
 /*
  * zk_stats() returns setof record
  *
- * Locks and waits of this server: one row for each kind and mode.
+ * Shows the locks and waits of this server: one row for each kind and mode.
  */
 Datum
 zk_stats(PG_FUNCTION_ARGS)
@@ -303,7 +304,7 @@ zk_stats(PG_FUNCTION_ARGS)
 /*
  * zk_stats_reset() returns void
  *
- * All counts of zk_stats begin at 0 again.
+ * Resets all counts of zk_stats to 0.
  */
 Datum
 zk_stats_reset(PG_FUNCTION_ARGS)

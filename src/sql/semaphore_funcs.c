@@ -2,7 +2,7 @@
  * semaphore_funcs.c
  *		SQL functions for semaphores.
  *
- * They check their arguments and call permit.c.
+ * They check their arguments and call the functions of backend/permit.c.
  *
  * Runs in: backends.
  *
@@ -19,7 +19,7 @@ COMPAT_FUNCTION_INFO_V1(zk_semaphore_acquire);
 COMPAT_FUNCTION_INFO_V1(zk_xact_semaphore_acquire);
 COMPAT_FUNCTION_INFO_V1(zk_semaphore_release);
 
-/* The path argument of a function, checked, in UTF-8. */
+/* Checks the path argument of a function and returns it in UTF-8. */
 static char *
 semaphore_argument(FunctionCallInfo fcinfo, PathRule rule)
 {
@@ -51,9 +51,9 @@ acquire(FunctionCallInfo fcinfo, LockScope scope)
 /*
  * zk_semaphore_acquire(path text, permits int, timeout interval) returns boolean
  *
- * Acquires one more permit of a semaphore that has "permits" of them.  NULL
- * waits for ever, '0' not at all.  True if held, false if the timeout has
- * passed.
+ * Acquires one more permit of a semaphore that has "permits" of them.  With a timeout of
+ * NULL it waits for ever, with '0' not at all.  Returns true if it holds one, and false if
+ * the timeout has passed.
  */
 Datum
 zk_semaphore_acquire(PG_FUNCTION_ARGS)
@@ -75,8 +75,8 @@ zk_xact_semaphore_acquire(PG_FUNCTION_ARGS)
 /*
  * zk_semaphore_release(path text) returns boolean
  *
- * Releases one permit that is held at session level.  False, with a warning, if the session held none or the
- * permit was lost.
+ * Releases one permit that is held at session level.  Returns false, with a warning, if the
+ * session held none or the permit was lost.
  */
 Datum
 zk_semaphore_release(PG_FUNCTION_ARGS)
