@@ -1,34 +1,31 @@
 /*
  * call.c
- *		Calls: what a session has the worker do in ZooKeeper for it; and whose turn it
- *		is to look for an element of a queue.
+ *		Calls: what a session has the worker do in ZooKeeper for it; and whose turn it is to
+ *		look for an element of a queue.
  *
- * Only the worker talks to ZooKeeper in a session.  What does not wait in a queue
- * is straight-line code in a backend, which has the worker make calls for it and
- * waits for the answers.  One question is one operation, or several that are
- * independent of each other and go out together.
+ * Only the worker uses the ZooKeeper session.  A recipe that does not wait in a queue is
+ * straight-line code in a backend, which has the worker make calls and waits for the
+ * answers.  A question is one operation, or several independent ones that are sent together.
  *
- * Each process has a slot of its own, so nobody ever waits for one, and a session
- * has one question under way at a time.
+ * Each process has its own slot, so none waits for a slot, and a session has one question
+ * under way at a time.  Each step of a slot is made under its mutex, which orders what the
+ * two sides write before it with what they read after it.
  *
- * Each step of a slot is made under its mutex, which orders what the two sides write
- * before it with what they read after it.
+ * A backend that goes leaves GIVEN_UP behind.  The next process with its number, or the
+ * session itself after an error, waits until the worker has cleaned up: so what a session
+ * gave up counts against it, however often it begins anew.  If the worker goes, the next
+ * one sends what is ASKED.  It sends what is SENT again if that only reads; otherwise the
+ * answer is CALL_UNKNOWN, as soon as that is final.  If either is killed, this memory is
+ * initialised again.
  *
- * If a backend goes, it leaves GIVEN_UP behind.  The next process that has its
- * number, or the session itself after an error, waits until the worker is done
- * with that: so what a session gave up counts against it, however often it begins
- * anew.  If the worker goes, the next one sends what is ASKED.  It sends what is
- * SENT again if that only reads; else the answer is CALL_UNKNOWN, as soon as
- * that is final.  If either is killed, this memory is initialised again.
+ * Texts that do not fit into a slot lie in an area of fixed size, so neither side finds
+ * shared memory exhausted.  The worker alone allocates and frees there, and gives each role
+ * its share.
  *
- * Texts that do not fit into a slot lie in an area of fixed size, so neither side
- * ever finds shared memory exhausted.  The worker alone allocates there and frees,
- * and shares the room out by role.
- *
- * Of the sessions of a server that wait for an element of a queue, one at a time
- * looks for it: the one that came first.  The worker tells it alone when
- * something has happened there; when it has an element, or goes, it tells the next.  So
- * a thousand that wait ask ZooKeeper no more than one does, and each gets its turn.
+ * When sessions of a server wait for an element of a queue, one at a time looks for it: the
+ * one that came first.  The worker wakes it alone when something has happened there; when
+ * it has an element, or goes, it wakes the next.  So a thousand sessions that wait ask
+ * ZooKeeper no more than one does, and each gets its turn.
  *
  * Runs in: backends and the worker, as call.h says.
  *
@@ -45,7 +42,7 @@
 
 CallPool *call_pool = NULL;
 void	 *call_area = NULL;
-LWLock	 *seek_lock = NULL; /* held for a look at who seeks */
+LWLock	 *seek_lock = NULL; /* held while the sessions that seek are looked at or changed */
 
 static const StepBy call_steps[][CALL_GIVEN_UP + 1] PG_USED_FOR_ASSERTS_ONLY = {
 	[CALL_FREE] = {[CALL_ASKED] = BY_BACKEND, [CALL_ROOM_WANTED] = BY_BACKEND},
@@ -61,7 +58,7 @@ static const StepBy call_steps[][CALL_GIVEN_UP + 1] PG_USED_FOR_ASSERTS_ONLY = {
 	[CALL_GIVEN_UP] = {[CALL_FREE] = BY_WORKER},
 };
 
-static dsa_area *area; /* as this process sees it, once it does */
+static dsa_area *area; /* as attached in this process, or NULL */
 
 /* ------------------------------------------------------------------------
  * At the start
@@ -84,7 +81,7 @@ call_pool_init(CallPool *pool)
 		SpinLockInit(&pool->slots[i].mutex);
 }
 
-/* Makes the area, which never grows: it must not depend on other shared memory. */
+/* Makes the area.  It never grows, as it must not depend on other shared memory. */
 void
 call_area_init(void *place, int tranche)
 {
@@ -95,7 +92,7 @@ call_area_init(void *place, int tranche)
 	dsa_detach(made);
 }
 
-/* The area, attached to when it is needed first */
+/* Returns the area, to which it attaches on first use. */
 static dsa_area *
 get_area(void)
 {
@@ -111,14 +108,14 @@ get_area(void)
 	return area;
 }
 
-/* Where a slot's question or answer is, which may have room of its own */
+/* Returns the address of a slot's question or answer, which may have room of its own. */
 char *
 call_slot_text(CallSlot *slot, const CallRoom *room)
 {
 	return room->size > 0 ? dsa_get_address(get_area(), room->at) : slot->buffer;
 }
 
-/* Returns InvalidDsaPointer if there is no room now. */
+/* Allocates room in the area.  Returns InvalidDsaPointer if there is none now. */
 dsa_pointer
 call_room_allocate(Size size)
 {
@@ -136,7 +133,7 @@ call_room_free(dsa_pointer room)
  * ------------------------------------------------------------------------
  */
 
-/* The state of a slot at this moment. */
+/* Returns the state of a slot. */
 CallState
 call_slot_state(CallSlot *slot)
 {
@@ -148,7 +145,10 @@ call_slot_state(CallSlot *slot)
 	return state;
 }
 
-/* Makes a step, under the slot's mutex.  Only the worker makes those of other processes' slots. */
+/*
+ * Makes a step, under the slot's mutex.  Only the worker makes steps in slots of other
+ * processes.
+ */
 static void
 slot_step(CallSlot *slot, CallState to)
 {
@@ -159,7 +159,7 @@ slot_step(CallSlot *slot, CallState to)
 	slot->state = to;
 }
 
-/* Makes a step if the slot is in state "from". */
+/* Makes a step if the slot is in state "from".  Returns false if it is not. */
 bool
 call_slot_step(CallSlot *slot, CallState from, CallState to)
 {
@@ -173,7 +173,7 @@ call_slot_step(CallSlot *slot, CallState from, CallState to)
 	return stepped;
 }
 
-/* Has the worker look at a slot, in its next round. */
+/* Has the worker look at a slot in its next round. */
 void
 call_slot_mark(CallSlot *slot)
 {
@@ -188,14 +188,14 @@ want_worker(CallSlot *slot)
 	zklock_wake_worker();
 }
 
-/* The slot of this process */
+/* Returns the slot of this process. */
 CallSlot *
 call_slot_own(void)
 {
 	return &call_pool->slots[compat_my_proc_number()];
 }
 
-/* Asks the worker for room, or hands it the question.  The slot is FREE or ROOM_GIVEN. */
+/* Asks the worker for room, or hands the question to it.  The slot is FREE or ROOM_GIVEN. */
 void
 call_slot_ask(CallSlot *slot, CallState state)
 {
@@ -205,7 +205,7 @@ call_slot_ask(CallSlot *slot, CallState state)
 	want_worker(slot);
 }
 
-/* The answer has been copied. */
+/* Frees the slot, after the answer has been copied. */
 void
 call_slot_done(CallSlot *slot)
 {
@@ -216,7 +216,10 @@ call_slot_done(CallSlot *slot)
 		want_worker(slot);
 }
 
-/* Gives up what is under way, if anything is, and what it leaves behind.  Cannot fail, does not wait. */
+/*
+ * Gives up the question under way, if any, and what it leaves behind.  Cannot fail, does
+ * not wait.
+ */
 void
 call_slot_give_up(CallSlot *slot)
 {
@@ -229,7 +232,10 @@ call_slot_give_up(CallSlot *slot)
 	want_worker(slot);
 }
 
-/* Creates no more of a path: a container that was created in vain is not wanted.  Cannot fail. */
+/*
+ * Gives up a container that was created for a path, when no more of the path is created.
+ * Cannot fail.
+ */
 void
 call_slot_leave_path(CallSlot *slot)
 {
@@ -240,7 +246,7 @@ call_slot_leave_path(CallSlot *slot)
 		want_worker(slot);
 }
 
-/* Tells the process that has a slot that it has changed. */
+/* Wakes the process that has a slot, after the slot has changed. */
 void
 call_slot_tell(CallSlot *slot)
 {
@@ -252,7 +258,10 @@ call_slot_tell(CallSlot *slot)
  * ------------------------------------------------------------------------
  */
 
-/* The slot of the session that is the first to seek at a path of so many bytes, or NULL. */
+/*
+ * Returns the slot of the session that is the first to seek at a path of "length" bytes, or
+ * NULL.
+ */
 static CallSlot *
 first_seeker(const char *path, size_t length)
 {
@@ -269,7 +278,7 @@ first_seeker(const char *path, size_t length)
 	return first;
 }
 
-/* It is to look. */
+/* Has a session look for an element. */
 static void
 tell_to_look(CallSlot *slot)
 {
@@ -277,7 +286,7 @@ tell_to_look(CallSlot *slot)
 	call_slot_tell(slot);
 }
 
-/* This session seeks at a path, behind those that do already. */
+/* Has this session seek at a path, behind those that already do. */
 void
 seek_join(const char *path)
 {
@@ -291,7 +300,10 @@ seek_join(const char *path)
 	LWLockRelease(seek_lock);
 }
 
-/* Is it this session's turn, and has anything happened since it looked, or is it to look anyhow? */
+/*
+ * Returns true if it is this session's turn to look: it is the first to seek at its path,
+ * and the path has changed since it looked, or "anyhow" is true.
+ */
 bool
 seek_is_turn(bool anyhow)
 {
@@ -307,7 +319,7 @@ seek_is_turn(bool anyhow)
 	return turn;
 }
 
-/* This session seeks no more, if it did.  The next one has its turn. */
+/* Ends this session's seeking, if it seeks, and wakes the next one. */
 void
 seek_leave(void)
 {
@@ -329,7 +341,7 @@ seek_leave(void)
 	}
 }
 
-/* Something has happened at a path of so many bytes. */
+/* Wakes the first to seek at a path of "length" bytes, since something has happened there. */
 void
 seek_tell(const char *path, size_t length)
 {
@@ -342,7 +354,7 @@ seek_tell(const char *path, size_t length)
 	LWLockRelease(seek_lock);
 }
 
-/* Something may have happened anywhere. */
+/* Wakes all that seek, since something may have happened at any path. */
 void
 seek_tell_all(void)
 {
@@ -355,7 +367,7 @@ seek_tell_all(void)
 	LWLockRelease(seek_lock);
 }
 
-/* Does anybody seek at a path of so many bytes? */
+/* Returns true if a session seeks at a path of "length" bytes. */
 bool
 seek_exists(const char *path, size_t length)
 {

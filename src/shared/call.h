@@ -1,7 +1,7 @@
 /*
  * call.h
- *		Calls: what a session has the worker do in ZooKeeper for it; and whose turn it
- *		is to look for an element of a queue.
+ *		Calls: what a session has the worker do in ZooKeeper for it; and whose turn it is to
+ *		look for an element of a queue.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -16,14 +16,17 @@
 #include "storage/spin.h"
 #include "utils/dsa.h"
 
-/* Questions and answers of so many bytes fit into the slot; what is longer needs room. */
+/*
+ * Questions and answers up to this size fit into the slot; longer ones need room in the
+ * area.
+ */
 #define CALL_BUFFER_SIZE 4096
 
 #define CALL_AREA_SIZE ((Size) 8 * 1024 * 1024)
 #define CALL_MAX_QUESTION (256 * 1024)
 #define CALL_MAX_ANSWER (1280 * 1024)
 #define CALL_MAX_OPERATIONS 256
-#define CALL_SCRATCH_SIZE (ZKLOCK_MAX_PATH + 64) /* path of a scratch node, with its NUL */
+#define CALL_SCRATCH_SIZE (ZKLOCK_MAX_PATH + 64) /* of a scratch node's path, with its NUL */
 
 /*
  * A slot's life:
@@ -33,59 +36,64 @@
  *		SENT -> ASKED -> ANSWERED
  *		ROOM_WANTED, ROOM_GIVEN, ASKED, SENT, ANSWERED -> GIVEN_UP -> FREE
  *
- * The backend gives up what it does not wait for any more, or as it ends.  The table in
- * call.c says who makes each step.
+ * The backend gives up a question for which it no longer waits, or when it exits.  The
+ * table in call.c says who makes each step.
  */
 typedef enum CallState
 {
-	CALL_FREE,		  /* the worker may have the room of an answer to take back */
+	CALL_FREE,		  /* the worker may still have to free the answer's room */
 	CALL_ROOM_WANTED, /* the question does not fit into the slot */
 	CALL_ROOM_GIVEN,
 	CALL_ASKED,	   /* nothing has been sent */
 	CALL_SENT,	   /* something may have been done */
-	CALL_ANSWERED, /* the backend is to take note */
-	CALL_GIVEN_UP  /* nobody waits; the rest is the worker's */
+	CALL_ANSWERED, /* the backend has to copy the answer */
+	CALL_GIVEN_UP  /* nobody waits; the worker cleans up */
 } CallState;
 
 typedef enum CallOpKind
 {
 	OP_LOOK,   /* a node's Stat */
-	OP_READ,   /* and its data, unless they are too long */
-	OP_LIST,   /* its children */
+	OP_READ,   /* a node's Stat, and its data unless they are too long */
+	OP_LIST,   /* a node's children */
 	OP_CREATE, /* create a persistent node */
 	OP_CREATE_CONTAINER,
-	OP_RECORD,	/* create a persistent node for a record, of version 1 */
-	OP_REPLACE, /* the same, in place of a node of version 0, whose ACL it has */
+	OP_RECORD,	/* create a persistent node for a record, with version 1 */
+	OP_REPLACE, /* the same, in place of a node of version 0, whose ACL it keeps */
 	OP_SET,		/* replace the data of that version */
 	OP_DELETE,
-	OP_APPEND, /* create a persistent sequential node, and the slot's scratch node, both or none */
-	OP_REMOVE, /* delete a node of that version, and the pin, if any, and create the scratch node
-				 * in its place, all or none */
-	OP_PUBLISH, /* create an ephemeral node, which is the slot's scratch node until the session
-				 * forgets it; the one before it goes, both or none */
-	OP_PIN, /* create an ephemeral node, which is the slot's scratch node until it is removed,
-				 * or the session forgets it; others follow in the same question */
-	OP_WATCH, /* set a watch on the node's data, if it exists */
-	OP_ABROAD /* have the engine note for which entries other servers matter, with all that
-				* was committed before */
+	OP_APPEND,	/* create a persistent sequential node, and the slot's scratch node, both or
+				 * none */
+	OP_REMOVE,	/* delete a node of that version, and the pin, if any, and create the
+				 * scratch node in the pin's place, all or none */
+	OP_PUBLISH, /* create an ephemeral node, which is the slot's scratch node until the
+				 * session gives it up, and delete the one before it, both or none */
+	OP_PIN,		/* create an ephemeral node, which is the slot's scratch node until it is
+				 * removed, or the session gives it up; others follow in the same question */
+	OP_WATCH,	/* set a watch on the node's data, if it exists */
+	OP_ABROAD	/* have the engine note which entries wait for other servers or keep them
+				 * waiting, after a sync */
 } CallOpKind;
 
 #define CALL_ANY_VERSION (-1)
 #define CALL_ANY_LENGTH (-1)
 
-/* One operation.  Texts are behind the array, at an offset from its beginning. */
+/*
+ * One operation.  Its texts are behind the array of operations, at offsets from its
+ * beginning.
+ */
 typedef struct CallOperation
 {
 	CallOpKind kind;
-	int32	   version; /* SET, REMOVE: of the data; or CALL_ANY_VERSION */
+	int32	   version; /* SET, REMOVE: the data's; or CALL_ANY_VERSION */
 	int		   most;	/* READ: longer data are not read; or CALL_ANY_LENGTH */
-	bool	   watch;	/* LIST: have the children watched for those that seek there */
+	bool	   watch;	/* LIST: set a child watch for the sessions that seek there */
 	uint32	   path;	/* with a NUL; UTF-8 */
-	uint32 data; /* CREATE, RECORD, REPLACE, SET, APPEND; REMOVE: the pin's path; behind them a NUL */
-	uint32 data_length;
+	uint32	   data; /* CREATE, RECORD, REPLACE, SET, APPEND; REMOVE: the pin's path; followed
+					  * by a NUL */
+	uint32	   data_length;
 } CallOperation;
 
-/* What has become of it.  Texts are behind the array of these. */
+/* The result of one operation.  Its texts are behind the array of results. */
 typedef struct CallResult
 {
 	CallOutcome outcome;
@@ -93,11 +101,12 @@ typedef struct CallResult
 	NodeStat	stat;
 	bool		watching;	 /* LIST, WATCH: the watch is set */
 	int			nchildren;	 /* LIST */
-	uint32		text;		 /* READ: data; LIST: names; APPEND: the name; with a NUL each */
+	uint32		text;		 /* READ: data; LIST: names; APPEND: the name; each followed by
+							  * a NUL */
 	uint32		text_length; /* bytes, 0 if nothing was read */
 } CallResult;
 
-/* How patiently a call waits for a connection. */
+/* How long a call waits for a connection */
 typedef enum CallPatience
 {
 	CALL_IMPATIENT, /* for as long as the lease holds */
@@ -109,7 +118,7 @@ typedef struct CallRoom
 {
 	dsa_pointer at;
 	Size		size;
-	Oid			role; /* for which it counts */
+	Oid			role; /* whose share it uses */
 } CallRoom;
 
 typedef struct CallSlot
@@ -119,75 +128,77 @@ typedef struct CallSlot
 	CallState state; /* protected by the mutex */
 
 	/*
-	 * The question.  Written by the backend in FREE or ROOM_GIVEN; read by the
-	 * worker, which has seen a later state under the mutex.
+	 * The question.  Written by the backend in FREE or ROOM_GIVEN; read by the worker after
+	 * it has seen a later state under the mutex.
 	 */
 	int			 pid;
-	Oid			 role; /* the session's: it shares with others of that role */
+	Oid			 role; /* the session's: sessions of one role have one share */
 	ShareReserve reserve;
 	CallPatience patience;
-	bool		 after_sync; /* it sees all that was committed before */
-	bool		 writes;	 /* not all of its operations only read */
+	bool		 after_sync; /* its operations see all that was committed before */
+	bool		 writes;	 /* at least one operation changes something */
 	int			 noperations;
 	uint32		 question_length;
-	char		 next_scratch[CALL_SCRATCH_SIZE]; /* the scratch node that it creates, or "" */
+	char		 next_scratch[CALL_SCRATCH_SIZE]; /* path of the scratch node that it
+												   * creates, or "" */
 
-	/* Written by the worker before ROOM_GIVEN and ANSWERED, and read by the backend after. */
+	/* Written by the worker before ROOM_GIVEN and ANSWERED, read by the backend afterwards */
 	CallRoom	question_room;
-	CallRoom	answer_room;  /* taken back after ANSWERED */
-	CallOutcome outcome;	  /* CALL_OK: each operation has its result; else of all alike */
+	CallRoom	answer_room;  /* freed by the worker after ANSWERED */
+	CallOutcome outcome;	  /* CALL_OK: each operation has its result; else the outcome of
+							   * all */
 	int			code;		  /* CALL_REFUSED: ZooKeeper's */
 	int64		session;	  /* the ZooKeeper session in which the answer was given ... */
 	int64		sent_session; /* ... and in which the scratch node was created */
 
 	/*
-	 * The scratch node, which exists if what was sent with it has been done; "" if
-	 * there is none.  Written by the worker, or the next one; it deletes the node
-	 * when it knows by the answer, or the backend does not want it any more.  If that
-	 * takes the place of another one, either may exist as long as the answer is not known.
+	 * The scratch node, which exists if what was sent with it has been done; "" if there is
+	 * none.  Written by the worker, or the next one, which deletes the node when it knows
+	 * the result by the answer, or when the backend no longer wants the node.  If it
+	 * replaces another one, either may exist until the answer is known.
 	 */
 	char scratch[CALL_SCRATCH_SIZE]; /* created in sent_session */
 	char replaced_scratch[CALL_SCRATCH_SIZE];
 	bool scratch_wanted; /* set by the backend with the question; cleared under the mutex */
 
 	/*
-	 * A container that was created for the slot, with nothing below it yet; "" if there
-	 * is none.  Written by the worker, or the next one; it deletes the node when the backend does
-	 * not want it any more.
+	 * A container that was created for the slot, with nothing below it yet; "" if there is
+	 * none.  Written by the worker, or the next one, which deletes the node when the backend
+	 * no longer wants it.
 	 */
 	char container[ZKLOCK_MAX_PATH + 1];
 	bool container_wanted; /* set by the backend with the question; cleared under the mutex */
 
-	/* The session looks for an element of a queue.  Protected by seek_lock */
-	uint64 seek_ticket;	 /* in order of coming; 0: it does not */
-	bool   seek_changed; /* something has happened at the path since it looked */
+	/* The session's search for an element of a queue; protected by seek_lock */
+	uint64 seek_ticket;	 /* order of arrival; 0: it does not seek */
+	bool   seek_changed; /* the path has changed since it looked */
 	char   seek_path[ZKLOCK_MAX_PATH + 1];
 
-	/* CallOperations and their texts; then CallResults and theirs */
+	/* the question: CallOperations and their texts; then the answer: CallResults and theirs */
 	char buffer[CALL_BUFFER_SIZE] pg_attribute_aligned(MAXIMUM_ALIGNOF);
 } CallSlot;
 
 typedef struct CallPool
 {
-	/* Bit i: slot i wants attention.  Set by any process, cleared by the worker. */
+	/* Bit i: the worker must look at slot i.  Set by any process, cleared by the worker. */
 	pg_atomic_uint64 marks[ZKLOCK_MARK_WORDS(MAX_BACKENDS + NUM_AUXILIARY_PROCS)];
 
 	uint64			 last_ticket; /* protected by seek_lock */
-	pg_atomic_uint32 seeks_left;  /* the last session that seeks at a path may have left */
+	pg_atomic_uint32 seeks_left;  /* a path may have lost its last session that seeks */
 
-	CallSlot slots[FLEXIBLE_ARRAY_MEMBER]; /* one for each process that there can be */
+	CallSlot slots[FLEXIBLE_ARRAY_MEMBER]; /* one for each possible process */
 } CallPool;
 
 /* In shared memory */
 extern CallPool *call_pool;
-extern void		*call_area; /* for what does not fit into a slot */
+extern void		*call_area; /* for texts that do not fit into a slot */
 extern LWLock	*seek_lock;
 
 extern Size call_pool_size(void);
 extern void call_pool_init(CallPool *pool);
 extern void call_area_init(void *place, int tranche);
 
-/* Backends, each its own slot */
+/* Backends, each for its own slot */
 extern CallSlot *call_slot_own(void);
 extern void		 call_slot_ask(CallSlot *slot, CallState state);
 extern void		 call_slot_done(CallSlot *slot);

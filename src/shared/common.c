@@ -1,9 +1,9 @@
 /*
  * common.c
- *		The clock by which everything in zklock is timed, and names of waits.
+ *		The clock by which everything in zklock is timed, and names of wait events.
  *
- * Runs in: any process, and the clock in any thread.  What is kept is private to the
- * process.
+ * Runs in: any process, and the clock in any thread.  The static variables are private to
+ * the process.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -16,7 +16,7 @@
 #include "storage/lock.h"
 
 /*
- * Microseconds on a clock that no one sets and that runs on while the machine
+ * Returns microseconds on a clock that is never set and that runs on while the machine
  * sleeps; only differences mean anything.
  */
 int64
@@ -28,14 +28,14 @@ zklock_now_us(void)
 	return INT64CONST(1000000) * now.tv_sec + now.tv_nsec / 1000;
 }
 
-/* The same in milliseconds. */
+/* Returns the same in milliseconds. */
 int64
 zklock_now_ms(void)
 {
 	return zklock_now_us() / 1000;
 }
 
-/* Whole milliseconds since a time by zklock_now_us(): never more than have passed. */
+/* Returns the milliseconds since a time by zklock_now_us(), rounded down. */
 int64
 zklock_ms_since(int64 start_us)
 {
@@ -43,10 +43,10 @@ zklock_ms_since(int64 start_us)
 }
 
 /*
- * Milliseconds until a time by zklock_now_ms(); 0 if it has passed, never less.
+ * Returns the milliseconds until a time by zklock_now_ms(), or 0 if it has passed.
  *
- * Max() would look at the clock twice.  When the time passes in between it gives a
- * negative number, which is a timeout that never ends.
+ * Max() would read the clock twice.  If the time passed in between, the result would be
+ * negative, which is a timeout that never ends.
  */
 int64
 zklock_ms_until(int64 at)
@@ -57,12 +57,12 @@ zklock_ms_until(int64 at)
 }
 
 /*
- * The info for WaitLatch() and the like.  May fail when it is called first.
+ * Returns the info for WaitLatch() and the like.  May fail on its first call.
  *
- * Since release 17 an extension's wait events have names.  They are made when they
- * are needed first, as that takes a lock, and kept by each process.  Before, there
- * are PostgreSQL's own: who waits for a lock looks like a session that waits for
- * a user lock, and all others are extensions.
+ * Since release 17 an extension's wait events have names.  Each process makes them on first
+ * use, as that takes a lock, and keeps them.  Before, PostgreSQL's own are used: a session
+ * that waits for a lock appears as waiting for a user lock, and all others as
+ * PG_WAIT_EXTENSION.
  */
 uint32
 zklock_wait_event(ZklockWaitEvent event)

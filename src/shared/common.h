@@ -1,10 +1,9 @@
 /*
  * common.h
- *		The clock, names of waits, who may do what with a node and what ZooKeeper tells
- *		of it, what becomes of calls, the files for TLS, sizes of what processes tell
- *		each other, and the share of one of them.
+ *		What all storeys share: the clock, wait events, results of calls, limits, and
+ *		shares.
  *
- * For all storeys: src/zk knows no more of src/shared than this.
+ * src/zk includes nothing else of src/shared.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -14,22 +13,22 @@
 #include "recipes/node_name.h"
 
 #define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
-#define ZKLOCK_ERROR_SIZE 256	 /* a sentence about what went wrong, with its NUL */
+#define ZKLOCK_ERROR_SIZE 256	 /* an error as a sentence, with its NUL */
 #define ZKLOCK_FILE_SIZE 1024	 /* the name of a file, with its NUL: PostgreSQL's MAXPGPATH */
 #define ZKLOCK_PASSWORD_SIZE 16	 /* bytes of a ZooKeeper session's password */
-#define ZKLOCK_MAX_LEVELS 16	 /* nodes created for one path: its own and those above it */
+#define ZKLOCK_MAX_LEVELS 16	 /* nodes created for one path, its own included */
 
-/* A time that does not come, us or ms */
+/* A time that never comes, us or ms */
 #define NEVER INT64_MAX
 
-/* The rights of others to the nodes that we create */
+/* Who may access the nodes that we create */
 typedef enum ZklockAcl
 {
-	ZKLOCK_ACL_OPEN,   /* anyone may do anything with them */
+	ZKLOCK_ACL_OPEN,   /* everybody, with all rights */
 	ZKLOCK_ACL_CREATOR /* only clients with the same credentials */
 } ZklockAcl;
 
-/* The files for TLS, in PEM format, in the order in which the client library wants them */
+/* The files for TLS, in PEM format, in the order of the client library's argument */
 typedef enum TlsFile
 {
 	TLS_CA,
@@ -41,33 +40,33 @@ typedef enum TlsFile
 
 typedef struct TlsFiles
 {
-	char names[TLS_FILES][ZKLOCK_FILE_SIZE]; /* as they are set; TLS is on if the first is not empty */
+	char names[TLS_FILES][ZKLOCK_FILE_SIZE]; /* as set; TLS is on if the first is not empty */
 } TlsFiles;
 
 /* What pg_stat_activity shows of a process that waits */
 typedef enum ZklockWaitEvent
 {
-	ZKLOCK_WAIT_LOCK,		  /* a session, for a lock or permit */
-	ZKLOCK_WAIT_COMMIT_GUARD, /* for proof of its locks, before it commits */
-	ZKLOCK_WAIT_UNLOCK,		  /* until what it has released is free */
-	ZKLOCK_WAIT_CALL,		  /* for an answer of ZooKeeper */
-	ZKLOCK_WAIT_ELEMENT,	  /* for an element of a queue, or until it is added */
-	ZKLOCK_WAIT_WORKER		  /* the worker, for anything to do */
+	ZKLOCK_WAIT_LOCK,		  /* a session waits for a lock or permit */
+	ZKLOCK_WAIT_COMMIT_GUARD, /* ... for proof of its locks, before it commits */
+	ZKLOCK_WAIT_UNLOCK,		  /* ... until what it has released is free */
+	ZKLOCK_WAIT_CALL,		  /* ... for an answer of ZooKeeper */
+	ZKLOCK_WAIT_ELEMENT,	  /* ... for an element of a queue, or until one is added */
+	ZKLOCK_WAIT_WORKER		  /* the worker waits for anything to do */
 } ZklockWaitEvent;
 
 /*
- * The number of the grant under a node is the low part of a fencing token, the node's
- * czxid the high one.  An answer with a czxid from CZXID_END on makes no sense
- * (zk_answer.c), so tokens are positive.
+ * A fencing token has a node's czxid as its high part, and the number of the grant under
+ * that node as its low part.  zk_answer.c refuses a czxid from CZXID_END on, so tokens are
+ * positive.
  */
 #define TOKEN_GRANT_BITS 12
 #define CZXID_END ((int64_t) 1 << (63 - TOKEN_GRANT_BITS))
 
-/* Who makes a step from one state of a record in shared memory to another */
+/* Which process makes a step from one state of a record in shared memory to another */
 typedef enum StepBy
 {
 	BY_NOBODY,
-	BY_BACKEND, /* to which the record belongs */
+	BY_BACKEND, /* the one to which the record belongs */
 	BY_WORKER
 } StepBy;
 
@@ -85,18 +84,18 @@ typedef struct NodeStat
 	int		child_changes; /* children created and deleted so far */
 } NodeStat;
 
-/* What became of a call. */
+/* The result of a call */
 typedef enum CallOutcome
 {
 	CALL_OK,
 	CALL_NO_NODE,
 	CALL_NODE_EXISTS,
 	CALL_NO_CHILDREN, /* the parent is ephemeral */
-	CALL_UNKNOWN, /* no answer: it has been done or not; when a session is told, nothing can
-				   * change that any more */
-	CALL_REFUSED, /* anything else; the code says what */
+	CALL_UNKNOWN,	  /* no answer: it was done or not; when a session gets this, that cannot
+					   * change any more */
+	CALL_REFUSED,	  /* any other error; the code says which */
 
-	/* Only sessions are told these: in a ZkReply the first two are refusals like others. */
+	/* Only sessions get these: in a ZkReply the first two are CALL_REFUSED. */
 	CALL_BAD_VERSION,
 	CALL_NOT_EMPTY,	  /* a node that has children is not deleted */
 	CALL_UNREACHABLE, /* no connection: nothing was sent */
@@ -110,24 +109,23 @@ extern int64_t	zklock_ms_until(int64_t at);
 extern uint32_t zklock_wait_event(ZklockWaitEvent event);
 
 /* ------------------------------------------------------------------------
- * share.c: how much of what all sessions share one of them may have
+ * share.c: the share that one session may have of what all sessions use
  * ------------------------------------------------------------------------
  */
 
 /*
- * Bytes of paths that the ZooKeeper session may have in watches, and in
- * ephemeral nodes: each must fit in one packet of less than 1 MB (traps 3 and
- * 4).
+ * Bytes of paths that the ZooKeeper session may have in watches, and as many in ephemeral
+ * nodes: each must fit in one packet of less than 1 MB (traps 3 and 4).
  */
 #define PACKET_BUDGET (900 * 1024)
 
-/* What a node takes of them besides its path and the chroot. */
+/* Bytes that a node takes of them in addition to its path and the chroot */
 #define SHARE_NODE_BYTES (ZKLOCK_MAX_NODE_NAME + 5)
 
-/* Of these, superusers alone may have the last ones. */
+/* The last of these bytes are for superusers alone. */
 #define PACKET_RESERVE (PACKET_BUDGET / 16)
 
-/* May a request use what is reserved for superusers? */
+/* Whether a request may use what is reserved for superusers */
 typedef enum ShareReserve
 {
 	RESERVE_CLOSED,

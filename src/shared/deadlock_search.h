@@ -16,37 +16,40 @@
 typedef struct Suspicion
 {
 	uint64 fingerprint; /* the same only for the same waits */
-	int64  newest;		/* zxid of the newest record that told of them */
-	int	   searches;	/* since */
-	int	   passes;		/* the search was so often passed on to that session */
+	int64  newest;		/* zxid of the newest record of these waits, when first seen */
+	int	   searches;	/* searches that have seen these waits */
+	int	   passes;		/* how often the search was passed on to that session */
 } Suspicion;
 
-/* Further suspicions have to wait. */
+/* More suspicions than these have to wait. */
 #define MAX_SUSPICIONS 16
 
-/* What a search leaves to the next one, whichever session makes it */
+/* What a search leaves for the next one, in whichever session */
 typedef struct SearchFindings
 {
 	int64	  next_at;		   /* the next one is due then, ms */
-	bool	  refusal_is_told; /* the log knows that nothing can be published */
-	int		  searches; /* that have found waits of ours stuck, since the last new suspicion */
+	bool	  refusal_is_told; /* the log says already that records are refused */
+	int		  searches; /* that found waits of ours stuck, since the last new suspicion */
 	int		  nsuspicions;
 	Suspicion suspicions[MAX_SUSPICIONS];
 } SearchFindings;
 
 /*
- * All of it is protected by search_lock, which is held for one copy.  A word is read
- * whole, so without the lock search_is_ours() reads "searcher", and those that search
- * read what the worker has written.
+ * Protected by search_lock, which is held for one copy.  A word is read whole.  So
+ * search_is_ours() reads "searcher" without the lock, and sessions that search read the
+ * worker's settings without it.
  */
 typedef struct DeadlockSearch
 {
 	int			   searcher;   /* the entry of the session that searches, or ENTRY_NONE ... */
 	uint32		   generation; /* ... in this generation */
-	int64		   alive_at;   /* it has looked here then, ms */
-	SearchFindings findings;   /* by it; the worker clears "next_at" */
+	int64		   alive_at;   /* when it last looked here, ms */
+	SearchFindings findings;   /* written by it; the worker clears "next_at" */
 
-	/* The server's settings, by the worker, before it connects: a session may have set its own */
+	/*
+	 * The server's settings, written by the worker before it connects: a session may have
+	 * set its own
+	 */
 	int deadlock_timeout; /* ms */
 	int parent_nodes;
 } DeadlockSearch;
@@ -55,7 +58,7 @@ typedef struct DeadlockSearch
 extern DeadlockSearch *deadlock_search;
 extern LWLock		  *search_lock;
 
-/* Does the session of this entry search?  A glance. */
+/* Returns true if the session of this entry searches; without a lock. */
 static inline bool
 search_is_ours(int index)
 {

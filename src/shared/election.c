@@ -1,27 +1,26 @@
 /*
  * election.c
- *		Elections at which this server stands, as all processes may know them.
+ *		Elections at which this server stands, as all processes see them.
  *
- * That this server leads is told by three things, which are read in this order:
+ * This server leads if three conditions hold, which are read in this order:
  *
  *		the lease			it holds
  *		the candidate		the election names the entry of its contender
  *		that entry			it is granted; its token is the term
  *
- * Nothing is copied that could get out of step: a loss is a step of the entry
- * (entry.c), the end of the lease a time that passes by itself (session_info.c),
- * and to give up leadership is to name no candidate any more.  So a reader needs
- * an atomic word and the entry's spinlock.  A lease that was seen before is the one
- * under which the entry was granted; see session_info.c.
+ * There is no copy that could get out of step: a loss is a step of the entry (entry.c), the
+ * end of the lease is a time that passes by itself (session_info.c), and the worker gives
+ * up leadership when it names no candidate any more.  So a reader needs an atomic word and
+ * the entry's spinlock.  A lease that was seen before is the one under which the entry was
+ * granted; see session_info.c.
  *
- * A path keeps its slot until the server is started again, also when
- * zklock.elections does not have it any more.  So whoever has found the slot need
- * not look at the path again.
+ * A path keeps its slot until the server is restarted, even if zklock.elections no longer
+ * has it.  So a process that has found the slot need not look at the path again.
  *
- * Sessions that rely on leadership say so before they look a last time, and the
- * worker gives it up before it looks for them: either it sees them, or they see
- * that it is gone.  This goes for the interruption of a transaction that has been
- * told that it leads, and for the end of one that commits.
+ * A session that relies on leadership writes its stake before it looks a last time, and the
+ * worker gives leadership up before it looks for stakes: either it sees the session's, or
+ * the session sees that leadership is gone.  This holds for the interruption of a
+ * transaction that has seen that the server leads, and for the end of one that commits.
  *
  * Runs in: all processes; election.h says who writes what.
  *
@@ -48,7 +47,7 @@ election_table_size(void)
 	return add_size(offsetof(ElectionTable, stakes), mul_size(zklock_max_processes(), ELECTION_SLOTS));
 }
 
-/* Takes the next slot for a path; ELECTION_NONE if there is none left. */
+/* Takes the next slot for a path.  Returns ELECTION_NONE if none is left. */
 static int
 add_slot(ElectionTable *table, const char *path)
 {
@@ -68,8 +67,8 @@ add_slot(ElectionTable *table, const char *path)
 }
 
 /*
- * Initialises memory that is all zero.  What the setting
- * names is there from the start: sessions know it before the first worker does.
+ * Initialises memory that is all zero.  The elections of the setting are there from the
+ * start: sessions know them before the first worker does.
  */
 void
 election_table_init(ElectionTable *table)
@@ -88,7 +87,7 @@ election_table_init(ElectionTable *table)
  * ------------------------------------------------------------------------
  */
 
-/* Copies what is shown of an election; returns false if it is gone. */
+/* Copies an election's status.  Returns false if the election is gone. */
 bool
 election_status(int election, CandidacyStatus *status)
 {
@@ -106,7 +105,7 @@ is_gone(int election)
 	return !election_status(election, &status);
 }
 
-/* The slot that a path has, or ELECTION_NONE */
+/* Returns the slot of a path, or ELECTION_NONE. */
 static int
 find_slot(const char *path)
 {
@@ -117,7 +116,7 @@ find_slot(const char *path)
 	return i >= 0 ? i : ELECTION_NONE;
 }
 
-/* The election at a path, in UTF-8; ELECTION_NONE if there is none here. */
+/* Returns the election at a path, in UTF-8; ELECTION_NONE if there is none here. */
 int
 election_find(const char *path)
 {
@@ -127,9 +126,9 @@ election_find(const char *path)
 }
 
 /*
- * Is there an election at a path, or at one above it?
+ * Returns true if there is an election at a path, or at one above it.
  *
- *	found	gets the election's path
+ *	found	set to the election's path
  */
 bool
 election_is_above(const char *path, const char **found)
@@ -150,7 +149,7 @@ election_is_above(const char *path, const char **found)
 }
 
 /*
- * The entry of the election's candidate, if it is granted, and its status;
+ * Returns the entry of the election's candidate, if it is granted, and its status;
  * otherwise ENTRY_NONE.
  */
 static int
@@ -163,16 +162,16 @@ granted_entry(int election, EntryStatus *status)
 		return ENTRY_NONE;
 	*status = entry_status(index);
 
-	/* It was another contender's status if the entry has been freed since. */
+	/* If the entry has been freed since, this was another contender's status. */
 	if (status->state != CONTENDER_GRANTED || entry_generation(index) != (uint32) (candidate >> 32))
 		return ENTRY_NONE;
 	return index;
 }
 
 /*
- * Does this server lead the election?
+ * Returns whether this server leads the election.
  *
- *	term	set unless the answer is LEADERSHIP_NONE
+ *	term	set unless the result is LEADERSHIP_NONE
  */
 Leadership
 election_leadership(int election, int64 *term)
@@ -191,8 +190,8 @@ election_leadership(int election, int64 *term)
 }
 
 /*
- * The entry whose grant is a term, and its status; ENTRY_NONE if the term is over.
- * The lease is to be looked at before.
+ * Returns the entry whose grant is a term, and its status; ENTRY_NONE if the term is over.
+ * The caller looks at the lease before.
  */
 int
 election_term_entry(int election, int64 term, EntryStatus *status)
@@ -214,13 +213,16 @@ election_want_resign(int election, int64 term)
 	pg_atomic_uint64 *wanted = &election_at(election)->resign_term;
 	uint64			  old = pg_atomic_read_u64(wanted);
 
-	/* Terms rise: whoever has been told of a later one must not be forgotten. */
+	/* Terms rise: the wish of a session that has seen a later one must not be lost. */
 	while (old < (uint64) term && !pg_atomic_compare_exchange_u64(wanted, &old, (uint64) term))
 		;
 	zklock_wake_worker();
 }
 
-/* Has the term ended that was to?  If another is to end, it has. */
+/*
+ * Returns true if the term that was to end has ended.  It has also ended if another one is
+ * to end.
+ */
 bool
 election_resign_is_done(int election, int64 term)
 {
@@ -232,7 +234,7 @@ election_resign_is_done(int election, int64 term)
  * ------------------------------------------------------------------------
  */
 
-/* The slot of a path, which may be a new one; ELECTION_NONE if there is none left. */
+/* Returns the slot of a path, which may be new; ELECTION_NONE if none is left. */
 int
 election_slot(const char *path)
 {
@@ -242,8 +244,8 @@ election_slot(const char *path)
 }
 
 /*
- * Names the entry whose grant is leadership; ENTRY_NONE for none.  To be followed
- * by a look at what is at stake.
+ * Names the entry whose grant is leadership; ENTRY_NONE for none.  The caller looks
+ * afterwards at what is at stake.
  */
 void
 election_set_candidate(int election, int entry)

@@ -1,8 +1,8 @@
 /*
  * election.h
- *		Elections at which this server stands, as all processes may know them.
+ *		Elections at which this server stands, as all processes see them.
  *
- * election.c tells what makes this server a leader, and who may write what.
+ * election.c says what makes this server a leader, and in which order that is read.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -17,27 +17,30 @@
 #include "storage/condition_variable.h"
 
 /*
- * How many paths can be in zklock.elections, one after the other, before the
- * server is started again: each keeps its slot.
+ * How many different paths zklock.elections may name before the server is restarted: each
+ * keeps its slot.
  */
 #define ELECTION_SLOTS 256
 
-/* No election, where one might be meant */
+/* Stands for no election */
 #define ELECTION_NONE (-1)
 
-/* The states that zk_elections shows, those of ZooKeeper's LeaderElectionSupport and one more */
+/*
+ * The states that zk_elections shows: those of ZooKeeper's LeaderElectionSupport, and
+ * "suspended"
+ */
 typedef enum CandidacyState
 {
-	CANDIDACY_GONE,		 /* zklock.elections does not have it any more; not shown */
-	CANDIDACY_STOP,		 /* it does not stand: the server is a standby, or shuts down */
+	CANDIDACY_GONE,		 /* no longer in zklock.elections; not shown */
+	CANDIDACY_STOP,		 /* the server does not stand: it is a standby, or shuts down */
 	CANDIDACY_OFFER,	 /* it has asked for a node, or asks again */
 	CANDIDACY_READY,	 /* others are before it */
 	CANDIDACY_ELECTED,	 /* it is the first */
-	CANDIDACY_SUSPENDED, /* it was, and may be still, but that is not proved */
-	CANDIDACY_FAILED	 /* it was refused, and is tried again */
+	CANDIDACY_SUSPENDED, /* it was the first, but that is not proved now */
+	CANDIDACY_FAILED	 /* it was refused, and will be tried again */
 } CandidacyState;
 
-/* Where the worker is with a candidacy; worker/candidacy.c draws it. */
+/* The worker's step in a candidacy; worker/candidacy.c has the drawing. */
 typedef enum CandidacyPhase
 {
 	CANDIDACY_IDLE,
@@ -45,27 +48,27 @@ typedef enum CandidacyPhase
 	CANDIDACY_LEAVING
 } CandidacyPhase;
 
-/* What others see of a candidacy besides the grant of its entry */
+/* What other processes see of a candidacy, in addition to the grant of its entry */
 typedef struct CandidacyStatus
 {
 	CandidacyState state;
 	TimestampTz	   since;	 /* of the state; 0 before there is a worker */
-	int			   position; /* in the queue, 0 if it is not known */
+	int			   position; /* in the queue, 0 if unknown */
 } CandidacyStatus;
 
-/* Kept for the next worker */
+/* The worker's notes on a candidacy, kept for the next worker */
 typedef struct Candidacy
 {
 	CandidacyPhase phase;
-	bool		   listed;	 /* zklock.elections has it */
-	ElectionFamily family;	 /* whose names it gives for it */
-	int			   entry;	 /* STANDING, LEAVING: of the contender */
-	int64		   retry_at; /* IDLE: not before, ms */
+	bool		   listed;	 /* it is in zklock.elections */
+	ElectionFamily family;	 /* whose node names zklock.elections gives for it */
+	int			   entry;	 /* STANDING, LEAVING: the contender's */
+	int64		   retry_at; /* IDLE: it does not stand again before, ms */
 } Candidacy;
 
-/* Stakes of a process's transaction in an election; a set of these */
+/* What is at stake for a process's transaction in an election; a set of these bits */
 #define STAKE_COMMIT 0x04  /* it commits, or is about to, because this server leads */
-#define STAKE_ON_LOSS 0x03 /* a LossPolicy: what happens to it with leadership */
+#define STAKE_ON_LOSS 0x03 /* a LossPolicy: what happens to it when leadership is lost */
 
 typedef struct Election
 {
@@ -76,19 +79,19 @@ typedef struct Election
 	slock_t			mutex;
 	CandidacyStatus status;
 
-	/* The worker's alone, and the next one's */
+	/* Used by the worker alone, and by the next one */
 	Candidacy candidacy;
 
 	/*
-	 * The entry whose grant is this server's leadership, and its generation; 0 if
-	 * it must not lead, whatever has been granted.  Written by the worker, read by
-	 * all, under no lock.
+	 * The entry whose grant is this server's leadership, and its generation; 0 if the
+	 * server must not lead, whatever has been granted.  Written by the worker, read by all,
+	 * under no lock.
 	 */
 	pg_atomic_uint64 candidate;
 
 	/*
-	 * The term that is to end, as sessions want; 0 if there is none, or it has ended and
-	 * the candidate has another place.  Written by backends, cleared by the worker.
+	 * The term that sessions want to end; 0 if there is none, or it has ended and the
+	 * candidate has another place.  Written by backends, cleared by the worker.
 	 */
 	pg_atomic_uint64 resign_term;
 
@@ -98,14 +101,15 @@ typedef struct Election
 
 typedef struct ElectionTable
 {
-	pg_atomic_uint32 n; /* slots in use; written by the worker, first by the postmaster */
+	pg_atomic_uint32 n; /* slots in use; written by the worker, at the start by the
+						 * postmaster */
 	Election		 elections[ELECTION_SLOTS];
 
-	/* By slot and process; each byte is written by its process, read by the worker. */
+	/* By slot and process; each byte is written by its process, and read by the worker */
 	volatile uint8 stakes[FLEXIBLE_ARRAY_MEMBER];
 } ElectionTable;
 
-/* This server's leadership, as far as it is known */
+/* This server's leadership, as far as is known */
 typedef enum Leadership
 {
 	LEADERSHIP_NONE,
@@ -116,7 +120,7 @@ typedef enum Leadership
 /* In shared memory; NULL unless the library was loaded with the server */
 extern ElectionTable *election_table;
 
-/* What views and the log call a CandidacyState */
+/* The name of each CandidacyState in views and the log */
 extern const char *const election_state_names[];
 
 extern Size election_table_size(void);
@@ -143,7 +147,7 @@ election_at(int election)
 	return &election_table->elections[election];
 }
 
-/* Slots from 0 to one less than this are in use. */
+/* Returns the number of slots in use, which are the first ones. */
 static inline int
 election_count(void)
 {
@@ -153,7 +157,7 @@ election_count(void)
 	return n;
 }
 
-/* The stakes of a process's transaction */
+/* Returns the place of a process's stakes in an election. */
 static inline volatile uint8 *
 election_stake(int election, int process)
 {

@@ -1,26 +1,22 @@
 /*
  * entry.c
- *		Entries: what a session asks for, as both sides see it.
+ *		Entries: what a session asks for, in shared memory.
  *
- * There is one entry per contender: one request of one session for one path.
- * Its state makes the steps of the table below and no others, always under the entry's
- * own spinlock.
+ * An entry makes the steps of the table below and no others, always under its own spinlock.
+ * Three changes are not in the table:
  *
- * The owning backend may also change the mode of an entry that is GRANTED, once,
- * from exclusive to shared: entry_keep_shared().
+ *	- The owning backend may change the mode of an entry that is GRANTED, once, from
+ *	  exclusive to shared: entry_keep_shared().
+ *	- The owning backend marks the entry of an element that is to be deleted after a commit,
+ *	  before it gives the entry up: entry_consume().
+ *	- A lock that is GRANTED for a limited time, fixed at the grant, is lost when that time
+ *	  is over, whether or not the worker has already made the step.  So code that relies on
+ *	  GRANTED also asks the clock, with entry_is_overrun().
  *
- * An element of a queue goes together with its entry's node after a commit.  The
- * owning backend marks that before it gives the entry up: entry_consume().
- *
- * A lock that is GRANTED for a limited time is lost when that is over, whether or
- * not the worker has come to say so: code that relies on the state GRANTED asks the
- * clock as well, with entry_is_overrun().  The time is fixed at the grant.
- *
- * A grant and a cancellation may cross.  The first to take the spinlock wins:
- * a worker that comes second finds RELEASING and grants to the next, a
- * backend that comes second releases what it was just granted.  The worker
- * finishes a release, and RELEASING is final: nothing the worker does can turn
- * it back into a lock.
+ * A grant and a cancellation may cross.  The first to take the spinlock wins: a worker that
+ * comes second finds RELEASING and grants to the next, a backend that comes second releases
+ * what it was just granted.  The worker finishes a release.  RELEASING is final: nothing
+ * the worker does turns it back into a lock.
  *
  * An entry has three parts.
  *
@@ -29,27 +25,26 @@
  *				with its state; the spinlock orders the two.
  *	status		what both sides change, under the spinlock.  Nothing but copying is
  *				done under that.
- *	node		what only the worker changes, under the spinlock, and others only read.
+ *	node		what only the worker changes, under the spinlock; others only read it.
  *
- * A process that is neither the entry's owner nor the worker, such as one that
- * shows a view, must not mix a contender with the next one that has its entry.
- * entry_copy() copies the request last, and begins again if the entry has been freed
- * meanwhile: its generation tells.
+ * A process that is neither the entry's owner nor the worker, such as one that shows a
+ * view, must not mix a contender with the next one that has the entry.  entry_copy() copies
+ * the request last, and begins again if the entry's generation shows that it has been freed
+ * meanwhile.
  *
- * The worker may own entries as well, for what the server itself contends for.
- * It then takes a backend's steps too, as ENTRY_SERVER_PID in entry.h says.
+ * The worker also owns entries, for what the server itself contends for.  It then takes a
+ * backend's steps too; see ENTRY_SERVER_PID in entry.h.
  *
- * A process that has changed a state, a backend mostly, sets the entry's bit in "dirty"
- * and then the worker's latch.  The worker clears a whole word of bits before it looks at the
- * entries, so a change is never missed; looking at an entry twice does no harm.  There
- * are no lists through the entries that a process could leave half-changed.
+ * A process that has changed a state sets the entry's bit in "dirty" and then the worker's
+ * latch.  The worker clears a whole word of bits before it looks at the entries, so it
+ * misses no change; looking at an entry twice does no harm.  Entries in use are in no list
+ * that a process could leave half-changed.
  *
- * If a backend dies, its exit callback has released its entries; if it was
- * killed without running them, PostgreSQL restarts all processes and this
- * memory is initialised again.  If the worker exits, entries stay as they are:
- * backends that wait go on waiting, unless there is no worker for long (wait.c),
- * released entries stay RELEASING, and the next worker takes everything up from
- * here (engine/session.c).
+ * A backend that exits releases its entries in its exit callback.  If it is killed without
+ * running it, PostgreSQL restarts all processes and initialises this memory again.  If the
+ * worker exits, entries stay as they are: backends go on waiting, unless there is no worker
+ * for long (backend/wait.c), released entries stay RELEASING, and the next worker takes
+ * everything up from here (engine/session.c).
  *
  * Runs in: all processes, as the header says.
  *
@@ -80,7 +75,7 @@ static const StepBy entry_steps[][CONTENDER_RELEASING + 1] PG_USED_FOR_ASSERTS_O
 	[CONTENDER_RELEASING] = {[CONTENDER_FREE] = BY_WORKER},
 };
 
-/* Bytes of so many entries, and what belongs to all of them. */
+/* Returns the size of the pool with that many entries. */
 Size
 entries_size(int max_entries)
 {
@@ -105,7 +100,7 @@ entries_init(EntryPool *pool, int max_entries)
 	}
 }
 
-/* Makes a step, under the entry's spinlock. */
+/* Makes a step.  The caller holds the entry's spinlock. */
 static void
 entry_step(ContenderEntry *entry, ContenderState to, StepBy by)
 {
@@ -121,7 +116,7 @@ entry_step(ContenderEntry *entry, ContenderState to, StepBy by)
  * ------------------------------------------------------------------------
  */
 
-/* Takes an entry from the free list, unless no more than "leave" are there: ENTRY_NONE. */
+/* Takes an entry from the free list.  Returns ENTRY_NONE if no more than "leave" are there. */
 static int
 entry_claim(int leave)
 {
@@ -142,7 +137,7 @@ entry_claim(int leave)
  * FREE -> REQUESTED: takes an entry from the free list, fills and publishes it.  Cannot
  * fail, does not wait.
  *
- *	data	for the node; as much as has room
+ *	data	for the node; truncated if it is too long
  *	leave	how many entries must stay free
  *
  * Returns its index, or ENTRY_NONE if there is none.
@@ -169,7 +164,7 @@ entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int
 	return index;
 }
 
-/* Any in use -> RELEASING.  Cannot fail, does not wait. */
+/* Any state in use -> RELEASING.  Cannot fail, does not wait. */
 void
 entry_give_up(int index, EntryNotice notice)
 {
@@ -182,7 +177,10 @@ entry_give_up(int index, EntryNotice notice)
 	entry_mark_dirty(index);
 }
 
-/* The element is to go with its entry, which is given up next.  Cannot fail. */
+/*
+ * Marks the entry, which is given up next, so that the element is deleted with it.  Cannot
+ * fail.
+ */
 void
 entry_consume(int index)
 {
@@ -193,7 +191,7 @@ entry_consume(int index)
 	SpinLockRelease(&entry->mutex);
 }
 
-/* Keeps of an exclusive lock only the shared one.  Cannot fail, does not wait. */
+/* Downgrades an exclusive lock to a shared one.  Cannot fail, does not wait. */
 void
 entry_keep_shared(int index)
 {
@@ -208,9 +206,9 @@ entry_keep_shared(int index)
 }
 
 /*
- * Is the worker done with an entry that was given up or downgraded in that
- * generation?  One that is FREE is not in the free list yet if its generation
- * is still the same.
+ * Returns true if the worker is done with an entry that was given up or downgraded in that
+ * generation.  One that is FREE is not in the free list yet if its generation is still the
+ * same.
  */
 bool
 entry_is_settled(int index, uint32 generation)
@@ -230,8 +228,8 @@ entry_is_settled(int index, uint32 generation)
  */
 
 /*
- * Makes a step if the entry is in state "from", and keeps its spinlock: the caller writes what
- * else changes, and releases it.  Returns false, without the lock, if it is not.
+ * Makes a step if the entry is in state "from", and keeps its spinlock: the caller writes
+ * what else changes, and releases it.  Otherwise returns false, without the lock.
  */
 static bool
 begin_step(ContenderEntry *entry, ContenderState from, ContenderState to)
@@ -247,11 +245,10 @@ begin_step(ContenderEntry *entry, ContenderState from, ContenderState to)
 }
 
 /*
- * REQUESTED -> QUEUED, with a new ticket: a backend may have drawn one and been
- * overtaken before we heard of it.  A later worker must find the order that we
- * have seen.
+ * REQUESTED -> QUEUED, with a new ticket: another backend may have drawn a later ticket and
+ * been seen by us first.  The next worker must find the order that we have seen.
  *
- * Returns false if it is not REQUESTED any more.
+ * Returns false if the entry is not REQUESTED any more.
  */
 bool
 entry_take_up(int index)
@@ -266,7 +263,10 @@ entry_take_up(int index)
 	return true;
 }
 
-/* QUEUED -> GRANTED, under its run's node.  Returns false if it is not QUEUED any more. */
+/*
+ * QUEUED -> GRANTED, under its run's node.  Returns false if the entry is not QUEUED any
+ * more.
+ */
 bool
 entry_grant(int index, int64 token)
 {
@@ -290,7 +290,7 @@ entry_grant(int index, int64 token)
 }
 
 /*
- * QUEUED -> FAILED, unless it is not QUEUED any more.
+ * QUEUED -> FAILED, unless the entry is not QUEUED any more.
  *
  *	code	ZooKeeper's, for FAILURE_REFUSED
  */
@@ -307,7 +307,7 @@ entry_fail(int index, Failure failure, int code)
 	entry_set_owner_latch(entry);
 }
 
-/* Interrupts the owner of an entry that was lost, unless it has given that up. */
+/* Interrupts the owner of an entry that was lost, unless it has given the entry up. */
 static void
 interrupt_owner(int index, LossPolicy policy)
 {
@@ -319,10 +319,10 @@ interrupt_owner(int index, LossPolicy policy)
 }
 
 /*
- * GRANTED -> LOST.  The owner is told, and interrupted if it wants that: interrupt.c
- * makes the message of it.
+ * GRANTED -> LOST.  Wakes the owner, and interrupts it if it wants that;
+ * backend/interrupt.c turns the interrupt into the message.
  *
- * Returns false if it is not GRANTED any more.
+ * Returns false if the entry is not GRANTED any more.
  */
 bool
 entry_lose(int index, LossReason reason)
@@ -341,7 +341,10 @@ entry_lose(int index, LossReason reason)
 	return true;
 }
 
-/* RELEASING -> FREE: gives an entry back, and tells its owner if it waits for that. */
+/*
+ * RELEASING -> FREE: puts an entry into the free list, and wakes its owner if it waits for
+ * that.
+ */
 void
 entry_free(int index)
 {
@@ -355,7 +358,7 @@ entry_free(int index)
 	memset(&entry->node, 0, sizeof(entry->node));
 	SpinLockRelease(&entry->mutex);
 
-	/* In one step it gets its new generation; from then on it may be anybody's. */
+	/* In one step it gets its new generation and is free: then any contender may take it. */
 	SpinLockAcquire(&entry_pool->mutex);
 	entry->generation++;
 	entry->next_free = entry_pool->first_free;
@@ -366,7 +369,7 @@ entry_free(int index)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
 }
 
-/* Notes what a deletion of a run's node would be, in the entries behind it. */
+/* Stores why the lock is lost if a run's node is deleted, in the entries behind the run. */
 void
 entries_expect_deletion(uint64 run_id, LossReason deletion)
 {
@@ -382,9 +385,9 @@ entries_expect_deletion(uint64 run_id, LossReason deletion)
 }
 
 /*
- * Sets the latch of the backend that owns an entry.  Should that backend be
- * gone and its slot be taken by another, the other wakes up once for nothing.
- * The worker looks at its own entries once per round of its loop.
+ * Sets the latch of the backend that owns an entry.  If that backend has exited and another
+ * one has its slot, the other wakes up once for nothing.  The worker looks at its own
+ * entries once per round of its main loop.
  */
 void
 entry_set_owner_latch(const ContenderEntry *entry)
@@ -398,7 +401,7 @@ entry_set_owner_latch(const ContenderEntry *entry)
  * ------------------------------------------------------------------------
  */
 
-/* Asks the worker to look at an entry.  Cannot fail, does not wait. */
+/* Has the worker look at an entry.  Cannot fail, does not wait. */
 void
 entry_mark_dirty(int index)
 {
@@ -407,7 +410,7 @@ entry_mark_dirty(int index)
 	zklock_wake_worker();
 }
 
-/* Copies an entry as it is at one moment.  Returns false if it is not in use. */
+/* Makes a consistent copy of an entry.  Returns false if it is not in use. */
 bool
 entry_copy(int index, EntryCopy *copy)
 {
@@ -432,12 +435,12 @@ entry_copy(int index, EntryCopy *copy)
 }
 
 /*
- * How often the entry has been freed: if that has changed, the contender that had
+ * Returns how often the entry has been freed: if that has changed, the contender that had
  * it is gone.
  *
- * Read without a lock, as a word is read whole.  A backend that sees the new
- * generation can also have the entry: to look into the free list it takes the
- * mutex that the worker holds until the entry is in there.
+ * It is read without a lock, as a word is read whole.  A backend that sees the new
+ * generation can also take the entry: it needs the mutex to look into the free list, and
+ * the worker holds that until the entry is there.
  */
 uint32
 entry_generation(int index)
@@ -446,8 +449,8 @@ entry_generation(int index)
 }
 
 /*
- * Is the time over for which something was granted?  Not to be called under the
- * entry's spinlock; "expires_us" is from the entry.
+ * Returns true if the time limit of a grant has passed; "expires_us" is from the entry.
+ * Not to be called under the entry's spinlock.
  */
 bool
 entry_is_overrun(int64 expires_us)
@@ -455,7 +458,7 @@ entry_is_overrun(int64 expires_us)
 	return expires_us != 0 && zklock_now_us() >= expires_us;
 }
 
-/* How many entries are not free. */
+/* Returns how many entries are not free. */
 int
 entries_in_use(void)
 {
@@ -467,7 +470,7 @@ entries_in_use(void)
 	return entries_max() - nfree;
 }
 
-/* Is nothing left to do of what was to go with an entry that was given up? */
+/* Returns true if no element is still to be deleted with an entry that was given up. */
 bool
 entries_all_consumed(void)
 {

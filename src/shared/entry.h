@@ -1,11 +1,10 @@
 /*
  * entry.h
- *		Entries: what a session asks for, as both sides see it; and why it does not get
- *		that, or loses it.
+ *		Entries: what a session asks for, and why it does not get that, or loses it.
  *
- * An entry is a contender's record in shared memory: one request of one session
- * for one path.  Its states are drawn below; entry.c says how the three parts of
- * an entry are read and written.
+ * An entry is a contender's record in shared memory: one request of one session for one
+ * path.  Its states are drawn below; entry.c says how the three parts of an entry are read
+ * and written.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -32,10 +31,11 @@ typedef enum Failure
 {
 	FAILURE_NONE,
 	FAILURE_BUSY,		  /* a call that does not wait found it taken */
-	FAILURE_UNREACHABLE,  /* a call that does not wait could not ask */
+	FAILURE_UNREACHABLE,  /* a call that does not wait could not reach ZooKeeper */
 	FAILURE_REFUSED,	  /* ZooKeeper refused; there is a code */
 	FAILURE_DENIED,		  /* ZooKeeper refused: rights are missing */
-	FAILURE_NO_RECEIPT,	  /* ZooKeeper refused: no scratch node can be created beside it */
+	FAILURE_NO_RECEIPT,	  /* ZooKeeper refused: the scratch node sent with the change cannot
+						   * be created */
 	FAILURE_QUOTA,		  /* ZooKeeper refused: the path's quota is used up */
 	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
 	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
@@ -43,18 +43,18 @@ typedef enum Failure
 	FAILURE_TOO_DEEP,	  /* too many levels of the path are missing */
 	FAILURE_HARMFUL,	  /* a new node would harm users of a lock or semaphore above it */
 	FAILURE_SESSION_FULL, /* the ZooKeeper session has as many nodes and watches as is safe */
-	FAILURE_SHARE_FULL,	  /* the backend has its share of these */
+	FAILURE_SHARE_FULL,	  /* the backend has used its share of these */
 	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
 	FAILURE_IS_LOCK,	  /* the path is in use as a lock */
 	FAILURE_IS_SEMAPHORE, /* ... as a part of a semaphore */
 	FAILURE_IS_ELECTION,  /* ... for an election */
 	FAILURE_IS_CLAIMS,	  /* ... for claims */
 	FAILURE_IS_QUEUE,	  /* ... as a queue, or an element of one */
-	FAILURE_BARRED,		  /* clients of another kind are there, whom a node would harm */
-	FAILURE_TOO_LONG	  /* what ZooKeeper tells of the node has no room in an answer */
+	FAILURE_BARRED,		  /* clients of another kind are there, which a node would disturb */
+	FAILURE_TOO_LONG	  /* ZooKeeper's answer is longer than CALL_MAX_ANSWER */
 } Failure;
 
-/* What is told of it */
+/* What an error or the log says of a Failure */
 typedef struct FailureText
 {
 	int			sqlerrcode;
@@ -64,7 +64,7 @@ typedef struct FailureText
 	const char *hint; /* a sentence, or NULL */
 } FailureText;
 
-/* Why a contender is in CONTENDER_LOST. */
+/* Why a contender is in CONTENDER_LOST */
 typedef enum LossReason
 {
 	LOSS_DELETED,  /* someone deleted the node */
@@ -82,7 +82,7 @@ typedef enum LossPolicy
 	LOSS_TERMINATE /* or the session is terminated */
 } LossPolicy;
 
-/* By reason: sentences, of which one has a place for zklock.max_hold_time, ms */
+/* By LossReason: a sentence each; LOSS_OVERRUN's has a place for zklock.max_hold_time, ms */
 extern const char *const failure_loss_texts[];
 
 extern const FailureText *failure_text(Failure failure);
@@ -111,14 +111,17 @@ typedef enum ContenderState
 {
 	CONTENDER_FREE,		 /* not in use */
 	CONTENDER_REQUESTED, /* asked for; the worker has not seen it */
-	CONTENDER_QUEUED,	 /* the worker sees to it */
+	CONTENDER_QUEUED,	 /* the worker has seen it */
 	CONTENDER_GRANTED,	 /* the lock is held */
 	CONTENDER_LOST,		 /* was granted, is no longer held */
 	CONTENDER_FAILED,	 /* refused; "failure" says why */
-	CONTENDER_RELEASING	 /* given up; the rest is the worker's */
+	CONTENDER_RELEASING	 /* given up; the worker finishes the release */
 } ContenderState;
 
-/* The purpose of a contender, as backends and views see it.  The engine looks at the recipe. */
+/*
+ * The purpose of a contender, for backends and views.  The engine looks at the recipe
+ * instead.
+ */
 typedef enum EntryKind
 {
 	CONTENDER_LOCK,
@@ -129,24 +132,23 @@ typedef enum EntryKind
 } EntryKind;
 
 /*
- * Instead of a session, the server itself may contend: then the worker is the
- * owner too, does what is written here of the owning backend, and hears of
- * changes in its main loop.
+ * The server itself may contend, too.  Then the worker is the owner: it does what is
+ * written here of the owning backend, and notices changes in its main loop.
  */
 #define ENTRY_SERVER_PID 0
 #define ENTRY_NO_LATCH (-1)
 
-/* No entry, where one might be named */
+/* Stands for no entry */
 #define ENTRY_NONE (-1)
 
-/* How long an acquisition lasts. */
+/* How long an acquisition lasts */
 typedef enum LockScope
 {
 	LOCK_SCOPE_SESSION,
 	LOCK_SCOPE_TRANSACTION
 } LockScope;
 
-/* What missing nodes of a path are created as; zklock.parent_nodes */
+/* How missing nodes of a path are created; zklock.parent_nodes */
 typedef enum ParentNodes
 {
 	PARENTS_CONTAINER, /* ZooKeeper removes them when they are empty */
@@ -154,124 +156,135 @@ typedef enum ParentNodes
 	PARENTS_EXISTING /* they are not created */
 } ParentNodes;
 
-/* Does a backend want to be told when an entry that it gives up is free? */
+/* Whether a backend is woken when an entry that it has given up is free */
 typedef enum EntryNotice
 {
 	ENTRY_NO_NOTICE,
 	ENTRY_NOTICE /* set its latch */
 } EntryNotice;
 
-/* How the worker is asked */
+/* How a request treats other holders */
 typedef enum AskManner
 {
-	ASK_AND_WAIT, /* for other holders, too */
-	ASK_AND_LOOK, /* never wait for others, but look first whether it is taken */
-	ASK_AND_GRAB  /* never wait for others, and do not look */
+	ASK_AND_WAIT, /* wait for them */
+	ASK_AND_LOOK, /* do not wait, but look first whether it is taken */
+	ASK_AND_GRAB  /* do not wait, and do not look */
 } AskManner;
 
-/* The request of a contender */
+/* What a contender asks for */
 typedef struct EntryRequest
 {
 	int			  proc_number; /* whose latch is set on a change, or ENTRY_NO_LATCH */
 	int			  pid;		   /* or ENTRY_SERVER_PID */
 	Oid			  database;
-	Oid			  role; /* the session's, who may see all of it */
+	Oid			  role; /* the session's role, which may see all of it */
 	EntryKind	  kind;
-	RecipeRequest terms;	   /* as asked for at first: see EntryStatus.mode */
+	RecipeRequest terms;	   /* as first asked for: see EntryStatus.mode */
 	LockScope	  scope;	   /* of the first acquisition */
-	int			  max_hold_ms; /* how long it may be held from the grant on; 0: no limit */
+	int			  max_hold_ms; /* longest time from the grant on; 0: no limit */
 	ParentNodes	  parent_nodes;
 	int			  share; /* entries that its backend may have: see share.c */
 	ShareReserve  reserve;
 	AskManner	  manner;
 	int			  replaces;		/* an entry of the same owner and path, given up at the same
-							 * time, whose node goes with the creation of ours; or
-							 * ENTRY_NONE */
+								 * time, whose node is deleted when ours is created; or
+								 * ENTRY_NONE */
 	TimestampTz	  requested_at; /* for views */
-	int64		  requested_us; /* the same by zklock_now_us() */
+	int64		  requested_us; /* the same, by zklock_now_us() */
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
 } EntryRequest;
 
-/* What has become of it, and what the two sides tell each other. */
+/* The state of a contender, and what the two sides signal each other */
 typedef struct EntryStatus
 {
 	/* Both sides, along the arrows of ContenderState */
 	ContenderState state;
 
-	/* The owning backend; LOCK_MODE_SHARED instead of exclusive after a downgrade */
+	/*
+	 * Written by the owning backend; LOCK_MODE_SHARED instead of exclusive after a
+	 * downgrade
+	 */
 	LockMode mode;
 
 	/* Set by the owning backend with "mode", cleared by the worker when done */
 	bool downgrading;
 
-	/* Order of arrival: the owning backend's when it asks, the worker's from QUEUED on */
+	/*
+	 * Order of arrival: drawn by the owning backend when it asks, and by the worker for
+	 * QUEUED
+	 */
 	uint64 ticket;
 
-	/* The owning backend; check_wanted of the server's entries: any backend */
-	int			acquired[2][2]; /* how often, by LockMode and LockScope: an exclusive
-									* lock includes the shared one */
+	/* Written by the owning backend; check_wanted of the server's entries by any backend */
+	int			acquired[2][2]; /* how often, by LockMode and LockScope: an exclusive lock
+								 * includes the shared one */
 	LossPolicy	on_loss;
-	uint32		check_wanted; /* number of the check of its node asked for last */
+	uint32		check_wanted; /* number of the last check of its node that was asked for */
 	EntryNotice notice;		  /* of its end */
-	bool		consumed;	  /* RELEASING: what it stood for goes, and not only its node */
+	bool		consumed;	  /* RELEASING: the element is deleted with its node */
 
-	/* Written by any process that is to delete its node, and the worker: what that would be */
+	/*
+	 * Why the lock is lost if its node is deleted.  Written by any process that has the
+	 * node deleted, and by the worker.
+	 */
 	LossReason deletion;
 
 	/* The worker */
 	int64		token; /* fencing token, 0 until granted */
 	TimestampTz granted_at;
-	int64		expires_us; /* from then on it is lost, by zklock_now_us(); 0: never */
+	int64		expires_us; /* it is lost from then on, by zklock_now_us(); 0: never */
 
-	uint32	   check_done;	   /* number of the check passed last */
-	int		   others_permits; /* fewest that older permits tell of, 0 if none */
+	uint32	   check_done;	   /* number of the last check that it passed */
+	int		   others_permits; /* lowest maximum recorded in older permits, 0 if none */
 	Failure	   failure;
 	int		   error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason loss;
 } EntryStatus;
 
-/* Its run, the run's node in ZooKeeper, and what stands in the way */
+/* Its run, the run's node in ZooKeeper, and what it waits for */
 typedef struct EntryNode
 {
-	uint64 run_id;				   /* run it belongs to, 0 if none */
-	char   name[ZKLOCK_NODE_SIZE]; /* the run's; no sequence while unsettled */
+	uint64 run_id;				   /* its run, 0 if none */
+	char   name[ZKLOCK_NODE_SIZE]; /* the run's node; without a sequence while unsettled */
 	int64  czxid;				   /* of that node, 0 while unsettled */
-	int	   grants;				   /* under that node so far */
+	int	   grants;				   /* grants under that node so far */
 
-	/* Of the first in the run that waits, as last seen; 0 or empty if it was not */
+	/* Of the first in the run that waits, as last seen; 0 or empty if unknown */
 	int	   position;						  /* in the path's queue */
 	uint64 blocked_by_run;					  /* the run it waits for */
-	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* the foreign node */
+	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* the node of another client that it waits
+											   * for */
 
-	/* As the engine knew when deadlocks were searched for last */
+	/* As the engine knew at the last search for deadlocks across servers */
 	bool waits_abroad;	/* it waits for another server or client */
-	bool wanted_abroad; /* it may keep one back */
+	bool wanted_abroad; /* it may keep another server or client waiting */
 } EntryNode;
 
 typedef struct ContenderEntry
 {
 	/*
-	 * Written under no lock by the backend that asks, while the entry is FREE and in no
-	 * list; constant until it is FREE again.  The owning backend, and a worker that
-	 * has seen the entry in use, read them without a lock; others take an entry_copy().
+	 * Written without a lock by the backend that asks, while the entry is FREE and in no
+	 * list; constant until it is FREE again.  The owning backend, and a worker that has
+	 * seen the entry in use, read them without a lock; other processes take an
+	 * entry_copy().
 	 */
 	EntryRequest request;
 	char		 data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
 
-	/* Protected by the mutex.  What the worker alone writes it may read without. */
+	/* Protected by the mutex.  The worker may read without it what it alone writes. */
 	slock_t		mutex;
 	EntryStatus status;
-	EntryNode	node; /* the worker alone writes it */
+	EntryNode	node; /* written by the worker alone */
 
 	/*
-	 * Written by the worker under EntryPool.mutex when the entry goes into the free
-	 * list.  The generation counts those times; see entry_generation().
+	 * Written by the worker under EntryPool.mutex when it adds the entry to the free list.
+	 * The generation counts how often that has happened; see entry_generation().
 	 */
 	uint32 generation;
 	int	   next_free; /* -1 at the end of the list */
 } ContenderEntry;
 
-/* What an entry was at one moment */
+/* A consistent copy of an entry */
 typedef struct EntryCopy
 {
 	int			 index;
@@ -281,21 +294,21 @@ typedef struct EntryCopy
 	EntryNode	 node;
 } EntryCopy;
 
-/* All entries. */
+/* All entries */
 typedef struct EntryPool
 {
 	int max_entries; /* constant after initialisation */
 
-	/* Advanced by backends and the worker: order of arrival. */
+	/* Next place in the order of arrival.  Advanced by backends and the worker. */
 	pg_atomic_uint64 next_ticket;
 
-	/* Bit i: entry i wants attention.  Set by any process, cleared by the worker. */
+	/* Bit i: the worker must look at entry i.  Set by any process, cleared by the worker. */
 	pg_atomic_uint64 dirty[ZKLOCK_LOCKS_LIMIT / 64];
 
 	/* Grows from one worker to the next; read and written by the worker alone. */
 	uint64 next_run_id;
 
-	slock_t mutex;		/* protects what follows, to the entries */
+	slock_t mutex;		/* protects what follows, up to the entries */
 	int		first_free; /* free list of entries; -1 if empty */
 	int		nfree;		/* its length */
 
@@ -340,8 +353,8 @@ entry_at(int index)
 }
 
 /*
- * What both sides change of an entry, as it is at this moment.  It is inline so that who
- * looks at one field copies no more under the lock.
+ * Copies the status of an entry.  It is inline so that a caller which looks at one field
+ * copies no more under the lock.
  */
 static inline EntryStatus
 entry_status(int index)

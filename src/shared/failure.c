@@ -1,10 +1,10 @@
 /*
  * failure.c
- *		Why something could not be had from ZooKeeper, or was lost, and what is told of
- *		it.
+ *		What errors and the log say if something could not be had from ZooKeeper, or was
+ *		lost.
  *
- * The worker finds out, and sessions raise the error; of its own candidacies the
- * worker tells the log.
+ * The worker finds the reason.  Sessions raise the error; for its own candidacies the
+ * worker writes to the log.
  *
  * Runs in: any process.
  *
@@ -19,7 +19,7 @@
 #include "shared/entry.h"
 #include "storage/lwlock.h"
 
-/* A path has one use. */
+/* A path has one use only. */
 #define OTHER_USE "ZooKeeper path \"%s\" is in use for something else"
 #define OTHER_PATH "Use another path."
 
@@ -107,7 +107,7 @@ const char *const failure_loss_texts[] =
 	 [LOSS_BROKEN] = "Its node was deleted by zk_break_lock().",
 	 [LOSS_OVERRUN] = "It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed."};
 
-/* What is told of a failure */
+/* Returns what an error says of a failure. */
 const FailureText *
 failure_text(Failure failure)
 {
@@ -115,7 +115,7 @@ failure_text(Failure failure)
 }
 
 /*
- * DETAIL and HINT of a failure, for ereport().
+ * Adds DETAIL and HINT of a failure, within ereport().
  *
  *	refusal		the name of ZooKeeper's error, or NULL
  */
@@ -134,11 +134,11 @@ failure_describe(Failure failure, const char *refusal)
 }
 
 /*
- * Interrupts the session of a process slot because of a loss, as it wants that.
+ * Interrupts the session of a process slot because of a loss, as its policy says.
  *
- * The caller holds ProcArrayLock, and has seen under it that the session has what was
- * lost.  A session gives that up before it leaves ProcArray, for which it needs the lock:
- * so it is still there, and the pid is its own.
+ * The caller holds ProcArrayLock, and has seen under it that the session has what was lost.
+ * A session gives that up before it leaves ProcArray, for which it needs the lock.  So it
+ * is still there, and the pid is its own.
  */
 void
 failure_interrupt(int proc_number, LossPolicy policy)

@@ -1,14 +1,13 @@
 /*
  * path_list.c
- *		Lists of paths, as settings contain them.
+ *		Lists of paths in settings.
  *
- * The rules for the paths are those of path_check(), so that a list cannot
- * have an item that no lock can ever have.  The one exception is that a list
- * may be in any encoding a server can have: in all of them, bytes of ASCII
- * stand for themselves, and only those are looked at.
+ * A path in a list obeys the rules of path_check(), so a list has no item that no lock can
+ * have.  The list may be in any encoding that a server can have: in all of them, bytes of
+ * ASCII stand for themselves, and only those are looked at.
  *
- * ZooKeeper allows asterisks in paths.  A list does not, but for the one at the
- * end: a user who writes "/a*" means more than a path of that name.
+ * ZooKeeper allows asterisks in paths.  A list allows only the one at the end: a user who
+ * writes "/a*" means more than a path of that name.
  *
  * Runs in: all processes; see the header.
  *
@@ -20,7 +19,7 @@
 
 #include "recipes/node_name.h"
 
-/* Takes blanks off both ends. */
+/* Removes blanks from both ends. */
 static void
 trim(const char **text, size_t *len)
 {
@@ -30,7 +29,7 @@ trim(const char **text, size_t *len)
 		(*len)--;
 }
 
-/* The rule that a path breaks, or NULL. */
+/* Returns the rule that a path breaks, or NULL. */
 static const char *
 path_fault(const char *path, size_t len)
 {
@@ -45,7 +44,7 @@ path_fault(const char *path, size_t len)
 	return path_check(ascii, len);
 }
 
-/* Takes the value off the end of an item. */
+/* Splits the value from the end of an item. */
 static void
 split_value(PathListItem *item)
 {
@@ -62,7 +61,7 @@ split_value(PathListItem *item)
 	}
 }
 
-/* Begins to read a list, which must live as long as it is read. */
+/* Begins to read a list, which must exist as long as it is read. */
 void
 path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax)
 {
@@ -74,8 +73,8 @@ path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax)
 /*
  * Reads the next item.  Returns false if there is none.
  *
- * An empty or blank list has no items; in any other, each comma stands between
- * two.  Of an item with a fault only the text can be used.
+ * An empty or blank list has no items; in any other, each comma stands between two.  If an
+ * item has a fault, only its text is valid.
  */
 bool
 path_list_next(PathListReader *reader, PathListItem *item)
@@ -103,7 +102,7 @@ path_list_next(PathListReader *reader, PathListItem *item)
 	return true;
 }
 
-/* Does an item stand for a path, which is a right one? */
+/* Returns true if an item stands for a path, which must be valid. */
 bool
 path_list_covers(const PathListItem *item, const char *path)
 {
@@ -113,8 +112,8 @@ path_list_covers(const PathListItem *item, const char *path)
 }
 
 /*
- * Of two items that stand for the same path: does the first say more of it?  The path
- * itself is longer than any that it lies below.
+ * Returns true if the first of two items for the same path is the more specific one.  The
+ * path itself is longer than any above it.
  */
 bool
 path_list_more_specific(const PathListItem *a, const PathListItem *b)
@@ -122,7 +121,7 @@ path_list_more_specific(const PathListItem *a, const PathListItem *b)
 	return a->path_len > b->path_len;
 }
 
-/* Do two items stand for the same paths? */
+/* Returns true if two items stand for the same paths. */
 bool
 path_list_same(const PathListItem *a, const PathListItem *b)
 {
@@ -130,7 +129,10 @@ path_list_same(const PathListItem *a, const PathListItem *b)
 		   memcmp(a->path, b->path, a->path_len) == 0;
 }
 
-/* Does a list with values have another item for the same paths before this one of its items? */
+/*
+ * Returns true if a list with values has another item for the same paths before this item
+ * of it.
+ */
 bool
 path_list_repeats(const char *list, const PathListItem *item)
 {

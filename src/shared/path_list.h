@@ -1,14 +1,14 @@
 /*
  * path_list.h
- *		Lists of paths, as settings contain them.
+ *		Lists of paths in settings.
  *
- * A list consists of items with commas between them.  An item is a path, or
- * "/prefix/" and an asterisk for all paths below /prefix, or a slash and an
- * asterisk for all paths.  In some lists an equals sign and a value follow.
- * Blanks around items, paths and values mean nothing.
+ * A list consists of items with commas between them.  An item is a path, or "/prefix/" and
+ * an asterisk for all paths below /prefix, or a slash and an asterisk for all paths.  In
+ * some lists an equals sign and a value follow.  Blanks around items, paths and values mean
+ * nothing.
  *
- * Pure C: depends on node_name.h alone, allocates nothing, keeps no state,
- * runs in any process, holds no lock.
+ * Pure C: depends on node_name.h alone, allocates nothing, keeps no state, runs in any
+ * process, holds no lock.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -21,16 +21,16 @@
 typedef enum PathListSyntax
 {
 	PATH_LIST_PATHS, /* an equals sign is part of a path */
-	PATH_LIST_VALUES /* the last one parts path and value */
+	PATH_LIST_VALUES /* the last one separates path and value */
 } PathListSyntax;
 
-/* All pointers are into the list, and none of the texts ends with a NUL. */
+/* All pointers point into the list, and none of the texts ends with a NUL. */
 typedef struct PathListItem
 {
-	int			index; /* how many are before it */
+	int			index; /* number of items before it */
 	const char *text;  /* the whole item, for messages */
 	size_t		text_len;
-	const char *fault; /* the rule that it breaks, a sentence; NULL if none */
+	const char *fault; /* the rule that it breaks, as a sentence; NULL if none */
 	bool		below; /* it stands for all paths below its own, at any depth */
 	const char *path;  /* empty for the root, with "below" */
 	size_t		path_len;

@@ -1,11 +1,11 @@
 /*
  * path_settings.c
- *		What settings say of paths: which may be locked, in which dialect, and at
- *		which of them this server stands for election.
+ *		Settings about paths: which may be locked, in which dialect, and at which of them
+ *		this server stands for election.
  *
- * The values are lists of paths, of which some have a word for each item.  They
- * are checked when they are set, and read anew each time: they are short, and
- * nothing can get out of step with what SHOW tells.
+ * The values are lists of paths, some with a word for each item.  They are checked when
+ * they are set, and parsed anew each time: they are short, and cannot get out of step with
+ * what SHOW shows.
  *
  * Runs in: all processes; each reads its own settings.
  *
@@ -25,12 +25,12 @@
  * ------------------------------------------------------------------------
  */
 
-/* The rule that an item of a list breaks, besides those that all lists have, or NULL */
+/* Returns the rule of a particular list that an item breaks, or NULL. */
 typedef const char *(*ItemRule)(const char *list, const PathListItem *item);
 
 /*
- * Which of some words, which end with a NULL, does an item have behind its path?
- * Returns false if it has none of them.
+ * Finds the word behind an item's path among some words, which end with a NULL.  Returns
+ * false if it is none of them.
  */
 static bool
 item_word(const PathListItem *item, const char *const *words, int *which)
@@ -44,7 +44,10 @@ item_word(const PathListItem *item, const char *const *words, int *which)
 	return false;
 }
 
-/* A text of any length, in the server's encoding, as a message shows it: a long one's beginning */
+/*
+ * Returns a text as messages show it, clipped if it is long.  It is in the server's
+ * encoding.
+ */
 char *
 zklock_shown(const char *text, size_t len)
 {
@@ -53,7 +56,10 @@ zklock_shown(const char *text, size_t len)
 	return psprintf("%.*s%s", shown, text, shown < (int) len ? "..." : "");
 }
 
-/* Is each item of a list right?  If one is not, tells what is wrong with it. */
+/*
+ * Returns true if each item of a list is valid; otherwise sets the detail and hint of the
+ * error.
+ */
 static bool
 check_items(const char *list, PathListSyntax syntax, ItemRule rule, const char *hint)
 {
@@ -85,7 +91,7 @@ check_items(const char *list, PathListSyntax syntax, ItemRule rule, const char *
 #define ALLOWED_HINT \
 	"Items are paths, or \"/prefix/*\" for all paths below /prefix, with commas between them."
 
-/* Says which items of a list allow nothing, since they are wrong. */
+/* Warns of the items of a list that are not valid, and so allow no path. */
 static void
 warn_of_items(const char *list)
 {
@@ -104,10 +110,10 @@ warn_of_items(const char *list)
 }
 
 /*
- * When the library is loaded, or a session begins, there is nobody to tell:
- * PostgreSQL would ignore a value that is refused then, and all paths be
- * allowed instead.  It may have been written while the library was not loaded,
- * or for an older version.  So it is taken, but wrong items allow nothing.
+ * Refuses a list that is not valid, but not while the library is loaded or a session
+ * begins: PostgreSQL would ignore the value then, and so all paths would be allowed.  It
+ * may have been stored while the library was not loaded, or for an older version.  So it is
+ * accepted, and its items that are not valid allow nothing.
  */
 bool
 path_settings_check_allowed(char **newval, void **extra, GucSource source)
@@ -122,7 +128,10 @@ path_settings_check_allowed(char **newval, void **extra, GucSource source)
 	return true;
 }
 
-/* May the path be locked?  It is in the server's encoding, like the setting. */
+/*
+ * Returns true if the path may be locked.  It is in the server's encoding, like the
+ * setting.
+ */
 bool
 path_is_allowed(const char *path)
 {
@@ -165,8 +174,8 @@ path_settings_check_dialects(char **newval, void **extra, GucSource source)
 }
 
 /*
- * The dialect of a lock's node: what the most specific item for its path names,
- * or Curator's.  Both are in UTF-8.
+ * Returns the dialect of a lock's node: that of the most specific item for its path, or
+ * Curator's.  Path and setting are in UTF-8.
  */
 NodeDialect
 dialect_of_path(const char *path)
@@ -193,7 +202,7 @@ dialect_of_path(const char *path)
  * ------------------------------------------------------------------------
  */
 
-/* Whose names are written at an item's path; returns false if its word stands for nothing. */
+/* Finds whose node names an item's path has.  Returns false if its word is unknown. */
 static bool
 item_family(const PathListItem *item, int *family)
 {
@@ -201,7 +210,7 @@ item_family(const PathListItem *item, int *family)
 	return item->value == NULL || item_word(item, election_family_names, family);
 }
 
-/* Is a list's item for a path below one whose candidates bear no other child? */
+/* Returns true if an item's path is below one whose candidates tolerate no other child. */
 static bool
 is_below_support(const char *list, const PathListItem *item)
 {
@@ -245,14 +254,14 @@ path_settings_check_elections(char **newval, void **extra, GucSource source)
 					   "Items are \"path\" or \"path=names\", with commas between them.");
 }
 
-/* Begins to read the list that is in force. */
+/* Begins to read the current list. */
 void
 election_list_begin(PathListReader *reader)
 {
 	path_list_begin(reader, zklock_elections, PATH_LIST_VALUES);
 }
 
-/* Reads the next item; returns false at the end. */
+/* Reads the next item.  Returns false at the end. */
 bool
 election_list_next(PathListReader *reader, ElectionItem *item)
 {

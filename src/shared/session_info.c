@@ -1,22 +1,21 @@
 /*
  * session_info.c
- *		The worker, its ZooKeeper session and the lease, as all processes may know them, and
- *		the marks by which the worker is told what to look at.
+ *		The worker, its ZooKeeper session and the lease, as all processes see them, and the
+ *		marks that show the worker what to look at.
  *
- * Does the session live?  The worker proves that it does, and publishes until when
- * (worker/lease.c).  This is a time on a clock that runs on while the machine sleeps,
- * so it passes by itself, whatever becomes of the worker.  A second time says when
- * locks held under that lease count as lost.
+ * The worker proves that the session lives, and publishes until when (worker/lease.c).
+ * This is a time on a clock that runs on while the machine sleeps, so it passes by itself,
+ * whatever happens to the worker.  A second time says when locks held under that lease
+ * count as lost.
  *
- * The two times are read without a lock.  Therefore a later end of the lease is
- * written after the time that goes with it, and read before: nobody sees the
- * former without the latter.  A barrier stands between the two on either side.
+ * The two times are read without a lock.  Therefore a later end of the lease is written
+ * after the time that goes with it, and read before: no process sees the former without the
+ * latter.  A barrier stands between the two on either side.
  *
- * The lease and an entry's state are not of one moment either.  A process that
- * must know that a lock is held reads the lease first: if that holds, it is the
- * lease under which the lock was granted, or else the state that is read
- * afterwards tells of the loss, for the worker writes that before it begins
- * another lease.
+ * The lease and an entry's state are not read at one moment either.  A process that must
+ * know that a lock is held reads the lease first.  If it holds, it is the lease under which
+ * the lock was granted, or else the state that is read afterwards shows the loss: the
+ * worker writes losses before it begins another lease.
  *
  * Runs in: all processes; the header says what protects what.
  *
@@ -37,7 +36,7 @@
 SharedSession *zklock_session = NULL;
 LWLock		  *zklock_session_lock = NULL;
 
-/* From now on that text says why no lock is granted, or "" that nothing is in the way. */
+/* Stores why no lock is granted from now on, or "" if nothing is in the way. */
 static void
 set_obstacle(SessionInfo *session, const char *text)
 {
@@ -46,7 +45,7 @@ set_obstacle(SessionInfo *session, const char *text)
 	strlcpy(session->obstacle, text, sizeof(session->obstacle));
 }
 
-/* No worker runs. */
+/* Shows that no worker runs. */
 static void
 set_no_worker(SessionInfo *session)
 {
@@ -65,10 +64,10 @@ session_info_init(SharedSession *session)
 }
 
 /*
- * The postmaster: keeps the password of the ZooKeeper session out of core files, of
- * this process and those that inherit its memory.  Only whole pages can be left
- * out; what lies beside it on that page goes with it.  Nothing is worse if that
- * fails, as it does with huge pages.
+ * Keeps the password of the ZooKeeper session out of core files of this process, the
+ * postmaster, and of those that inherit its memory.  Only whole pages can be left out, so
+ * their other contents are missing, too.  A failure is harmless, and normal with huge
+ * pages.
  */
 void
 session_info_keep_secret(void)
@@ -87,8 +86,9 @@ session_info_keep_secret(void)
  */
 
 /*
- * Copies what is known of the session, but for its password, which is the worker's alone.
- * The lease ends by itself, so that a worker that is stopped does not say so.
+ * Copies the session's state without its password, which only the worker may see.  If the
+ * lease has ended, the copy has that as its obstacle: a worker that is stopped does not
+ * publish it.
  */
 void
 session_info_read(SessionInfo *info)
@@ -106,7 +106,7 @@ session_info_read(SessionInfo *info)
 	}
 }
 
-/* Is a worker running, and in touch with a quorum of ZooKeeper's servers? */
+/* Returns true if a worker runs, is connected to ZooKeeper, and its lease holds. */
 bool
 zklock_connected(void)
 {
@@ -126,7 +126,7 @@ session_info_set_state(SessionState state)
 	LWLockRelease(zklock_session_lock);
 }
 
-/* Takes note of an error: a sentence without its period. */
+/* Stores an error: a sentence without its period. */
 void
 session_info_set_error(const char *message)
 {
@@ -138,7 +138,7 @@ session_info_set_error(const char *message)
 	LWLockRelease(zklock_session_lock);
 }
 
-/* Says why no lock is granted: a sentence or two, or "" if nothing is in the way. */
+/* Stores why no lock is granted: a sentence or two, or "" if nothing is in the way. */
 void
 session_info_set_obstacle(const char *text)
 {
@@ -151,7 +151,7 @@ session_info_set_obstacle(const char *text)
 	LWLockRelease(zklock_session_lock);
 }
 
-/* Publishes what is known from now on. */
+/* Publishes a new state of the session. */
 void
 session_info_publish(const SessionInfo *info)
 {
@@ -160,7 +160,7 @@ session_info_publish(const SessionInfo *info)
 	LWLockRelease(zklock_session_lock);
 }
 
-/* Remembers the id of a session of ours that has ended. */
+/* Remembers the id of a ZooKeeper session of ours that has ended. */
 void
 session_info_ended(int64 id)
 {
@@ -170,7 +170,7 @@ session_info_ended(int64 id)
 	ended[0] = id;
 }
 
-/* Is it the id of a session of ours that has ended? */
+/* Returns true if this is the id of a remembered session of ours that has ended. */
 bool
 session_info_has_ended(int64 id)
 {
@@ -187,7 +187,7 @@ session_info_has_ended(int64 id)
  * ------------------------------------------------------------------------
  */
 
-/* The worker's process id, or 0 if none runs. */
+/* Returns the worker's process id, or 0 if no worker runs. */
 int
 zklock_worker_pid(void)
 {
@@ -199,9 +199,9 @@ zklock_worker_pid(void)
 /*
  * Sets the worker's latch, if a worker runs.  Cannot fail, does not wait.
  *
- * The caller has written its news under a spinlock, or in an atomic operation, and
- * SetLatch() is a barrier.  A worker that just starts is not
- * woken, but looks at all there is.
+ * The caller has written its news under a spinlock, or by an atomic operation.  A barrier
+ * stands between that and the look at "worker": a worker that is just starting is not
+ * woken, but looks at everything there is.
  */
 void
 zklock_wake_worker(void)
@@ -214,7 +214,7 @@ zklock_wake_worker(void)
 		SetLatch(&GetPGProcByNumber(worker)->procLatch);
 }
 
-/* Initialises marks, of which none is set. */
+/* Initialises marks; none is set. */
 void
 zklock_marks_init(pg_atomic_uint64 *marks, int nwords)
 {
@@ -230,8 +230,8 @@ zklock_mark(pg_atomic_uint64 *marks, int index)
 }
 
 /*
- * The worker looks at all that was marked, of n: each mark is cleared before "visit" is
- * called, which may set it again for the next round.
+ * Calls "visit" for each mark that is set, of n.  A mark is cleared before its call, which
+ * may set it again for the next round.
  */
 void
 zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit)
@@ -249,9 +249,9 @@ zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit)
 }
 
 /*
- * This process is the worker from now on.  What was asked before, and woke
- * nobody, it sees when it looks afterwards: here and in zklock_wake_worker() a
- * barrier is between the write and the read.
+ * Makes this process the worker.  Requests from before, which woke nobody, are seen when it
+ * looks afterwards: here and in zklock_wake_worker() a barrier stands between the write and
+ * the read.
  */
 void
 zklock_worker_begins(void)
@@ -260,7 +260,7 @@ zklock_worker_begins(void)
 	pg_memory_barrier();
 }
 
-/* The worker exits.  Cannot fail. */
+/* Shows that the worker exits.  Cannot fail. */
 void
 zklock_worker_ends(void)
 {
@@ -270,7 +270,7 @@ zklock_worker_ends(void)
 	pg_atomic_write_u32(&zklock_session->worker, ZKLOCK_NO_WORKER);
 }
 
-/* The worker leaves, so that the postmaster starts a new one a second later. */
+/* Ends the worker, so that the postmaster starts a new one a second later. */
 void
 zklock_worker_restart(const char *reason)
 {
@@ -283,14 +283,14 @@ zklock_worker_restart(const char *reason)
  * ------------------------------------------------------------------------
  */
 
-/* When the lease ends, us; 0 for none. */
+/* Returns when the lease ends, us; 0 for none. */
 int64
 lease_until(void)
 {
 	return (int64) pg_atomic_read_u64(&zklock_session->lease_until);
 }
 
-/* When locks held under the lease count as lost, us; 0 for none. */
+/* Returns when locks held under the lease count as lost, us; 0 for none. */
 int64
 lease_over(void)
 {
@@ -298,11 +298,10 @@ lease_over(void)
 }
 
 /*
- * The state of the lease at this moment.  What is read after the call is no
- * older.
+ * Returns the state of the lease.  What the caller reads afterwards is no older than that.
  *
- * The deadline is compared with a time after it was read, the end with one
- * before: so after OVER, the worker cannot have renewed it.
+ * "lease_until" is compared with a time taken after it was read, "lease_over" with one
+ * taken before: so after LEASE_OVER, the worker cannot have renewed the lease.
  */
 LeaseState
 lease_state(void)
@@ -320,7 +319,10 @@ lease_state(void)
 	return over != 0 && before >= over ? LEASE_OVER : LEASE_SUSPENDED;
 }
 
-/* How long the lease still holds, us; 0 if it does not.  Needs one time only, so no barrier. */
+/*
+ * Returns how long the lease still holds, us; 0 if it does not.  Reads one time only, so it
+ * needs no barrier.
+ */
 int64
 lease_remaining_us(void)
 {
@@ -330,8 +332,8 @@ lease_remaining_us(void)
 }
 
 /*
- * The lease holds until then, and is over at that time.  The first barrier also
- * stands between this and what the worker has written of losses.
+ * Publishes until when the lease holds, and when it is over.  The barrier also stands
+ * between the losses that the worker has written and the new end.
  */
 void
 lease_extend(int64 until, int64 over)
@@ -341,7 +343,7 @@ lease_extend(int64 until, int64 over)
 	pg_atomic_write_u64(&zklock_session->lease_until, (uint64) until);
 }
 
-/* The lease ends earlier than it was to.  Alone, so no barrier is needed. */
+/* Ends the lease earlier.  Writes one time only, so it needs no barrier. */
 void
 lease_cut(int64 until)
 {
@@ -349,9 +351,9 @@ lease_cut(int64 until)
 }
 
 /*
- * There is no lease any more, and those that held a lock under it have been told.
- * A process that sees the one time and not yet the other finds the lease over,
- * or suspended.
+ * Ends the lease for good, after those that held a lock under it have been notified of the
+ * loss.  A process that sees only one of the two times changed finds the lease over, or
+ * suspended.
  */
 void
 lease_void(void)

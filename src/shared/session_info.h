@@ -1,7 +1,7 @@
 /*
  * session_info.h
- *		The worker, its ZooKeeper session and the lease, as all processes may know them, and
- *		the marks by which the worker is told what to look at.
+ *		The worker, its ZooKeeper session and the lease, as all processes see them, and the
+ *		marks that show the worker what to look at.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -19,7 +19,7 @@
 #define ZKLOCK_ENDED_SESSIONS 16
 #define ZKLOCK_NO_WORKER PG_UINT32_MAX
 
-/* An obstacle, with the name of a server */
+/* An obstacle, with a place for the name of a server */
 #define SESSION_UNPROVED \
 	"The connection to ZooKeeper server %s stands, but the session is not proved to be alive."
 
@@ -31,7 +31,7 @@ typedef enum SessionState
 	SESSION_AUTH_FAILED /* ZooKeeper refused our credentials */
 } SessionState;
 
-/* What zk_session shows and a restarted worker needs. */
+/* What zk_session shows and a restarted worker needs */
 typedef struct SessionInfo
 {
 	SessionState state;
@@ -40,17 +40,19 @@ typedef struct SessionInfo
 	char		 chroot[ZKLOCK_MAX_PATH + 1]; /* the session's */
 	char		 server[128];				  /* host:port we are connected to */
 	int			 negotiated_timeout;		  /* ms */
-	int			 shortest_timeout;			  /* ms, that it ever had: the lease's */
+	int			 shortest_timeout;			  /* ms, the shortest ever negotiated; the lease
+											   * goes by it */
 	TimestampTz	 connected_since;
 	int64		 reconnects;
 	int64		 expirations;
 	char		 last_error[ZKLOCK_ERROR_SIZE];
 	TimestampTz	 last_error_at;
-	char obstacle[ZKLOCK_ERROR_SIZE]; /* why nothing is granted now; empty if nothing is in the way */
-	int64 obstacle_since;			  /* by zklock_now_us() */
+	char		 obstacle[ZKLOCK_ERROR_SIZE]; /* why no lock is granted now; empty if locks are
+											   * granted */
+	int64		 obstacle_since;			  /* by zklock_now_us() */
 } SessionInfo;
 
-/* What can be said about the session, and so about the locks held in it. */
+/* What is known about the session, and so about the locks held in it */
 typedef enum LeaseState
 {
 	LEASE_HOLDS,	 /* the session lives */
@@ -59,8 +61,8 @@ typedef enum LeaseState
 } LeaseState;
 
 /*
- * The settings that the session runs with, which may be others than those that are
- * set: a change waits until no lock is held.
+ * The settings with which the session runs.  They may differ from those that are set: a
+ * change waits until no lock is held.
  */
 typedef struct SessionSettings
 {
@@ -72,35 +74,32 @@ typedef struct SessionSettings
 	int		 acl;			  /* a ZklockAcl */
 } SessionSettings;
 
-/* All of it is written by the worker alone. */
+/* Written by the worker alone */
 typedef struct SharedSession
 {
-	/* The number of the worker's process, ZKLOCK_NO_WORKER if none runs.  Under no lock */
+	/* The number of the worker's process, or ZKLOCK_NO_WORKER.  Under no lock */
 	pg_atomic_uint32 worker;
 
 	/*
-	 * Times by the clock of zklock_now_us(), 0 for none.  Under no lock;
-	 * session_info.c says in which order they are written and read.
+	 * Times by zklock_now_us(), 0 for none.  Under no lock; session_info.c says in which
+	 * order they are written and read.
 	 */
 	pg_atomic_uint64 lease_until; /* when the lease ends */
 	pg_atomic_uint64 lease_over;  /* when locks held under it count as lost */
 
 	/*
-	 * Written under zklock_session_lock, and read by others under it.  The worker
-	 * may read what it has written without.
+	 * Written under zklock_session_lock, and read by others under it.  The worker reads it
+	 * without the lock.
 	 */
 	SessionInfo info;
 
 	/* Read by the worker alone, and by the next one, under no lock */
 	SessionSettings settings;
-	int				failures; /* connections in a row that came to nothing */
+	int				failures;					  /* failed connections in a row */
 	int64			ended[ZKLOCK_ENDED_SESSIONS]; /* ids of our sessions, newest first */
 } SharedSession;
 
-/*
- * Marks: a bit for each of several things that the worker is to look at; so many
- * words have them.
- */
+/* Marks: a bit for each of n things that the worker may have to look at, in that many words */
 #define ZKLOCK_MARK_WORDS(n) (((n) + 63) / 64)
 typedef void (*MarkVisitor)(int index);
 
@@ -108,9 +107,9 @@ typedef void (*MarkVisitor)(int index);
 extern SharedSession *zklock_session;
 
 /*
- * Protects zklock_session->info, of which there is too much to be copied under a
- * spinlock.  It is held for one copy, and nothing that can fail is done under it;
- * so the worker may take it when it exits.
+ * Protects zklock_session->info, which is too large to be copied under a spinlock.  It is
+ * held for one copy, and nothing that can fail is done under it; so the worker may take it
+ * when it exits.
  */
 extern LWLock *zklock_session_lock;
 
@@ -145,7 +144,7 @@ extern void				lease_extend(int64 until, int64 over);
 extern void				lease_cut(int64 until);
 extern void				lease_void(void);
 
-/* Processes are numbered below this. */
+/* Returns the number of possible processes; each has a number below it. */
 static inline int
 zklock_max_processes(void)
 {
@@ -153,7 +152,7 @@ zklock_max_processes(void)
 }
 
 /* ------------------------------------------------------------------------
- * shmem.c: shared memory: who has which part of it
+ * shmem.c: the parts of shared memory
  * ------------------------------------------------------------------------
  */
 

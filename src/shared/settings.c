@@ -2,9 +2,9 @@
  * settings.c
  *		The settings of zklock, as every process reads them.
  *
- * zklock.c defines them for PostgreSQL, which alone writes the variables.
+ * zklock.c defines them; PostgreSQL alone writes the variables.
  *
- * Runs in: any process; each has variables of its own.
+ * Runs in: any process; each has its own variables.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -45,8 +45,8 @@ char *zklock_faults = NULL;
 #define HOST_SIZE 100
 
 /*
- * The name of this server: zklock.server_name, or else cluster_name, or else host and
- * port; in the encoding of the settings, palloc'd, and empty if there is none of all that.
+ * Returns the name of this server: zklock.server_name, or else cluster_name, or else host
+ * and port; in the encoding of the settings, palloc'd, and empty if there is none of these.
  */
 char *
 zklock_own_name(void)

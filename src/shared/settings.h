@@ -13,14 +13,14 @@
 #include "utils/guc.h"
 
 /*
- * What is asked of a held lock before a transaction commits, the laxest first;
+ * What is checked of a held lock before a transaction commits, the laxest first;
  * zklock.commit_guard
  */
 typedef enum CommitGuard
 {
 	COMMIT_GUARD_OFF,	/* nothing */
 	COMMIT_GUARD_LEASE, /* it is not lost, and the lease holds */
-	COMMIT_GUARD_QUORUM /* and a quorum of ZooKeeper has just seen its node */
+	COMMIT_GUARD_QUORUM /* and a quorum of ZooKeeper has just confirmed its node */
 } CommitGuard;
 
 /* zklock.c describes them. */
@@ -47,8 +47,8 @@ extern char *zklock_tls_key_file;
 extern char *zklock_own_name(void);
 
 /* ------------------------------------------------------------------------
- * path_settings.c: what settings say of paths: which may be locked, in which dialect,
- * and at which of them this server stands for election
+ * path_settings.c: settings about paths: which may be locked, in which dialect, and at
+ * which of them this server stands for election
  * ------------------------------------------------------------------------
  */
 

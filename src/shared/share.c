@@ -1,11 +1,10 @@
 /*
  * share.c
- *		How much of what all sessions share one of them may have.
+ *		The share that one session may have of what all sessions use.
  *
- * Two things are limited, and used by all sessions of this server: entries in
- * shared memory, of which zklock.max_locks exist, and the bytes of paths that
- * the ZooKeeper session may have in nodes, and in watches.  Of both, a session
- * gets a share, and superusers have a reserve.
+ * Two things are limited: entries in shared memory, of which zklock.max_locks exist, and
+ * the bytes of paths that the ZooKeeper session may have in nodes, and in watches.  A
+ * session gets a share of each, and superusers have a reserve.
  *
  * Pure C: keeps no state, runs in any process, holds no lock.
  *
@@ -13,14 +12,14 @@
  */
 #include "shared/common.h"
 
-/* On a small server a quarter would not even do for one array of paths. */
+/* On a small server a quarter would be too few for one array of paths. */
 #define FEWEST_ENTRIES 16
 
-/* Room for some of the longest paths, however small the share. */
+/* Every share has room for some of the longest paths. */
 #define FEWEST_BYTES (32 * 1024)
 
 /*
- * How many entries a session may have.
+ * Returns how many entries a session may have.
  *
  *	setting		zklock.max_locks_per_session: -1 for a quarter of all, but not
  *				so few that a small server is of no use
@@ -36,14 +35,14 @@ share_of_entries(int setting, int max_entries)
 	return setting < max_entries ? setting : max_entries;
 }
 
-/* How many entries are left for superusers: a sixteenth, but not the only one. */
+/* Returns how many entries are left for superusers: a sixteenth, but not the only one. */
 int
 share_entries_reserved(int max_entries)
 {
 	return max_entries > 1 ? (max_entries + 15) / 16 : 0;
 }
 
-/* How many of the bytes for nodes go with a share of the entries. */
+/* Returns how many of the bytes for nodes belong to a share of the entries. */
 size_t
 share_of_bytes(int entries, int max_entries)
 {

@@ -1,11 +1,11 @@
 /*
  * shmem.c
- *		Shared memory: who has which part of it.
+ *		Shared memory: its parts, and how they are set up.
  *
- * Each part has a file of its own, which says who may read and write what.
+ * Each part has its own file, which says who may read and write what.
  *
- * Runs in: the postmaster, while it starts, and, where processes do not inherit
- * its memory, all others at their start.
+ * Runs in: the postmaster, while it starts, and, where processes do not inherit its memory,
+ * all others at their start.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -35,10 +35,10 @@ typedef struct ZklockShared
 	SharedSession  session;
 	DeadlockSearch search;
 	StatsShared	   stats;
-	EntryPool	   entries; /* last, as it has as many entries as wanted */
+	EntryPool	   entries; /* last, as its size depends on the settings */
 } ZklockShared;
 
-/* How many entries there are to be. */
+/* Returns how many entries the pool is to have. */
 static int
 wanted_entries(void)
 {
@@ -53,7 +53,7 @@ shared_size(void)
 	return add_size(offsetof(ZklockShared, entries), entries_size(wanted_entries()));
 }
 
-/* Reserves the memory; called in the postmaster when that is allowed. */
+/* Reserves the memory.  Called in the postmaster by shmem_request_hook. */
 void
 zklock_shmem_request(void)
 {
@@ -64,7 +64,7 @@ zklock_shmem_request(void)
 	RequestNamedLWLockTranche(TRANCHE, NLOCKS);
 }
 
-/* A part of the memory, all zero if it is new, and whether it is not. */
+/* Returns a part of the memory, all zero if it is new; "found" is false then. */
 static void *
 part(const char *name, Size size, bool *found)
 {

@@ -2,18 +2,18 @@
  * stats.c
  *		Statistics: what has happened since the server started, or since a reset.
  *
- * Each count is one atomic number in shared memory, to which every process adds.
- * That takes some nanoseconds, waits for nobody, and cannot fail, so it may be
- * done at commit, abort and exit.
+ * Each count is one atomic number in shared memory, to which every process adds.  That
+ * takes some nanoseconds, waits for nobody, and cannot fail, so it may be done at commit,
+ * abort and exit.
  *
- * A wait adds one to one number: that of its end and length.  All sums over waits
- * are made of these numbers when they are read.  So they agree at any time,
- * whatever is counted meanwhile, and none ever decreases but by a reset:
+ * A wait adds one to one number: that of its end and length.  All sums over waits are
+ * computed from these numbers when they are read.  So they agree at any time, whatever is
+ * counted meanwhile, and only a reset decreases them:
  *
  *		waits = acquisitions - reentrant + timeouts + busy + cancels + deadlocks + failures
  *			  = the sum of the histogram
  *
- * If the server crashes, all is initialised again.
+ * If the server crashes, all counts begin at zero.
  *
  * Runs in: backends and the worker, as the header says.
  *
@@ -57,7 +57,7 @@ stats_init(StatsShared *stats)
  * ------------------------------------------------------------------------
  */
 
-/* Counts: adds to what the counter has. */
+/* Adds to a counter. */
 void
 stats_add(StatsKind kind, StatsCounter counter, int64 n)
 {
@@ -70,14 +70,14 @@ read_counter(StatsKind kind, int counter)
 	return pg_atomic_read_u64(&stats_shared->of_kind[kind][counter]);
 }
 
-/* The counter of waits that ended so, after a time in that bucket of the histogram. */
+/* Returns the counter of waits with that end and that bucket of the histogram. */
 static int
 counter_of_waits(StatsWaitEnd end, int bucket)
 {
 	return STATS_WAITS + end * STATS_BUCKETS + bucket;
 }
 
-/* The bucket of the histogram to which a wait belongs. */
+/* Returns the bucket of the histogram for a wait of that length. */
 static int
 bucket_of(int64 us)
 {
@@ -88,7 +88,7 @@ bucket_of(int64 us)
 	return bucket;
 }
 
-/* A wait of so many microseconds has ended. */
+/* Counts a wait that has ended, after that many microseconds. */
 void
 stats_waited(StatsKind kind, StatsWaitEnd end, int64 us)
 {
@@ -101,7 +101,7 @@ stats_waited(StatsKind kind, StatsWaitEnd end, int64 us)
  * ------------------------------------------------------------------------
  */
 
-/* Reads what has been counted of a kind since the last reset. */
+/* Reads the counts of a kind since the last reset. */
 void
 stats_read(StatsKind kind, StatsOfKind *counts)
 {
@@ -125,7 +125,7 @@ stats_read(StatsKind kind, StatsOfKind *counts)
 	counts->losses = read_counter(kind, STATS_LOSSES);
 }
 
-/* Begins to count anew, but for the requests. */
+/* Resets all counts but those of requests. */
 void
 stats_reset(void)
 {

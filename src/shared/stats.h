@@ -4,9 +4,9 @@
  *
  * stats.c says how they are counted.
  *
- * A recipe that is to be counted adds a value of StatsKind and its names in
- * stats.c.  What waits by an entry is counted from there on, in backend/wait.c;
- * what waits otherwise is enclosed in a CountedWait (backend/wait.h).
+ * A recipe that is to be counted adds a value of StatsKind and its names in stats.c.  From
+ * then on its waits for an entry are counted in backend/wait.c; any other wait is enclosed
+ * in a CountedWait (backend/wait.h).
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -16,14 +16,14 @@
 #include "port/atomics.h"
 #include "shared/entry.h"
 
-/* What is counted apart: a row of the view zk_stats */
+/* What is counted separately: a row of the view zk_stats */
 typedef enum StatsKind
 {
 	STATS_LOCK_EXCLUSIVE,
 	STATS_LOCK_SHARED,
 	STATS_SEMAPHORE,
-	STATS_QUEUE,	/* takes: an element got is an acquisition */
-	STATS_ELECTION, /* waits for leadership; it is this server that leads, and loses */
+	STATS_QUEUE,	/* takes: each element taken is an acquisition */
+	STATS_ELECTION, /* waits for leadership; this server leads, and loses leadership */
 	STATS_CLAIM,
 	STATS_KINDS
 } StatsKind;
@@ -37,7 +37,7 @@ typedef struct StatsName
 
 extern const StatsName stats_names[STATS_KINDS];
 
-/* How a wait for the worker's answer ends */
+/* How a wait for the worker's answer ended */
 typedef enum StatsWaitEnd
 {
 	STATS_WAIT_GRANTED,
@@ -51,18 +51,18 @@ typedef enum StatsWaitEnd
 } StatsWaitEnd;
 
 /*
- * The histogram of waits: stats_wait_bounds_us[i] is what those of bucket i do
- * not reach; the last bucket has no bound.
+ * The histogram of waits: those in bucket i are shorter than stats_wait_bounds_us[i]; the
+ * last bucket has no bound.
  */
 #define STATS_BUCKETS 20
 extern const int64 stats_wait_bounds_us[STATS_BUCKETS - 1];
 
-/* What is counted of each kind; times are in microseconds. */
+/* The counters of each kind; times are in microseconds */
 typedef enum StatsCounter
 {
 	STATS_REENTRANT, /* acquired by a session that held it already */
 	STATS_WAIT_US,
-	STATS_HOLD_US, /* of what has been released */
+	STATS_HOLD_US, /* of locks that have been released */
 	STATS_LOSSES,
 	STATS_WAITS, /* by end and bucket */
 	STATS_COUNTERS = STATS_WAITS + STATS_WAIT_ENDS * STATS_BUCKETS
@@ -71,12 +71,12 @@ typedef enum StatsCounter
 typedef struct StatsShared
 {
 	pg_atomic_uint64 of_kind[STATS_KINDS][STATS_COUNTERS];
-	pg_atomic_uint64 reset_at; /* a TimestampTz: of the last reset, or the start of the server */
+	pg_atomic_uint64 reset_at; /* a TimestampTz: of the last reset, or the server's start */
 
-	/* The worker's requests to ZooKeeper, by itself alone; never reset */
-	pg_atomic_uint64 requests;		 /* that were sent, and are answered or given up */
-	pg_atomic_uint64 request_us;	 /* that these took, microseconds */
-	pg_atomic_uint64 request_errors; /* of these: refused, or without an answer */
+	/* The worker's requests to ZooKeeper, which it alone counts; never reset */
+	pg_atomic_uint64 requests;		 /* requests sent, and answered or given up */
+	pg_atomic_uint64 request_us;	 /* the time that they took, microseconds */
+	pg_atomic_uint64 request_errors; /* those refused, or without an answer */
 } StatsShared;
 
 /* In shared memory */
@@ -84,12 +84,12 @@ extern StatsShared *stats_shared;
 
 extern void stats_init(StatsShared *stats);
 
-/* What has been counted of a kind since the last reset */
+/* The counts of a kind since the last reset */
 typedef struct StatsOfKind
 {
 	uint64 acquisitions; /* of these: */
 	uint64 reentrant;
-	uint64 waits; /* ended waits, however they did */
+	uint64 waits; /* waits that have ended, for whatever reason */
 	uint64 wait_us;
 	uint64 hold_us;
 	uint64 losses;
