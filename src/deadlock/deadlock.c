@@ -1,48 +1,34 @@
 /*
  * deadlock.c
- *		Deadlocks on this server: who waits for whom, through zklock's locks and PostgreSQL's.
+ *		Deadlocks on this server, through zklock's locks and PostgreSQL's.
  *
- * A session that waits for a lock of zklock's looks after deadlock_timeout whether
- * it waits for itself, through whatever locks of this server, and again, less and
- * less often (wait.c).  PostgreSQL's own check looks once, when a process has waited for
- * that time: the last to wait sees the whole cycle.  Here the last may wait for a
- * lock of PostgreSQL's, whose check knows nothing of ours; then one that has been
- * waiting for long must find it.
+ * A session that waits for a lock of zklock looks after deadlock_timeout whether it waits
+ * for itself, through any locks of this server, and again, less and less often
+ * (backend/wait.c).  PostgreSQL's own check looks once, when a process has waited for that
+ * time: the last to wait sees the whole cycle.  Here the last may wait for a lock of
+ * PostgreSQL, whose check knows nothing of ours; then a session that has long been waiting
+ * must find the cycle.
  *
- * The graph (wait_graph.h) has a vertex for each process, known by the pid of its
- * leader if it runs a query in parallel.  It waits for those that stand in the way of
- * its contender that is not granted, or for a lock of PostgreSQL's.
+ * The graph (wait_graph.h) has a vertex for each process, known by the pid of its leader if
+ * it runs a query in parallel.  A process waits for those that block its contender that is
+ * not granted (add_contender_wait()), or for a lock of PostgreSQL (add_heavy_wait()).
  *
- * In the way of a contender for a lock are all older ones of the path that it
- * conflicts with, whether they hold or wait: ZooKeeper's order is never changed.
- * The nearest exclusive one is in the way of all before it, or holds alone; so
- * what comes before that needs no edge, and a queue of n has about n edges.
- *
- * A contender for a permit needs some of the older ones to go, whichever these
- * are.  Permits of other clients are as if they went at any time: they are in
- * neither number (see permit_recipe.c for the rule).
- *
- * For whom a process waits in PostgreSQL's own locks, pg_blocking_pids() tells.  It
- * takes all partitions of the lock table, so a process that does not wait is not asked
- * about: a glance at it tells, and one that begins to wait is seen with the next look.
- *
- * Other clients and servers are dead ends here.  So are processes that wait for
- * anything else, like a commit that waits for proof of its locks, or a session
- * that waits for a leader or for an element of a queue: anybody may make one or
- * offer one.  So are the startup process of a standby, which is none that PostgreSQL
- * tells of here; and autovacuum, which PostgreSQL cancels when it is in somebody's way.
- * Prepared transactions and the server's candidacies are no processes, and no vertices:
+ * Contenders of other clients and servers are not in this graph; a cycle through other
+ * servers is found by the session that searches for all (deadlock_across.c).  A process
+ * that waits for anything else has no edges, such as a commit that waits for proof of its
+ * locks, or a session that waits for a leader or for an element of a queue, which any
+ * client may provide.  Neither has the startup process of a standby, which PostgreSQL does
+ * not show here, nor autovacuum, which PostgreSQL cancels when it blocks somebody.
+ * Prepared transactions and the server's candidacies are no processes, and so no vertices:
  * they give nothing up, and a candidacy shares its path with no session of its server.
  *
- * Nothing keeps the graph still while it is taken.  That it is the same twice is what
- * makes it true: two looks, one after the other, that see the same waits prove that they
- * were there at once.  The session whose wait is the youngest in the cycle raises the
- * error, in itself.  No signal is needed, and no other session can come to the same
- * conclusion about the same waits.  A circle through other servers is found by the
- * session that searches for all (deadlock_across.c).
+ * The graph may change while it is taken.  Two looks, one after the other, that see the
+ * same waits prove that these existed at the same time (fingerprint_of()).  The session
+ * whose wait is the youngest in the cycle raises the error, in itself.  That needs no
+ * signal, and no other session can come to the same conclusion about the same waits.
  *
- * The error is in PostgreSQL's words; the statements of the sessions go to the server's
- * log alone.
+ * The error is in PostgreSQL's words; the statements of the sessions go only to the
+ * server's log.
  *
  * Runs in: backends.  LWLocks are held only while PostgreSQL copies from its lock table.
  *
@@ -68,7 +54,7 @@
  * ------------------------------------------------------------------------
  */
 
-/* How many permits does the semaphore have, by all that is known? */
+/* Returns how many permits the semaphore has, as far as is known. */
 int
 waits_permits(const EntryCopy *contender)
 {
@@ -78,14 +64,14 @@ waits_permits(const EntryCopy *contender)
 					  : contender->request.terms.permits;
 }
 
-/* Lets a graph grow, in the current memory context if it is new. */
+/* Enlarges a graph's array; a new one is in the current memory context. */
 void *
 waits_resize(void *memory, size_t size)
 {
 	return memory ? repalloc_huge(memory, size) : MemoryContextAllocHuge(CurrentMemoryContext, size);
 }
 
-/* A process, with a new vertex if nobody has been seen to wait for it. */
+/* Returns a process; it gets a vertex if it has none yet. */
 static WaitsProcess *
 get_process(Waits *waits, int pid)
 {
@@ -100,14 +86,14 @@ get_process(Waits *waits, int pid)
 	return process;
 }
 
-/* A process waits for another one. */
+/* Adds the edge by which a process waits for another one. */
 static void
 add_wait(Waits *waits, const WaitsProcess *process, int blocker)
 {
 	wait_graph_connect(&waits->graph, process->vertex, get_process(waits, blocker)->vertex);
 }
 
-/* Takes a copy of sessions' entries that wait or hold; nobody waits in the graph at first. */
+/* Copies the entries of sessions that wait or hold.  The graph has no edges at first. */
 void
 waits_take(Waits *waits)
 {
@@ -137,8 +123,16 @@ waits_take(Waits *waits)
 }
 
 /*
- * Adds for whom a process waits by its contender; for a permit, some of these have to
- * go, whichever they are.
+ * Adds the processes for which a process waits by its contender.
+ *
+ * A contender for a lock waits for all older ones of the path with which it conflicts,
+ * whether they hold or wait: ZooKeeper's order never changes.  The nearest exclusive one
+ * waits for all before it, or holds alone, so those need no edge, and a queue of n has
+ * about n edges.
+ *
+ * A contender for a permit needs some of the older ones to go, no matter which.  Permits of
+ * other clients count as if they might go at any time: they are in neither number (see
+ * permit_recipe.c for the rule).
  */
 static void
 add_contender_wait(Waits *waits, const WaitsProcess *process)
@@ -169,8 +163,8 @@ add_contender_wait(Waits *waits, const WaitsProcess *process)
 }
 
 /*
- * Notes for what a process waits in PostgreSQL's locks, itself or one that runs its
- * query in parallel.  Returns false if none does.
+ * Stores for which lock of PostgreSQL a process waits, itself or one that runs its query in
+ * parallel.  Returns false if none waits.
  */
 static bool
 look_at_heavy_wait(WaitsProcess *process)
@@ -189,7 +183,10 @@ look_at_heavy_wait(WaitsProcess *process)
 		process->tag = instance->locktag;
 		process->mode = instance->waitLockMode;
 
-		/* The beginning is told a moment late: the lock tells two waits apart until then. */
+		/*
+		 * PostgreSQL sets waitStart a moment late: until then the lock distinguishes two
+		 * waits.
+		 */
 		process->identity =
 			hash_bytes_extended((const unsigned char *) &instance->locktag, sizeof(LOCKTAG),
 								pg_atomic_read_u64(&proc->waitStart) + instance->waitLockMode);
@@ -199,9 +196,13 @@ look_at_heavy_wait(WaitsProcess *process)
 }
 
 /*
- * Adds for whom a process waits in PostgreSQL's locks; parallel workers count as their
- * leader.  For what it waits is looked at behind that: if it is the same as in an
- * earlier look, it was so in between.
+ * Adds the processes for which a process waits in PostgreSQL's locks, as pg_blocking_pids()
+ * returns them; parallel workers count as their leader.
+ *
+ * That function takes all partitions of the lock table, so it is not called for a process
+ * that does not wait, as an unlocked read of its PGPROC shows; one that begins to wait is
+ * seen in the next look.  The lock is read after the blockers: if it is the same as in an
+ * earlier look, it was the same in between.
  */
 static void
 add_heavy_wait(Waits *waits, WaitsProcess *process)
@@ -221,12 +222,12 @@ add_heavy_wait(Waits *waits, WaitsProcess *process)
 	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT, &pids, NULL, &n);
 	for (int i = 0; i < n; i++)
 	{
-		if (DatumGetInt32(pids[i]) != 0) /* that is a prepared transaction */
+		if (DatumGetInt32(pids[i]) != 0) /* 0 is a prepared transaction */
 			add_wait(waits, process, DatumGetInt32(pids[i]));
 	}
 }
 
-/* The vertices for which a process waits, as far as it has been explored */
+/* Returns the vertices for which a process waits, as far as it has been explored. */
 List *
 waits_blockers(const Waits *waits, const WaitsProcess *process)
 {
@@ -240,8 +241,8 @@ waits_blockers(const Waits *waits, const WaitsProcess *process)
 }
 
 /*
- * Adds for whom a process waits, for whom these wait, and so on, as far as that is
- * not in the graph.  Returns the process.
+ * Adds the processes for which a process waits, those for which these wait, and so on,
+ * unless they are in the graph already.  Returns the process.
  */
 WaitsProcess *
 waits_explore(Waits *waits, int pid)
@@ -272,8 +273,8 @@ waits_explore(Waits *waits, int pid)
  */
 
 /*
- * A number for what a process waits for, and for nothing else: as long as two looks
- * find the same, the process has waited from the one to the other.
+ * Returns a number for the wait of a process, and for no other wait: if two looks find the
+ * same number, the process has waited from one to the other.
  */
 uint64
 waits_identity(const WaitsProcess *process)
@@ -289,17 +290,17 @@ waits_identity(const WaitsProcess *process)
 }
 
 /*
- * A number that is the same for two graphs only if the same waits are stuck.  A
- * process that waits does nothing else, so such a wait has lasted from the one
- * look to the other; and what the process has, it has kept.  Between the two,
- * therefore, all these waits were there at once.
+ * Returns a number that is the same for two graphs only if the same waits are stuck.  A
+ * process that waits does nothing else, so such a wait has lasted from one look to the
+ * other, and the process has kept what it has.  Therefore all these waits existed together
+ * between the two looks.
  */
 static uint64
 fingerprint_of(const Waits *waits)
 {
 	uint64 fingerprint = 0;
 
-	/* A sum, since the order of vertices may differ */
+	/* a sum, since the order of vertices may differ */
 	for (int i = 0; i < waits->graph.nvertices; i++)
 	{
 		if (waits->graph.vertices[i].stuck)
@@ -308,7 +309,7 @@ fingerprint_of(const Waits *waits)
 	return fingerprint;
 }
 
-/* For what does a process wait, such as "ShareLock on transaction 731"?  Palloc'd. */
+/* Describes what a process waits for, such as "ShareLock on transaction 731".  Palloc'd. */
 char *
 waits_describe(const WaitsProcess *process)
 {
@@ -329,8 +330,8 @@ waits_describe(const WaitsProcess *process)
 }
 
 /*
- * Raises the error: who waits for whom, from the victim on, and what processes of this
- * server run; what goes to the client goes to the log, too, with the queries.
+ * Raises the error.  It shows who waits for whom, from the victim on; the log also gets the
+ * queries of processes of this server.
  */
 void
 deadlock_report(const WaitGraph *graph, int victim, WaitTell tell, const void *arg)
@@ -372,8 +373,8 @@ tell(const void *waits, int vertex)
 }
 
 /*
- * Looks at all for whom this session waits by that entry.  Returns what is the same
- * only for the same waits, or 0 if the session is not to give up.
+ * Looks at all processes for which this session waits by that entry.  Returns the
+ * fingerprint of the waits, or 0 if the session is not to give up.
  */
 static uint64
 take_look(Waits *waits, int index)
@@ -390,8 +391,8 @@ take_look(Waits *waits, int index)
 }
 
 /*
- * Raises an error if the session waits for itself, by that entry, and is the one
- * to give up.  Memory is the caller's to free.
+ * Raises an error if the session waits for itself by that entry, and is the one to give up.
+ * The caller frees the memory.
  */
 void
 deadlock_check(int index)

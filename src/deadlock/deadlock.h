@@ -10,7 +10,10 @@
 /* Looks for a deadlock on this server; raises an error if this session is to give up. */
 extern void deadlock_check(int index);
 
-/* The same across servers; a session that waits for long searches for all of its server. */
+/*
+ * The same across servers.  One session that has waited for long searches for all of its
+ * server.
+ */
 extern void	 deadlock_across_attend(int index, int64 waited, int64 until);
 extern int64 deadlock_across_next_wakeup(int index);
 extern void	 deadlock_across_leave(int index);

@@ -2,33 +2,35 @@
  * deadlock_across.c
  *		Deadlocks across servers: one waiting session searches for all of its server.
  *
- * While sessions of this server have waited for long, one of them asks
- * the engine again and again, which costs ZooKeeper one sync, whether that is for what
- * another server or client has.  If so it looks:
+ * While sessions of this server have long been waiting, one of them asks the engine again
+ * and again whether they wait for another server or client, which costs ZooKeeper one sync.
+ * If they do, it goes on in this order:
  *
- *	- which records are there, and what do the new ones tell? (wait_records.c)
- *	- what do we have to tell? (own_waits.c)
- *	- is a wait of ours stuck, by what all tell together, and by what ZooKeeper knows
- *	  of such suspects? (wait_search.c)
- *	- if what we tell has changed, a new record of ours is wanted
+ *	- It reads which records exist, and the new ones (wait_records.c).
+ *	- It takes the waits of this server (own_waits.c).
+ *	- It looks whether a wait of ours is stuck, by all records together, and by what
+ *	  ZooKeeper confirms of the suspects (wait_search.c).
+ *	- It weighs the deadlocks that our waits are to end (judge()).
+ *	- It publishes a new record if the waits of this server have changed, or if others need
+ *	  one that was made after theirs had been read.
  *
- * in this order.  As long as nobody waits for long nothing is asked.
+ * As long as no session waits for long, nothing is asked.
  *
- * Two readings confirm a deadlock: the waits of a component, and those for which it waits.
- * Waits that are merely behind it do not count, as a crowd may be another one at each look.
- * In the first reading, at some zxid, all these waits are there, as far as the records
- * tell.  Each server whose wait is stuck looks again and writes a new record, which tells
- * the newest zxid that it had read before.  If in the second reading all servers of
- * these waits tell the same ones, and have looked since that
- * zxid, then each wait has lasted from before it until after it, as a process that
- * waits does nothing else: at that zxid, all were there at once.  A server that is
- * gone, or stopped, does not look again, and so its old record proves nothing.
+ * Two readings confirm a deadlock, that is the waits of a component and those for which it
+ * waits.  Waits that are merely behind it do not count, as the crowd may differ from one
+ * look to the next.  In the first reading, at some zxid, all these waits exist, as far as
+ * the records say.  Each server whose wait is stuck looks again and writes a new record,
+ * with the newest zxid that it had read before.  If in the second reading the records of
+ * all these servers have the same waits, and were made by looks after that zxid, then each
+ * wait has lasted from before it until after it, as a process that waits does nothing else:
+ * at that zxid, all existed together.  A server that is gone, or stopped, does not look
+ * again, and so its old record proves nothing.
  *
- * Then the session that has the youngest wait gives up, on its server.  That is all
- * that a record can bring about, whether it is true, stale or forged: a session of ours
- * ends a wait.
+ * Then the session with the youngest wait gives up, on its server.  That is all that a
+ * record can cause, whether it is true, stale or forged: a session of ours ends a wait.
  *
- * Runs in: backends.  shared/deadlock_search.h says what is shared; all else is the session's.
+ * Runs in: backends.  shared/deadlock_search.h says what is shared; all else is the
+ * session's.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -41,38 +43,38 @@
 #include "shared/session_info.h"
 #include "storage/proc.h"
 
-/* Searches begin no oftener, ms. */
+/* Shortest pause between two searches, ms */
 #define SHORTEST_PAUSE_MS 50
 
-/* A suspicion makes so many searches so much more frequent. */
+/* After a new suspicion, HASTY_SEARCHES searches follow each other HASTE times as fast. */
 #define HASTE 4
 #define HASTY_SEARCHES 40
 
 /*
- * A stranger in the circle may be a wait of which its server is about to tell: so many
- * searches are made before the error names it another contender.
+ * An unknown contender in the cycle may be a wait that its server has not published yet:
+ * this many searches are made before the error reports it as unknown.
  */
 #define PATIENT_SEARCHES (2 * HASTE)
 
-/* An answer is not waited for any longer, ms; nobody tells that the worker is gone. */
+/* Longest wait for an answer, ms; there may be no worker to answer */
 #define PATIENCE_MS 10000
 
-/* Another session takes over from one that searches and is not heard of for so long, ms. */
+/* Another session takes over from one that searches and has been silent for this long, ms. */
 #define SILENCE_MS 5000
 
-static int64 next_at; /* the next search, ms */
+static int64 next_at; /* when the next search is due, ms */
 
 /* ------------------------------------------------------------------------
  * Which session searches
  *
- * The one that does is named by its entry.  Another one takes over when that does not
- * wait any more, or has not looked here for too long; the one that ceases to wait names a
- * successor and wakes it, and the one that finds another's wait to be given up has that
- * one search.
+ * It is named by its entry.  Another session takes over when that one no longer waits, or
+ * has not looked here for too long.  A session that stops waiting names a successor and
+ * wakes it, and a session that finds that another one's wait is to be given up has that one
+ * search.
  * ------------------------------------------------------------------------
  */
 
-/* Does an entry wait, in that generation? */
+/* Returns true if an entry waits, in that generation. */
 static bool
 is_waiting(int index, uint32 generation)
 {
@@ -81,8 +83,8 @@ is_waiting(int index, uint32 generation)
 }
 
 /*
- * Is the session that searches the one of this entry, which waits?  If another one
- * does, and waits no more or has been silent for too long, it is from now on.
+ * Returns true if the session of this entry, which waits, is the one that searches.  If the
+ * one that did waits no more, or has been silent for too long, this one takes over.
  *
  *	findings	set to what the last search has left
  */
@@ -108,8 +110,8 @@ take_over(int index, SearchFindings *findings)
 }
 
 /*
- * Has the session of another entry search from now on, or nobody for ENTRY_NONE, if the one
- * of this entry does.  It is woken; it may be the same.
+ * Has the session of another entry search from now on, or none for ENTRY_NONE, if the
+ * session of this entry does now.  The other one is woken; it may be the same.
  *
  *	findings	what the search has left, or NULL if there was none
  */
@@ -135,8 +137,9 @@ pass_on(int index, int next, const SearchFindings *findings)
 }
 
 /*
- * The entry, but for ours, that has waited longest, or ENTRY_NONE if none has for long.  As
- * it mostly waits on, searches follow each other even where most waits soon end.
+ * Returns the entry, except ours, that has waited longest, or ENTRY_NONE if none has waited
+ * for deadlock_timeout.  It will probably go on waiting, so searches follow each other even
+ * where most waits soon end.
  */
 static int
 find_successor(int ours)
@@ -171,7 +174,7 @@ tell(const void *arg, int vertex)
 	const SearchWait *wait;
 
 	if (vertex >= search->nwaits)
-		return (WaitTold){.pid = 0}; /* a stranger */
+		return (WaitTold){.pid = 0}; /* an unknown contender */
 	wait = &search->waits[vertex];
 	return (WaitTold){.pid = wait->line->pid,
 					  .where = psprintf(" of server \"%s\"", wait->record->lines->text),
@@ -179,7 +182,7 @@ tell(const void *arg, int vertex)
 					  .is_ours = wait->record->owner == search->session};
 }
 
-/* Does the circle that a victim ends lead through a stranger? */
+/* Returns true if the cycle that a victim ends leads through an unknown contender. */
 static bool
 has_stranger(const Search *search, int victim)
 {
@@ -190,7 +193,7 @@ has_stranger(const Search *search, int victim)
 	return at != victim;
 }
 
-/* The process of ours that waits as one of our records tells, if it still does; else NULL. */
+/* Returns the process of ours whose wait is in our record, if it still waits; else NULL. */
 static const WaitsProcess *
 find_waiting(Search *search, int wait)
 {
@@ -201,8 +204,8 @@ find_waiting(Search *search, int wait)
 }
 
 /*
- * Has the session of ours that is to give up do so: if it is another one, it searches
- * from now on, and comes to the same conclusion.
+ * Ends a wait of ours.  If that is another session's, it searches from now on, and comes to
+ * the same conclusion.
  */
 static void
 end_deadlock(Search *search, int victim)
@@ -213,19 +216,20 @@ end_deadlock(Search *search, int victim)
 }
 
 /*
- * Weighs a deadlock that a wait of ours is to end, by what has been read of all for which that
- * waits: who merely waits behind it does not matter.
+ * Weighs a deadlock that a wait of ours is to end, by the records of all waits for which
+ * that one waits: those merely behind it do not matter.
  *
- *	before	what the searches before have found
+ *	before	what earlier searches have found
  *
- * Returns what has been found of it, if it is confirmed; else NULL.
+ * Returns the suspicion if it is confirmed; else NULL.
  */
 static Suspicion *
 weigh(Search *search, int victim, const SearchFindings *before)
 {
 	SearchFindings *findings = &search->findings;
 	Suspicion		now = {.fingerprint = 0};
-	int64 seen = PG_INT64_MAX; /* that, all of their writers had seen before they looked */
+	int64 seen = PG_INT64_MAX; /* the writers of all these records had read up to this zxid
+								* before they looked */
 	Suspicion *kept;
 
 	for (int i = 0; i < search->nwaits; i++)
@@ -258,8 +262,9 @@ weigh(Search *search, int victim, const SearchFindings *before)
 }
 
 /*
- * Weighs what has been read by now: each deadlock by itself.  If several are confirmed, they
- * take turns: a session that does not give up, since it is stopped, hides no other one.
+ * Weighs each deadlock that our waits are to end.  If several are confirmed, they take
+ * turns, so that a session that is stopped, and so does not give up, hides no other
+ * deadlock.
  */
 static void
 judge(Search *search)
@@ -300,7 +305,7 @@ judge(Search *search)
  * ------------------------------------------------------------------------
  */
 
-/* Has the session something better to do than to wait for an answer? */
+/* Returns true if the session has something else to do than to wait for an answer. */
 static bool
 is_called_away(void *arg)
 {
@@ -332,8 +337,8 @@ search_once(Search *search)
 		return;
 
 	/*
-	 * Our own waits are looked at behind those of others.  If they are over by now, what is
-	 * published stands until the next search: it is too old to confirm anything.
+	 * Our waits are taken after the records of others were read.  If ours have ended by
+	 * now, the record stands until the next search: it is too old to confirm anything.
 	 */
 	record = own_waits_tell(&search->own, search->seen);
 	if (record == NULL || !wait_search(search))
@@ -342,7 +347,7 @@ search_once(Search *search)
 	wait_records_publish(search, record, search->newest);
 }
 
-/* When is the next search due?  Soon if there is a suspicion. */
+/* Returns when the next search is due, ms: soon if there is a suspicion. */
 static int64
 next_search(const Search *search)
 {
@@ -354,12 +359,13 @@ next_search(const Search *search)
 }
 
 /*
- * The session waits with that entry.  If it has for deadlock_timeout, or another one has it
- * search, it searches for deadlocks across servers if no other one does, and if that is due.
- * Memory is the caller's to free.
+ * Searches for deadlocks across servers, in a session that waits with that entry, if a
+ * search is due and no other session searches.  Does nothing before the session has waited
+ * for deadlock_timeout, unless another one has passed the search on to it.  The caller
+ * frees the memory.
  *
- *	waited	for so long, ms
- *	until	it has something else to do then, ms
+ *	waited	how long it has waited, ms
+ *	until	when it has something else to do, ms
  */
 void
 deadlock_across_attend(int index, int64 waited, int64 until)
@@ -370,13 +376,16 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 		return;
 	if (!take_over(index, &search.findings))
 	{
-		/* Our record stands until that of the one that searches now may be there. */
+		/* Our record stands until the session that searches now may have published its own. */
 		if (zklock_now_ms() >= next_at && search.findings.next_at > next_at)
 			wait_records_forget();
 		return;
 	}
 
-	/* Where waits soon end many take over, but search no oftener than one would. */
+	/*
+	 * Where waits soon end many sessions take over, but search no more often than one
+	 * would.
+	 */
 	next_at = search.findings.next_at;
 	if (zklock_now_ms() < next_at)
 		return;
@@ -387,22 +396,25 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 		search_once(&search);
 	next_at = next_search(&search);
 
-	/* The session that is to give up must find that out at once. */
+	/* The session that is to give up searches at once. */
 	search.findings.next_at = search.next == index ? next_at : 0;
 	pass_on(index, search.next, &search.findings);
 
-	/* Records that came meanwhile are still to be looked at. */
+	/* Makes the wait look at its entry again: the search has reset the latch. */
 	SetLatch(MyLatch);
 }
 
-/* When the session wants to attend next, ms */
+/* Returns when deadlock_across_attend() is to be called next, ms. */
 int64
 deadlock_across_next_wakeup(int index)
 {
 	return search_is_ours(index) ? next_at : NEVER;
 }
 
-/* The session's wait has ended, with an entry or without, however that came.  Cannot fail. */
+/*
+ * Ends the part of a session in the search when its wait has ended, with an entry or
+ * without, for whatever reason.  Cannot fail.
+ */
 void
 deadlock_across_leave(int index)
 {

@@ -1,6 +1,6 @@
 /*
  * deadlock_internal.h
- *		What the files of the search for deadlocks offer each other.
+ *		The search for deadlocks: what its files offer each other.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -19,42 +19,45 @@
  * ------------------------------------------------------------------------
  */
 
-/* How much does it matter to other servers what becomes of a process?  The highest counts. */
+/* How much other servers need to know of a process; the highest rank that it has counts */
 typedef enum WaitsRank
 {
 	RANK_NONE,
-	RANK_WRITER,  /* it waits to write: readers may wait behind its node */
-	RANK_BETWEEN, /* and other servers' readers stand before it */
+	RANK_WRITER,  /* it waits for an exclusive lock: readers may wait behind its node */
+	RANK_BETWEEN, /* ... and readers of others stand before it */
 	RANK_HOLDER,  /* it holds a node */
-	RANK_COVETED  /* others may wait for one that it holds */
+	RANK_COVETED  /* it holds a node for which others may wait */
 } WaitsRank;
 
-/* A process that waits or holds, or for which one waits: a vertex of the graph */
+/* A process that waits or holds, or for which another one waits: a vertex of the graph */
 typedef struct WaitsProcess
 {
 	int				  pid; /* hash key */
 	int				  vertex;
-	EntryCopy *const *waiting;	/* among the contenders, that is not granted; or NULL */
-	bool			  explored; /* the graph has for whom it waits */
+	EntryCopy *const *waiting;	/* its contender that is not granted, in Waits.contenders;
+								 * or NULL */
+	bool			  explored; /* its edges are in the graph */
 
-	/* Its wait for a lock of PostgreSQL's, if there is one */
+	/* Its wait for a lock of PostgreSQL, if any */
 	LOCKTAG	 tag;
 	LOCKMODE mode;
-	uint64	 identity; /* two looks that find the same found the same wait; 0: none */
+	uint64	 identity; /* two looks that find the same number have found the same wait; 0:
+						* none */
 
-	/* What others are to know; of own_waits.c */
+	/* Used by own_waits.c, for what other servers need to know */
 	WaitsRank rank;
-	bool	  is_told; /* unless there is no room for it */
+	bool	  is_told; /* it is to be in the record, if there is room */
 } WaitsProcess;
 
-/* All is in the memory context that was current when the waits were taken. */
+/* The waits of this server, in the memory context that was current when they were taken */
 typedef struct Waits
 {
-	EntryCopy **contenders; /* that wait or hold: by path and run, those without a run last */
+	EntryCopy **contenders; /* those that wait or hold: by path and run, those without a run
+							 * last */
 	int			ncontenders;
 	WaitGraph	graph;
 	List	   *processes; /* of WaitsProcess, by vertex */
-	HTAB	   *by_pid;	   /* the same; private to deadlock.c */
+	HTAB	   *by_pid;	   /* the same processes; private to deadlock.c */
 } Waits;
 
 static inline WaitsProcess *
@@ -63,12 +66,12 @@ waits_process(const Waits *waits, int vertex)
 	return list_nth(waits->processes, vertex);
 }
 
-/* What an error tells of a wait */
+/* What an error says of a wait */
 typedef struct WaitTold
 {
-	int			pid;   /* 0: of one that is not known, which stands between others */
-	const char *where; /* which server's process it is */
-	const char *what;  /* is waited for */
+	int			pid;   /* 0: an unknown contender, which stands between two others */
+	const char *where; /* the server of the process, as a phrase, or "" */
+	const char *what;  /* what the process waits for */
 	bool		is_ours;
 } WaitTold;
 
@@ -95,67 +98,74 @@ extern const char *own_waits_tell(Waits *waits, int64 seen);
 /* A record's name: "<session id>-<number>", in hexadecimal digits */
 #define RECORD_NAME_LENGTH 25
 
-/* A record that has been read, and is kept from search to search */
+/* A record that has been read, and is kept for later searches */
 typedef struct ReadRecord
 {
 	char			name[RECORD_NAME_LENGTH + 1];
 	int64			owner; /* ZooKeeper session */
 	int64			czxid;
-	const WaitLine *lines; /* of this search, if it is the newest of its session; else NULL.
-							* The last is WAIT_LINE_END. */
-	char			text[FLEXIBLE_ARRAY_MEMBER]; /* "": it is none, or not of that owner */
+	const WaitLine *lines; /* set in this search if it is the newest of its session; else
+							* NULL.  The last line is WAIT_LINE_END. */
+	char			text[FLEXIBLE_ARRAY_MEMBER]; /* "" if it is no valid record, or not of
+												  * that owner */
 } ReadRecord;
 
-/* A node that a process keeps from going, as a record tells */
+/* A node that a process holds, or with which it waits, as a record says */
 typedef struct KeptNode
 {
-	const WaitLine *line; /* with its path and name; WAIT_LINE_WAIT: the process waits with it */
-	const struct KeptNode *first; /* of those on its path, which follow each other */
-	int					   wait;  /* of the process */
+	const WaitLine		  *line; /* with its path and name; WAIT_LINE_WAIT if the process waits
+								  * with it */
+	const struct KeptNode *first; /* of the nodes on its path, which follow each other */
+	int					   wait;  /* the process's, in Search.waits */
 	RecipePeer			   peer;
-	bool				   is_lock; /* else a permit */
+	bool				   is_lock; /* otherwise a permit */
 
 	/* The facts */
-	bool  is_so; /* it exists and is that session's, as far as is known */
-	int64 czxid; /* if ZooKeeper has said so; else 0 */
+	bool  is_so; /* it exists and belongs to the record's session, as far as is known */
+	int64 czxid; /* if ZooKeeper has confirmed that; else 0 */
 } KeptNode;
 
-/* A process that waits, as a record tells */
+/* A process that waits, as a record says */
 typedef struct SearchWait
 {
 	const ReadRecord *record;
-	const WaitLine	 *line; /* those for whom it waits follow */
-	const KeptNode	 *node; /* with which it waits, or NULL */
+	const WaitLine	 *line; /* the lines of those for which it waits follow */
+	const KeptNode	 *node; /* the node with which it waits, or NULL */
 
-	/* The facts: the next older exclusive node of which no record tells; not numbered: none */
+	/*
+	 * The facts: the unknown contender next before it, that is the next older exclusive
+	 * node that is in no record; not "numbered" if there is none
+	 */
 	RecipePeer stranger;
 } SearchWait;
 
-/* A search; what it points to goes with the memory context of the wait, but for records */
+/* A search.  What it points to is in the memory context of the wait, except the records. */
 typedef struct Search
 {
 	int	  index;   /* the entry of this session */
-	Call  call;	   /* "until" it has something else to do */
-	int64 session; /* ours, in ZooKeeper; 0 if none has answered */
+	Call  call;	   /* "until" the session has something else to do */
+	int64 session; /* our ZooKeeper session; 0 before the first answer */
 	Waits own;
-	List *records;	/* of ReadRecord: the newest of each session */
-	int64 seen;		/* the newest czxid of these */
-	bool  has_root; /* the node below which they are exists */
+	List *records;	/* list of ReadRecord: the newest of each session */
+	int64 seen;		/* the highest czxid of these */
+	bool  has_root; /* WAIT_RECORD_ROOT exists */
 
 	/*
-	 * A vertex for each wait, then for the stranger of each, and one that waits for all of
-	 * ours.  The waits of ours that are stuck, and all for which they wait, are "reached".
+	 * A vertex for each wait, then one for the unknown contender before each, and one that
+	 * waits for all of our waits.  Our waits that are stuck, and all for which they wait,
+	 * are "reached".
 	 */
 	WaitGraph	graph;
 	SearchWait *waits;
 	int			nwaits;
-	KeptNode   *kept; /* by path and name; behind the last is one without a line */
+	KeptNode   *kept; /* by path and name; the last is followed by one without a line */
 	int			nkept;
 	bool		has_facts;
 
-	int64 newest; /* zxid of a record that tells of a wait for which one of ours does */
+	int64 newest; /* highest zxid of a record with a wait that is "reached"; 0: no wait of
+				   * ours is stuck */
 	SearchFindings findings;
-	int next; /* the entry whose session is to search then: this one, or one that is to give up */
+	int next; /* the entry whose session searches next: this one, or one that is to give up */
 } Search;
 
 /* wait_records.c */

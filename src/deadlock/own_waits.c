@@ -1,17 +1,17 @@
 /*
  * own_waits.c
- *		What this server tells others of waits that last.
+ *		The record of this server's waits that others need to know.
  *
- * A session that has waited for long for what another server or client has may be
- * part of a circle through other servers, and so may all that cannot go on before it
- * does, through whatever locks of this server (deadlock.c).  They matter to others if
- * they hold nodes, or stand between others that read and would not wait for each
- * other.  So what is told (wait_record.c) is the part of the graph that cannot
- * go on if the waits for others never end: these, and all for whom they wait.
+ * A session that has long waited for another server or client may be part of a cycle
+ * through other servers, and so may all that cannot go on before it does, through any locks
+ * of this server (deadlock.c).  They matter to others if they hold nodes, or stand between
+ * readers of others that would not wait for each other.  So the record (wait_record.c) has
+ * the part of the graph that cannot go on if the waits for others never end: these, and all
+ * for which they wait.
  *
- * A record has room for so much.  Each wait gets the same share, and tells of as many
- * nodes as fit.  What may be waited for elsewhere comes first, with all for whom that
- * waits: a crowd that merely waits behind a deadlock leaves room for those in it.
+ * A record has limited room.  Each wait gets the same share, and has as many of its nodes
+ * in the record as fit.  Processes for which others may wait come first, with all for which
+ * these wait: so a crowd that merely waits behind a deadlock leaves room for those in it.
  *
  * Runs in: backends, in the one that searches for all.
  *
@@ -31,7 +31,7 @@ has_node(const EntryCopy *contender)
 	return contender->node.czxid != 0;
 }
 
-/* Has it waited for long for what another server or client has? */
+/* Returns true if a contender has waited for another server or client for deadlock_timeout. */
 static bool
 is_abroad(const EntryCopy *contender)
 {
@@ -40,7 +40,7 @@ is_abroad(const EntryCopy *contender)
 		   zklock_ms_since(contender->request.requested_us) >= deadlock_search->deadlock_timeout;
 }
 
-/* How much does a contender matter?  Of those that wait with one node only the first does. */
+/* Returns the rank of a contender.  If several wait with one node, only the first has one. */
 static WaitsRank
 rank_of(const Waits *waits, int i)
 {
@@ -58,8 +58,8 @@ rank_of(const Waits *waits, int i)
 }
 
 /*
- * Finds out who cannot go on if no wait for others ends.  Returns false if there is nothing
- * that others need to know.
+ * Finds the processes that cannot go on if no wait for others ends.  Returns false if there
+ * is nothing that others need to know.
  */
 static bool
 find_stuck(Waits *waits)
@@ -74,7 +74,7 @@ find_stuck(Waits *waits)
 
 		process->rank = Max(process->rank, rank_of(waits, i));
 
-		/* One that is about to be refused, as others are there, is no wait. */
+		/* A contender that will be refused because others are there does not wait. */
 		if (process->waiting != &waits->contenders[i] || !is_abroad(waits->contenders[i]))
 			continue;
 		abroad = true;
@@ -86,7 +86,7 @@ find_stuck(Waits *waits)
 	return abroad && matters;
 }
 
-/* Adds a process to those that are to be told, if it is stuck and not among them. */
+/* Appends a process to those for the record, if it is stuck and not yet among them. */
 static List *
 append_stuck(List *order, const Waits *waits, int vertex)
 {
@@ -98,7 +98,10 @@ append_stuck(List *order, const Waits *waits, int vertex)
 	return lappend(order, process);
 }
 
-/* The processes to be told: those that matter most first, each rank with all for whom it waits. */
+/*
+ * Returns the processes for the record: those of the highest rank first, and after each
+ * rank all for which they wait.
+ */
 static List *
 find_order(const Waits *waits)
 {
@@ -129,7 +132,10 @@ find_order(const Waits *waits)
  * ------------------------------------------------------------------------
  */
 
-/* Adds a text as the last field; what would part it is replaced, and what is too long is clipped. */
+/*
+ * Appends a text as the last field.  Control characters become blanks, and a text that is
+ * too long is clipped.
+ */
 static void
 append_text(StringInfo record, const char *text)
 {
@@ -145,7 +151,7 @@ append_text(StringInfo record, const char *text)
 	appendStringInfoChar(record, '\n');
 }
 
-/* Adds the nodes that a process holds: one, and more up to a length of the record. */
+/* Appends the nodes that a process holds: one, and more up to a length of the record. */
 static void
 append_held(StringInfo record, const Waits *waits, int pid, int limit)
 {
@@ -165,7 +171,7 @@ append_held(StringInfo record, const Waits *waits, int pid, int limit)
 	}
 }
 
-/* Tells of a process, if there is room.  It may need more than its share of that. */
+/* Appends a process, if there is room.  It may need more than its share. */
 static void
 tell(StringInfo record, const Waits *waits, const WaitsProcess *process, int share)
 {
@@ -181,7 +187,7 @@ tell(StringInfo record, const Waits *waits, const WaitsProcess *process, int sha
 	appendStringInfoChar(record, '\t');
 	append_text(record, waits_describe(process));
 
-	/* Of a semaphore, the nodes themselves tell who has its permits. */
+	/* The nodes of a semaphore show who has its permits. */
 	foreach(cell, permit ? NIL : waits_blockers(waits, process))
 	{
 		if (waits->graph.vertices[lfirst_int(cell)].stuck)
@@ -196,8 +202,8 @@ tell(StringInfo record, const Waits *waits, const WaitsProcess *process, int sha
 }
 
 /*
- * Looks who waits, in the current memory context.  Returns the record that tells others
- * of it, or NULL if there is nothing that they need to know.
+ * Takes the waits of this server, in the current memory context.  Returns the record of
+ * them, or NULL if there is nothing that others need to know.
  *
  *	seen	highest zxid of a record that has been read before
  */

@@ -1,28 +1,26 @@
 /*-------------------------------------------------------------------------
  *
  * wait_graph.c
- *	  Who can never go on: the graph of waits, and its cycles.
+ *	  The graph of waits: vertices that can never go on, and cycles.
  *
- * Vertices wait for those to which their edges lead.  One that has no edges
- * goes on by itself.  Most need all of theirs to go on: who waits for a lock
- * waits for each that stands in the way.  Some need only a number of them: who
- * waits for a permit of a semaphore goes on when enough are given back, whoever
- * does that.  Hence a cycle alone is no deadlock.  Those are stuck that remain
- * when all are taken away, again and again, that can go on if what has been
- * taken away does (the reduction of Holt's general resource graphs: "Some
- * deadlock properties of computer systems", 1972).
+ * A vertex waits for those to which its edges lead.  One without edges goes on by itself.
+ * Most need all of theirs to go on: a process that waits for a lock waits for each that
+ * stands in its way.  Some need only a number of them: a process that waits for a permit of
+ * a semaphore goes on when enough are given back, no matter by which.  Hence a cycle alone
+ * is no deadlock.  The stuck vertices are those that remain when all that can go on are
+ * removed, again and again (the reduction of Holt's general resource graphs: "Some deadlock
+ * properties of computer systems", 1972).
  *
- * Among those that are stuck, some merely wait behind a deadlock.  The ones that
- * can end it are in a cycle of stuck vertices; all vertices that are in cycles
- * with one another are a component.  Of each component one wait is given up, the
- * youngest, and what is left then looked at anew.  All who look at the same
- * component choose the same one, whoever looks first.
+ * Some stuck vertices merely wait behind a deadlock.  Those that can end it are in a cycle
+ * of stuck vertices; all vertices in cycles with one another are a component.  In each
+ * component one wait is given up, the youngest, and the rest is then looked at anew.  All
+ * processes that look at the same component choose the same wait.
  *
- * Waits of this server and those of which all servers tell make two graphs
- * (deadlock.c and wait_search.c), which are grown and searched here.
+ * deadlock.c makes a graph of the waits of this server, wait_search.c one of the waits that
+ * all servers have published.
  *
- * Pure C: allocates by the caller's function, keeps no state, runs in any process
- * or thread, holds no lock.  The time is proportional to the number of edges.
+ * Pure C: allocates by the caller's function, keeps no state, runs in any process or
+ * thread, holds no lock.  The time is proportional to the number of edges.
  *
  * Copyright (c) 2026, zklock contributors
  *
@@ -30,7 +28,7 @@
  */
 #include "deadlock/wait_graph.h"
 
-/* Adds a vertex without edges, which can go on and cannot be given up.  Returns it. */
+/* Adds a vertex without edges, which can go on and cannot be given up.  Returns its index. */
 int
 wait_graph_add(WaitGraph *graph)
 {
@@ -45,7 +43,7 @@ wait_graph_add(WaitGraph *graph)
 	return graph->nvertices++;
 }
 
-/* Adds an edge: one vertex waits for another. */
+/* Adds an edge: the first vertex waits for the second. */
 void
 wait_graph_connect(WaitGraph *graph, int from, int to)
 {
@@ -70,8 +68,8 @@ wait_graph_connect(WaitGraph *graph, int from, int to)
 }
 
 /*
- * Finds out which vertices are stuck.  Of a vertex that needs a number, each of
- * its edges counts.
+ * Finds the vertices that are stuck.  If a vertex needs only a number, each of its edges
+ * counts.
  */
 void
 wait_graph_solve(WaitGraph *graph)
@@ -103,8 +101,9 @@ wait_graph_solve(WaitGraph *graph)
 }
 
 /*
- * Follows edges from a vertex, by their ends: sets "reached" of all that are stuck and
- * for which it waits, or "reaches" and "parent" of those among them that wait for it.
+ * Follows edges from a vertex.  With WAIT_FROM it sets "reached" of all that are stuck and
+ * for which the vertex waits; with WAIT_TO, "reaches" and "parent" of those among them that
+ * wait for it.
  */
 static void
 follow(WaitGraph *graph, int self, WaitEnd end)
@@ -136,9 +135,9 @@ follow(WaitGraph *graph, int self, WaitEnd end)
 }
 
 /*
- * Searches from a vertex that is stuck: sets "reached" of it, and of all that it waits
- * for and that are stuck; and "reaches" of its component, if it waits for itself.  To
- * be called after wait_graph_solve().
+ * Searches from a stuck vertex: sets "reached" of it and of all stuck ones for which it
+ * waits, and "reaches" of its component if it waits for itself.  To be called after
+ * wait_graph_solve().
  */
 void
 wait_graph_reach(WaitGraph *graph, int self)
@@ -153,8 +152,8 @@ wait_graph_reach(WaitGraph *graph, int self)
 }
 
 /*
- * Sets "behind" of those that are reached and merely wait behind the cycles: no vertex of
- * these waits for them.  To be called after wait_graph_reach().
+ * Sets "behind" of those that are reached and merely wait behind the cycles: no vertex in a
+ * cycle waits for them.  To be called after wait_graph_reach().
  */
 void
 wait_graph_find_behind(WaitGraph *graph)
@@ -165,7 +164,7 @@ wait_graph_find_behind(WaitGraph *graph)
 	for (int i = 0; i < graph->nvertices; i++)
 	{
 		vertices[i].behind = false;
-		vertices[i].missing = 0; /* so many wait for it of which it is not known */
+		vertices[i].missing = 0; /* vertices that wait for it and may be in a cycle */
 	}
 	for (int e = 0; e < graph->nedges; e++)
 		vertices[graph->edges[e].end[WAIT_TO]].missing +=
@@ -190,7 +189,7 @@ wait_graph_find_behind(WaitGraph *graph)
 	}
 }
 
-/* Is one wait younger than another? */
+/* Returns true if the first wait is younger than the second. */
 static bool
 is_younger(const WaitVertex *one, const WaitVertex *other)
 {
@@ -198,9 +197,9 @@ is_younger(const WaitVertex *one, const WaitVertex *other)
 }
 
 /*
- * Is a vertex the wait to be given up, that is the youngest in its component?  Then
- * "reaches" is set of the component, and "parent" leads from the vertex through a
- * shortest cycle back to it.  To be called after wait_graph_solve().
+ * Returns true if a vertex is the wait to be given up, the youngest in its component.  Then
+ * "reaches" is set of the component, and "parent" leads from the vertex through a shortest
+ * cycle back to it.  To be called after wait_graph_solve().
  */
 bool
 wait_graph_is_victim(WaitGraph *graph, int self)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wait_graph.h
- *	  Who can never go on, and what servers tell each other of waits that last.
+ *	  The graph of waits, and the records of waits that servers publish for each other.
  *
  * Copyright (c) 2026, zklock contributors
  *
@@ -21,11 +21,11 @@
 
 #define WAIT_GRAPH_NONE (-1) /* no vertex, no edge */
 
-/* A vertex goes on when all to which its edges lead do, or never. */
+/* Values of "needs": a vertex goes on when all for which it waits do, or never */
 #define WAIT_GRAPH_ALL (-1)
 #define WAIT_GRAPH_NEVER INT32_MAX
 
-/* The ends of an edge: who waits, and for whom */
+/* The ends of an edge: the vertex that waits, and the one for which it waits */
 typedef enum WaitEnd
 {
 	WAIT_FROM,
@@ -34,34 +34,33 @@ typedef enum WaitEnd
 
 typedef struct WaitVertex
 {
-	/* The caller's */
-	int		 needs; /* WAIT_GRAPH_ALL, or so many of them suffice */
-	uint64_t order; /* of a wait that can be given up: the younger, the higher;
-					 * 0: it cannot be */
-	uint64_t tie;	/* the same between those that are equally young */
+	/* Set by the caller */
+	int		 needs; /* how many must go on first, or WAIT_GRAPH_ALL or _NEVER */
+	uint64_t order; /* higher for a younger wait; 0: the wait cannot be given up */
+	uint64_t tie;	/* the same for waits of equal order */
 
-	int	 first[2]; /* edges of which it is that end */
-	int	 nout;	   /* so many leave it */
-	bool stuck;	   /* it never goes on; set by wait_graph_solve() */
+	int	 first[2]; /* the first edge with this vertex at that end */
+	int	 nout;	   /* number of edges from it */
+	bool stuck;	   /* it can never go on; set by wait_graph_solve() */
 
 	/* Set by a search from a vertex */
-	bool reached; /* it is reached from there */
-	bool reaches; /* and reaches that ... */
-	int	 parent;  /* ... and this is the next on a shortest way there */
+	bool reached; /* it is reached from that vertex */
+	bool reaches; /* and reaches that vertex ... */
+	int	 parent;  /* ... by a shortest way, on which this is the next */
 	bool behind;  /* see wait_graph_find_behind() */
 
 	/* Private to wait_graph.c */
-	int missing; /* so many more have to go on */
-	int queue;	 /* of a search: the vertices to be visited, each once at most */
+	int missing; /* how many more must go on first */
+	int queue;	 /* a search's vertices to be visited, each once at most */
 } WaitVertex;
 
 typedef struct WaitEdge
 {
 	int end[2];
-	int next[2]; /* that has the same vertex at that end, or WAIT_GRAPH_NONE */
+	int next[2]; /* the next edge with the same vertex at that end, or WAIT_GRAPH_NONE */
 } WaitEdge;
 
-/* Begins as zeros, but for "resize". */
+/* All zero at first, except "resize" */
 typedef struct WaitGraph
 {
 	void *(*resize)(void *memory, size_t size); /* like realloc(), but it does not fail */
@@ -81,36 +80,39 @@ extern void wait_graph_find_behind(WaitGraph *graph);
 extern bool wait_graph_is_victim(WaitGraph *graph, int self);
 
 /* ------------------------------------------------------------------------
- * wait_record.c: what servers tell each other
+ * wait_record.c: the records of waits that servers publish
  * ------------------------------------------------------------------------
  */
 
-/* Below this node, relative to the chroot, each server has one of its own. */
+/* The node below which servers publish their records, relative to the chroot */
 #define WAIT_RECORD_ROOT "/zklock-waits"
 
 #define WAIT_RECORD_MAX 32768 /* bytes of a record, without a NUL */
 
-#define WAIT_RECORD_TITLE "zklock waits 1" /* with which its first line begins */
-#define WAIT_RECORD_MAX_TEXT 512		   /* bytes of a name, or of what is waited for */
+#define WAIT_RECORD_TITLE "zklock waits 1" /* its first line begins with this */
+#define WAIT_RECORD_MAX_TEXT 512 /* bytes of a server's name, or of what is waited for */
 
-/* A line of a record, as wait_record.c describes them.  They may follow each other in this order. */
+/*
+ * The lines of a record, which wait_record.c describes.  After each WAIT_LINE_WAIT those
+ * that belong to it follow, in this order.
+ */
 typedef enum WaitLineKind
 {
 	WAIT_LINE_TITLE, /* number: a zxid; text: the server's name */
-	WAIT_LINE_WAIT,	 /* number: its identity; pid; permits, path, node: that with which the
-					  * process waits; text: what it waits for */
-	WAIT_LINE_FOR,	 /* pid: a process of the same server for which it waits */
-	WAIT_LINE_HELD,	 /* path, node: it holds that */
-	WAIT_LINE_END	 /* there are no more */
+	WAIT_LINE_WAIT,	 /* number: its identity; pid; permits, path, node: the node with which
+					  * the process waits; text: what it waits for */
+	WAIT_LINE_FOR,	 /* pid: a process of the same server for which the process waits */
+	WAIT_LINE_HELD,	 /* path, node: a node that the process holds */
+	WAIT_LINE_END	 /* the end of the record */
 } WaitLineKind;
 
-/* Texts end with a NUL and are "" where the line has none. */
+/* Texts end with a NUL, and are "" where the line has none. */
 typedef struct WaitLine
 {
 	WaitLineKind kind;
 	uint64_t	 number;
 	int32_t		 pid;
-	int32_t		 permits; /* of the semaphore; 0: a lock is waited for */
+	int32_t		 permits; /* the semaphore's; 0: the process waits for something else */
 	const char	*path;
 	const char	*node;
 	const char	*text;

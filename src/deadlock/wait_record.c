@@ -1,30 +1,30 @@
 /*-------------------------------------------------------------------------
  *
  * wait_record.c
- *	  What servers tell each other of waits that last.
+ *	  The records of waits that servers publish for each other.
  *
- * A record is a text of lines, each of which has six fields parted by tabs:
+ * A record is a text of lines, each of which has six fields separated by tabs:
  *
  *		zklock waits 1	seen		0		0			-			server
  *		wait			identity	pid		permits		path/node	what is waited for
  *		for				0			pid		0			-			-
  *		held			0			0		0			path/node	-
  *
- * (a "-" stands for nothing).  There is a "wait" for each process that cannot go on before
- * another server or client does, and whose wait may matter to these.  The identity is the
- * same as long as the process waits, without a break, for the same.  If it waits in a
- * queue of ZooKeeper's, the node is that with which it does, or else empty; there is a number
- * of permits if that is for one of a semaphore, or else 0.  A "for" names a process of the
- * server, with a "wait" of its own, that must go on before this one can.  Then come the
- * nodes that it holds.  "seen" is the highest zxid of a record that the server had read
- * before it looked at its processes.
+ * (a "-" stands for an empty field).  There is a "wait" for each process that cannot go on
+ * before another server or client does, and whose wait may matter to these.  Its identity
+ * stays the same as long as the process waits, without a break, for the same.  If the
+ * process waits in a queue of ZooKeeper, the line names the node with which it waits; if
+ * it waits for a permit, "permits" is how many the semaphore has, else 0.  A "for" names a
+ * process of the server, with a "wait" of its own, that must go on before this one can.  A
+ * "held" names a node that the process holds.  "seen" is the highest zxid of a record that
+ * the server had read before it looked at its processes.
  *
  * A client that may write into ZooKeeper can put anything there.  So a record is read
- * strictly: what is not exactly of this form is none, and neither is one that is
- * too long.  A path is one that can be asked for, a node's name can be a child's.
+ * strictly: it is valid only if it has exactly this form and is not too long.  A path must
+ * be one that can be locked, and a node's name one that a child can have.
  *
- * Pure C: depends on libc and node_name.h alone, allocates nothing, keeps no
- * state, runs in any process or thread, holds no lock.
+ * Pure C: depends on libc and node_name.h alone, allocates nothing, keeps no state, runs in
+ * any process or thread, holds no lock.
  *
  * Copyright (c) 2026, zklock contributors
  *
@@ -39,7 +39,7 @@
 
 #define MAX_NODE 255 /* of another client's node, or ours */
 
-/* All but tabs and line feeds: they belong into no record. */
+/* The control characters but tab and line feed: they make a record invalid. */
 #define CONTROL_CHARACTERS                                     \
 	"\001\002\003\004\005\006\007\010\013\014\015\016\017\020" \
 	"\021\022\023\024\025\026\027\030\031\032\033\034\035\036\037\177"
@@ -49,7 +49,10 @@ static const char *const words[] = {WAIT_RECORD_TITLE, "wait", "for", "held"};
 
 #define FIELDS 6
 
-/* A number in hexadecimal or decimal digits, no greater than "max" */
+/*
+ * Reads a number in hexadecimal or decimal digits.  Returns false if it is none, or greater
+ * than "max".
+ */
 static bool
 read_number(const char *text, int base, uint64_t max, uint64_t *number)
 {
@@ -61,7 +64,7 @@ read_number(const char *text, int base, uint64_t max, uint64_t *number)
 		   errno == 0 && *number <= max;
 }
 
-/* Parts a node's path from its name. */
+/* Splits a node's path from its name.  Returns false if either is not valid. */
 static bool
 read_node(char *text, WaitLine *line)
 {
@@ -77,7 +80,7 @@ read_node(char *text, WaitLine *line)
 		   strcmp(line->node, "..") != 0;
 }
 
-/* May a line of one kind stand behind one of the other?  WAIT_LINE_END: it is the first. */
+/* Returns true if a line may follow one of the kind "last"; WAIT_LINE_END: it is the first. */
 static bool
 may_follow(WaitLineKind kind, WaitLineKind last)
 {
@@ -86,7 +89,7 @@ may_follow(WaitLineKind kind, WaitLineKind last)
 	return kind == WAIT_LINE_WAIT || (last != WAIT_LINE_TITLE && kind >= last);
 }
 
-/* Reads a line that stands behind one of the kind "last".  Returns false if it may not. */
+/* Reads a line that follows one of the kind "last".  Returns false if it is not valid. */
 static bool
 read_line(char *text, WaitLineKind last, WaitLine *line)
 {
@@ -109,7 +112,7 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 		!read_number(fields[3], 10, INT32_MAX, &permits))
 		return false;
 
-	/* Processes have pids: what has none is no session's wait. */
+	/* A process has a pid, so these two kinds of lines need one, and the others have none. */
 	if ((kind == WAIT_LINE_WAIT || kind == WAIT_LINE_FOR) != (pid != 0))
 		return false;
 	read.kind = kind;
@@ -117,7 +120,7 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 	read.permits = (int32_t) permits;
 	read.text = fields[5];
 
-	/* A line "held" has a node, a wait may have one, and no other line does. */
+	/* A "held" has a node, a "wait" may have one, and no other line does. */
 	if (fields[4][0] == '\0'
 			? kind == WAIT_LINE_HELD
 			: kind == WAIT_LINE_TITLE || kind == WAIT_LINE_FOR || !read_node(fields[4], &read))
@@ -129,9 +132,9 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 }
 
 /*
- * Reads a record, behind which is a NUL, and which is changed on the way: lines point into
- * it.  There is room for a line for each of its '\n', and one more; the last one is
- * WAIT_LINE_END.  Returns false if it is none: then nothing of it counts.
+ * Reads a record, which is followed by a NUL, and is changed on the way: lines point into
+ * it. "lines" has room for one for each '\n', and one more; the last is WAIT_LINE_END.
+ * Returns false if the record is not valid: then nothing of it counts.
  */
 bool
 wait_record_read(char *record, size_t len, WaitLine *lines)

@@ -1,14 +1,14 @@
 /*
  * wait_records.c
- *		Deadlocks across servers: how ZooKeeper is asked, and the records of all servers.
+ *		Deadlocks across servers: calls to ZooKeeper, and the records of all servers.
  *
- * The session waits for ZooKeeper's answers and for its own lock at once: when the
- * latter has anything to say, the search is given up in the middle.  Nothing here
+ * The session waits for ZooKeeper's answers and for its own lock at the same time: when
+ * anything happens to the latter, the search is given up in the middle.  Nothing here
  * raises an error because of ZooKeeper.
  *
- * The session that searches for its server keeps what it has read from search to
- * search: a record is never changed, but replaced by another one.  It is of the
- * ZooKeeper session whose id is in its name, and which owns it.
+ * The session that searches for its server keeps the records that it has read for later
+ * searches: a record never changes, but is replaced by another one.  It belongs to the
+ * ZooKeeper session whose id is in its name, and which owns the node.
  *
  * Runs in: backends, in the one that searches for all.
  *
@@ -23,10 +23,10 @@
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
 
-/* So much is asked at once; answers may be long. */
+/* Most operations in one question, as answers may be long */
 #define MAX_STEPS 16
 
-/* No more records are read: one for each server. */
+/* Most records that are read, one for each server */
 #define MAX_RECORDS 256
 
 /* ------------------------------------------------------------------------
@@ -35,9 +35,9 @@
  */
 
 /*
- * Makes calls.  Returns false if not all are answered as they should be, or in
- * another ZooKeeper session than those before: then the search is given up, and with a
- * call that is given up the scratch node, which our record is.
+ * Makes calls.  Returns false if some are not answered, or the ZooKeeper session is another
+ * one than before: then the search is given up.  A call that is given up takes the slot's
+ * scratch node with it, which is our record.
  */
 bool
 wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
@@ -65,14 +65,15 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
  * ------------------------------------------------------------------------
  */
 
-static ReadRecord *records[MAX_RECORDS + 1]; /* one more: ours is always read */
+static ReadRecord *records[MAX_RECORDS + 1]; /* one more, as ours is always read */
 static int		   nrecords;
 
-static char own_name[RECORD_NAME_LENGTH + 1]; /* of what this session has published, or "" */
+static char own_name[RECORD_NAME_LENGTH + 1]; /* name of the record that this session has
+											   * published, or "" */
 
 /*
- * The session whose id is in the name of a record; 0 if it is no such name.  That it is
- * of this session, its owner tells.
+ * Returns the ZooKeeper session whose id is in the name of a record; 0 if it is no such
+ * name.  Whether the record is of this session shows in the node's owner.
  */
 static int64
 session_of(const char *name)
@@ -83,7 +84,7 @@ session_of(const char *name)
 	return is_name ? (int64) strtoull(name, NULL, 16) : 0;
 }
 
-/* The record of that name, if it has been read */
+/* Returns the record of that name, or NULL if it has not been read. */
 static const ReadRecord *
 find(const char *name)
 {
@@ -95,7 +96,7 @@ find(const char *name)
 	return NULL;
 }
 
-/* Forgets the records that are not among so many names. */
+/* Forgets the records that are not among n names. */
 static void
 forget_others(char *const *names, int n)
 {
@@ -112,7 +113,7 @@ forget_others(char *const *names, int n)
 	}
 }
 
-/* Reads the lines of a record's text, in the current memory context; NULL if it is none. */
+/* Parses a record's text, in the current memory context.  Returns NULL if it is not valid. */
 static const WaitLine *
 parse(const char *text, Size length)
 {
@@ -126,9 +127,9 @@ parse(const char *text, Size length)
 }
 
 /*
- * Keeps what has been read of a node, in one piece.  The text comes from whoever may write
- * below WAIT_RECORD_ROOT; what is none takes no room, and what bears the name of
- * another session is left alone.
+ * Keeps a record that has been read, in one piece.  Its text comes from any client that may
+ * write below WAIT_RECORD_ROOT.  If it is not valid, or the name is that of another session
+ * than the node's owner, an empty text is kept.
  */
 static void
 keep(const CallStep *step)
@@ -151,8 +152,9 @@ keep(const CallStep *step)
 }
 
 /*
- * Is a name of our server's not that of its record?  Until this session has published
- * one, that of the session that searched before stands, unless it is none.
+ * Returns true if a record with our ZooKeeper session's id is to be deleted: this session
+ * has published another one.  Until it has published one, the record of the session that
+ * searched before stands, if it is valid.
  */
 static bool
 is_stray(const char *name)
@@ -162,7 +164,7 @@ is_stray(const char *name)
 	return own_name[0] != '\0' ? strcmp(name, own_name) != 0 : record && record->text[0] == '\0';
 }
 
-/* Reads those that are new, among them our own; deletes strays. */
+/* Reads the new records, including our own, and deletes strays. */
 static bool
 read_new(Search *search, const CallStep *list)
 {
@@ -192,7 +194,7 @@ read_new(Search *search, const CallStep *list)
 	return true;
 }
 
-/* Is it the newest good record of its session? */
+/* Returns true if this is the newest valid record of its session. */
 static bool
 is_newest(const ReadRecord *record)
 {
@@ -206,7 +208,7 @@ is_newest(const ReadRecord *record)
 	return record->text[0] != '\0';
 }
 
-/* Which records are there, and what do they tell? */
+/* Reads the records that exist.  Returns false if they cannot be had now. */
 bool
 wait_records_read(Search *search)
 {
@@ -238,14 +240,14 @@ wait_records_read(Search *search)
 /* ------------------------------------------------------------------------
  * Our own
  *
- * It is the scratch node of this session's calls, so the worker deletes it when the
- * session does not want it any more, whatever becomes of either.
+ * It is the scratch node of this session's calls, so the worker, or the next one, deletes
+ * it when the session no longer wants it, even if the session has exited.
  * ------------------------------------------------------------------------
  */
 
 /*
- * Does the record that this session has published tell that?  But for the first line, which
- * has the server's name and "seen".
+ * Returns true if the record of this session already has these lines, and a "seen" that is
+ * high enough.  The server's name in the first line is not compared.
  */
 static bool
 is_told(const char *text, int64 seen)
@@ -256,7 +258,7 @@ is_told(const char *text, int64 seen)
 		   strcmp(strchr(ours->text, '\n'), strchr(text, '\n')) == 0;
 }
 
-/* Tells the log, unless it knows, that ZooKeeper refuses to create a node. */
+/* Logs that ZooKeeper refuses to create a node, once until it has created one. */
 static void
 report_refusal(Search *search, const char *what, int code)
 {
@@ -269,7 +271,7 @@ report_refusal(Search *search, const char *what, int code)
 	search->findings.refusal_is_told = true;
 }
 
-/* Creates the node below which all records are, if it may. */
+/* Creates the node below which all records are, unless zklock.parent_nodes forbids that. */
 static void
 create_root(Search *search)
 {
@@ -285,9 +287,9 @@ create_root(Search *search)
 }
 
 /*
- * Has a new record take the place of the one there is, unless that tells the same.
+ * Publishes a new record in place of the old one, unless that says the same.
  *
- *	seen	others need to know that this had been read before
+ *	seen	the new one must say that records up to this zxid had been read
  */
 void
 wait_records_publish(Search *search, const char *text, int64 seen)
@@ -310,13 +312,13 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 		return;
 	}
 
-	/* The record that was there, or the root, may be gone by now: the next search sees that. */
+	/* The old record, or the root, may be gone by now: the next search sees that. */
 	if (is_answered && (step.result.outcome != CALL_NO_NODE || !search->has_root))
 		report_refusal(search, "create nodes below", step.result.code);
 	wait_records_withdraw();
 }
 
-/* This session has nothing to tell any more. */
+/* Withdraws the record of this session, if it has one. */
 void
 wait_records_withdraw(void)
 {
@@ -325,7 +327,7 @@ wait_records_withdraw(void)
 	own_name[0] = '\0';
 }
 
-/* This session searches no more. */
+/* Forgets all records, when this session searches no more. */
 void
 wait_records_forget(void)
 {

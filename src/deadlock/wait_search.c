@@ -1,33 +1,32 @@
 /*
  * wait_search.c
- *		Deadlocks across servers: what the records of all of them tell together.
+ *		Deadlocks across servers: the search in the records of all servers.
  *
- * The graph (wait_graph.h) has a vertex for each process of which a record tells.  It
- * waits for those of its own server that the record names.  If it waits with a node
- * of its own, it waits besides for all who keep older nodes on the path that conflict:
- * those who hold them, and those who wait with them.  A permit needs some of those that
- * hold older nodes to go; who holds a node of which no record tells goes by itself.
+ * The graph (wait_graph.h) has a vertex for each process with a wait in a record.  It waits
+ * for the processes of its own server that the record names.  If it waits with a node, it
+ * also waits for the processes with older nodes on the path that conflict, whether they
+ * hold them or wait with them.  For a permit, some of those that hold older nodes must go;
+ * the owner of a node that is in no record goes by itself.
  *
- * Between two nodes that do not conflict, or are one process's, an exclusive one may
- * stand that no record tells of, such as another client's.  Such a stranger is a vertex,
- * too, between these two alone: it waits for the older and keeps back the younger.  A
- * component of one server alone, without a stranger, is that server's own business, which
- * finds it by itself (deadlock.c).
+ * Between two nodes that do not conflict, or belong to one process, there may be an
+ * exclusive one that is in no record, such as another client's.  Such an unknown contender,
+ * or stranger, is a vertex, too, between these two alone: it waits for the older and blocks
+ * the younger.  A component of one server alone, without strangers, is left to that server,
+ * which finds it by itself (deadlock.c).
  *
- * Records are claims.  A first look takes them as they are, and supposes what they do
- * not tell to be for the worse: it finds the suspects, mostly none.  The second look
- * goes by what ZooKeeper knows of these, and leaves out what is not so: ZooKeeper is asked
- * whether the nodes that the suspects name exist and are of the session that has written
- * the record, and what else is on the paths where they wait.  So a forged record can
- * claim no more than what its own session has in the way of others.  Suspects that merely
- * wait behind others come last: a crowd leaves room for those in a deadlock.
+ * Records may be false.  A first look takes them as they are, and assumes the worst where
+ * they say nothing: it finds the suspects, mostly none.  The second look asks ZooKeeper
+ * whether the nodes that the suspects name exist and belong to the session that has written
+ * the record, and what else is on the paths where they wait; it leaves out what is not
+ * confirmed.  So a forged record can have no effect beyond the nodes by which its own
+ * session blocks others.  Suspects that merely wait behind others come last: a crowd leaves
+ * room for those in a deadlock.
  *
- * Of the waits in a component the one with the youngest node, by its czxid, is to
- * give up; of those behind one node, the one of the process with the highest pid.
- * All servers that see the component find the same one.  It is told a shortest cycle
- * through itself, process by process.
+ * In a component, the wait with the youngest node, by its czxid, gives up; of those behind
+ * one node, that of the process with the highest pid.  All servers that see the component
+ * choose the same one.  Its error shows a shortest cycle through it, process by process.
  *
- * Runs in: backends, in the one that searches for all.  All is in the current memory
+ * Runs in: backends, in the one that searches for all.  All memory is in the current
  * context.
  *
  * Copyright (c) 2026, zklock contributors
@@ -37,13 +36,13 @@
 #include "deadlock/deadlock_internal.h"
 #include "fault.h"
 
-/* Records tell of no more than this, all together. */
+/* Limits for all records together */
 #define MAX_WAITS 1000
 #define MAX_KEPT 11000
 
-/* So much is asked of ZooKeeper for one search. */
+/* Most operations for one search */
 #define MAX_FACTS 500
-#define FEW_FACTS 6 /* that one deadlock of two has */
+#define FEW_FACTS 6 /* enough for one deadlock of two */
 
 /* ------------------------------------------------------------------------
  * Records
@@ -123,14 +122,17 @@ owner_of(const Search *search, int wait)
  * ------------------------------------------------------------------------
  */
 
-/* Is a node older than another?  Sequences run in a circle; who has none is the oldest. */
+/*
+ * Returns true if a node is older than another.  Sequences wrap around; one without is the
+ * oldest.
+ */
 static bool
 is_older(const RecipePeer *peer, const RecipePeer *than)
 {
 	return !peer->numbered || (int32) ((uint32) than->sequence - (uint32) peer->sequence) > 0;
 }
 
-/* Adds the processes of its own server for which one waits. */
+/* Adds the processes of its own server for which a process waits. */
 static void
 add_named(Search *search, int wait)
 {
@@ -145,22 +147,28 @@ add_named(Search *search, int wait)
 	}
 }
 
-/* Is a lock waited for behind a stranger that waits for the process that keeps an older node? */
+/*
+ * Returns true if a wait for a lock may be behind a stranger that waits for the process of
+ * an older node.
+ */
 static bool
 is_behind_stranger(const Search *search, int wait, const KeptNode *kept)
 {
 	const SearchWait *self = &search->waits[wait];
 	bool shared = self->node->peer.mode == LOCK_MODE_SHARED && kept->peer.mode == LOCK_MODE_SHARED;
 
-	/* All others are waited for without a stranger, too, or wait for what we wait for. */
+	/* All others block the wait directly, or wait for what it waits for. */
 	if (!is_held(kept) || (kept->wait != wait && !shared))
 		return false;
 
-	/* Until the facts are known, one may be anywhere. */
+	/* Until the facts are known, a stranger may be anywhere. */
 	return !search->has_facts || (self->stranger.numbered && is_older(&kept->peer, &self->stranger));
 }
 
-/* Adds the processes that keep older nodes in the way of a lock, and a stranger that waits for some. */
+/*
+ * Adds the processes whose older nodes block a wait for a lock, and a stranger that waits
+ * for some.
+ */
 static void
 add_lock_wait(Search *search, int wait, const KeptNode *self)
 {
@@ -184,7 +192,7 @@ add_lock_wait(Search *search, int wait, const KeptNode *self)
 		wait_graph_connect(&search->graph, wait, stranger);
 }
 
-/* Adds the processes that hold older permits, of which some have to be given back. */
+/* Adds the processes that hold older permits, some of which must be given back. */
 static void
 add_permit_wait(Search *search, int wait, const KeptNode *self)
 {
@@ -196,7 +204,10 @@ add_permit_wait(Search *search, int wait, const KeptNode *self)
 		if (!kept->is_so || !is_held(kept) || !is_older(&kept->peer, &self->peer))
 			continue;
 
-		/* A node counts once, but until the facts are known for each that claims it. */
+		/*
+		 * A node counts once; until the facts are known, once for each process that claims
+		 * it.
+		 */
 		if (search->has_facts && last && compare_kept(kept, last) == 0)
 			continue;
 		wait_graph_connect(&search->graph, wait, kept->wait);
@@ -213,9 +224,9 @@ is_own(const Search *search, int vertex)
 }
 
 /*
- * Makes the graph, by the facts if there are any, and finds out who is stuck.  Sets
- * "reached" of the waits of ours that are, and of all for which they wait and that are;
- * returns false if there are none.  For that, a last vertex waits for all of ours.
+ * Makes the graph, by the facts if they are known, and finds who is stuck.  A last vertex
+ * waits for all waits of ours: from it, "reached" is set of those that are stuck, and of
+ * all stuck ones for which they wait.  Returns false if none of ours is stuck.
  */
 static bool
 solve(Search *search)
@@ -255,7 +266,7 @@ solve(Search *search)
  * ------------------------------------------------------------------------
  */
 
-/* Does a record tell of a node, as it is?  "first" is the first that is kept on its path. */
+/* Returns true if a record has a node that is confirmed.  "first" is the first on its path. */
 static bool
 is_told(const KeptNode *first, const char *name)
 {
@@ -267,7 +278,10 @@ is_told(const KeptNode *first, const char *name)
 	return false;
 }
 
-/* Finds the nearest stranger of each wait on a path: it waits for all for whom others wait. */
+/*
+ * Finds the nearest stranger before each wait on a path: it waits for all those for which
+ * others do.
+ */
 static void
 find_strangers(Search *search, const KeptNode *first, const CallStep *list)
 {
@@ -289,12 +303,12 @@ find_strangers(Search *search, const KeptNode *first, const CallStep *list)
 	}
 }
 
-/* How much a wait is suspected: the search asks about the most suspect ones first. */
+/* How suspect a wait is: the search asks about the most suspect ones first */
 typedef enum Suspect
 {
 	SUSPECT_NONE,
 	SUSPECT_BEHIND, /* it merely waits behind a deadlock */
-	SUSPECT_PART	/* it is in one, or one in it waits for it */
+	SUSPECT_PART	/* it is in a deadlock, or one that is waits for it */
 } Suspect;
 
 static Suspect
@@ -305,7 +319,10 @@ suspect_of(const Search *search, int wait)
 	return !vertex->reached ? SUSPECT_NONE : vertex->behind ? SUSPECT_BEHIND : SUSPECT_PART;
 }
 
-/* The greatest suspect that waits on a path; "first" is the first that is kept there. */
+/*
+ * Returns how suspect the waits on a path are, by the most suspect one; "first" is the
+ * first node there.
+ */
 static Suspect
 suspect_on(const Search *search, const KeptNode *first)
 {
@@ -319,7 +336,10 @@ suspect_on(const Search *search, const KeptNode *first)
 	return found;
 }
 
-/* What is asked of ZooKeeper, and about which node; the first on a path for a list of it */
+/*
+ * The operations for ZooKeeper, and the node that each is about; for a list the first on
+ * its path
+ */
 typedef struct Facts
 {
 	CallStep  *steps;
@@ -337,9 +357,9 @@ ask(Facts *facts, CallOpKind kind, KeptNode *about, const char *path)
 }
 
 /*
- * The second look, for which nothing of others is taken for granted any more: asks ZooKeeper
- * what is on the paths where suspects wait, and whose the nodes are that suspects keep
- * there.  Returns false if the facts are not to be had now.
+ * The second look, which takes no record on trust: asks ZooKeeper what is on the paths
+ * where suspects wait, and who owns the nodes that suspects have there.  Returns false if
+ * the facts cannot be had now.
  */
 static bool
 verify(Search *search)
@@ -381,7 +401,10 @@ verify(Search *search)
 		kept->czxid = kept->is_so ? result->stat.czxid : 0;
 	}
 
-	/* A path may have many nodes; the error of an interrupt is the wait's to raise. */
+	/*
+	 * A path may have many nodes, so this checks for interrupts; the wait raises their
+	 * error.
+	 */
 	for (int i = 0; i < facts.n; i++)
 	{
 		if (search->call.is_called_away(search))
@@ -395,7 +418,7 @@ verify(Search *search)
 
 /*
  * Finds the waits of ours that are stuck, and all for which they wait: by the records, and
- * if that shows any by the facts.  Returns false if these are not to be had now.
+ * if these show any, by the facts.  Returns false if those cannot be had now.
  */
 bool
 wait_search(Search *search)
@@ -412,8 +435,8 @@ wait_search(Search *search)
 }
 
 /*
- * Is it a wait of ours that is to give up, in a component that is more than this server can
- * see by itself?  Then "parent" of the graph's vertices leads from there through the cycle,
+ * Returns true if a wait of ours is to give up, in a component that this server does not
+ * see by itself.  Then "parent" of the graph's vertices leads from it through the cycle,
  * and all for which the component waits is "reached".
  */
 bool
