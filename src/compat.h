@@ -23,7 +23,7 @@
 #error "zklock supports PostgreSQL 15.1 to 18"
 #endif
 
-/* 18: the module can tell its name and version. */
+/* 18: a module has a name and a version. */
 #if PG_VERSION_NUM >= 180000
 #include "storage/waiteventset.h"
 #define COMPAT_MODULE_MAGIC(name_, version_) \
@@ -32,14 +32,14 @@
 #define COMPAT_MODULE_MAGIC(name_, version_) PG_MODULE_MAGIC
 #endif
 
-/* 18: what PostgreSQL calls a function that does not return */
+/* 18: PostgreSQL's attribute of a function that does not return */
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn __attribute__((noreturn))
 #endif
 
 /*
- * 16: PG_FUNCTION_INFO_V1 exports the function, too.  Where PGDLLEXPORT exports
- * nothing by itself, which is before 16, the Makefile defines it.
+ * 16: PG_FUNCTION_INFO_V1 exports the function, too.  Before 16, PGDLLEXPORT exports
+ * nothing by itself, and the Makefile defines it.
  */
 #define COMPAT_FUNCTION_INFO_V1(name)                \
 	extern PGDLLEXPORT Datum name(PG_FUNCTION_ARGS); \
@@ -67,7 +67,7 @@ compat_create_wait_event_set(int nevents)
 #endif
 }
 
-/* 17: extensions name their wait events; allowed once shared memory is up. */
+/* 17: extensions name their wait events, once shared memory is up. */
 static inline uint32
 compat_wait_event(const char *name, uint32 before_17)
 {
@@ -78,7 +78,7 @@ compat_wait_event(const char *name, uint32 before_17)
 #endif
 }
 
-/* 18: a session can have calls logged that do not wait and find a lock taken. */
+/* 18: a session can log calls that do not wait and find a lock taken. */
 static inline bool
 compat_log_lock_failures(void)
 {

@@ -2,18 +2,17 @@
  * fault.h
  *		Faults by name, which tests switch on.
  *
- * A build with -DZKLOCK_FAULTS has one more setting, zklock.faults: a list of
- * names such as "orphan,slow-writes", which a superuser may also set for one
- * session.  ZKLOCK_FAULT("orphan") asks whether the name is in the list.  In
- * any other build it is the constant false, and the compiler drops what depends
- * on it.
+ * A build with -DZKLOCK_FAULTS has one more setting, zklock.faults: a list of names such as
+ * "orphan,slow-writes", which a superuser may also set for one session.
+ * ZKLOCK_FAULT("orphan") is true if the name is in the list.  In any other build it is the
+ * constant false, and the compiler drops the code that depends on it.
  *
- * A fault is a line where it happens and a row in test/faults/README.md, which says
- * what must hold in spite of it and which test shows that.  "make lint" checks
- * that the lines and the rows agree.
+ * A fault is a line where it happens and a row in test/faults/README.md, which says what
+ * must hold in spite of it and which test shows that.  "make lint" checks that the lines
+ * and the rows agree.
  *
- * Pure C, for all storeys.  Runs in: any process; not in threads, since the
- * main thread may change the setting at any time.
+ * Pure C, for all storeys.  Runs in: any process; not in threads, since the main thread may
+ * change the setting at any time.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -44,9 +43,9 @@ zklock_fault_is_on(const char *name)
 }
 
 /*
- * Sleeps "ms" milliseconds if the fault is on, but in each process and source
- * file only the first "times" times, so that tests of many locks end.  With
- * "slow-random", any of these places sleeps up to 50 ms now and then.
+ * Sleeps "ms" milliseconds if the fault is on, but at most "times" times in each process
+ * and source file, so that tests of many locks end.  With "slow-random", any of these
+ * places sometimes sleeps up to 50 ms.
  */
 static inline void
 zklock_slow(const char *name, int ms, int times)

@@ -2,10 +2,10 @@
  * zklock.c
  *		Entry point: settings, shared memory, hooks, the worker.
  *
- * Runs in: the postmaster while it loads shared_preload_libraries, from where
- * all other processes inherit the result.  In a backend that loads the library
- * later zk_fence() works, and with it "zklock.allowed_paths"; all other
- * functions say what is missing.
+ * Runs in: the postmaster while it loads shared_preload_libraries, from which all other
+ * processes inherit the result.  In a backend that loads the library later, zk_fence()
+ * works, and with it "zklock.allowed_paths"; all other functions raise an error that says
+ * what is missing.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -23,7 +23,7 @@
 #include "storage/ipc.h"
 #include "zk/zk_client.h"
 
-#define RESTART_SECONDS 1 /* of the worker, whatever it ended of */
+#define RESTART_SECONDS 1 /* after which the worker is restarted, however it ended */
 
 COMPAT_MODULE_MAGIC("zklock", "1.0");
 
@@ -82,7 +82,7 @@ check_servers(char **newval, void **extra, GucSource source)
 	return fault == NULL;
 }
 
-/* The description of each of the settings says from what its default is derived. */
+/* The description of each setting says how its default is derived. */
 static bool
 check_number_of_locks(int *newval, void **extra, GucSource source)
 {
@@ -91,7 +91,10 @@ check_number_of_locks(int *newval, void **extra, GucSource source)
 	return *newval != 0;
 }
 
-/* The setting that zk_fence() needs, with or without the rest */
+/*
+ * Defines the setting that zk_fence() needs even if the library was not loaded with the
+ * server.
+ */
 static void
 define_allowed_paths(void)
 {
@@ -102,7 +105,7 @@ define_allowed_paths(void)
 }
 
 #ifdef ZKLOCK_FAULTS
-/* Tests wait until the worker has heard of the faults as well. */
+/* Logs that the worker has new faults; tests wait for that. */
 static void
 report_faults(const char *newval, void *extra)
 {
