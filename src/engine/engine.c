@@ -167,7 +167,7 @@ engine_start(void)
 	int			max = entries_max();
 	SessionInfo session;
 
-	books_start();
+	accounts_start();
 	session_info_read(&session);
 	engine.chroot_len = strlen(session.chroot);
 	batch = palloc(max * sizeof(int));

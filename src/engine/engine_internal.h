@@ -4,7 +4,7 @@
  *
  * path.c explains the terms.  Each file calls only those before it:
  *
- *		books.c			accounts: paths, bytes, watches, outstanding calls
+ *		accounts.c		accounts: paths, bytes, watches, outstanding calls
  *		contender.c		the steps in the life of one request
  *		report.c		messages in the log
  *		run.c			the states of a node of ours
@@ -383,8 +383,8 @@ run_owner(const Run *run)
 /* Calls for the server's own entries belong to no session. */
 StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
-/* books.c */
-extern void	   books_start(void);
+/* accounts.c */
+extern void	   accounts_start(void);
 extern bool	   engine_retry_is_due(int64 at);
 extern char	  *path_node(const Path *path, const char *name);
 extern Path	  *path_get(const char *name, const Recipe *recipe);

@@ -1,5 +1,5 @@
 /*
- * books.c
+ * accounts.c
  *		The engine's accounts: paths, bytes, watches, outstanding calls.
  *
  * The paths of all our nodes must fit into one packet, and those of all watches into
@@ -46,7 +46,7 @@ static const bool watch_steps[][WATCH_REFUSED + 1] PG_USED_FOR_ASSERTS_ONLY = {
 
 /* Creates the engine's tables. */
 void
-books_start(void)
+accounts_start(void)
 {
 	HASHCTL paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
 	HASHCTL sessions = {.keysize = sizeof(int), .entrysize = sizeof(Account)};
