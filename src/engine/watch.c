@@ -108,14 +108,35 @@ watch_own_refused(Run *run)
 		run_call(run, (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, run->name)}, on_own_looked);
 }
 
+/*
+ * The run whose node was to be watched is gone, and the name may be another client's by now.
+ * The watch that was set goes, unless a run of ours has that node, or waits for it.
+ */
+static void
+unwatch_stray(const Path *path, const char *node)
+{
+	for (Run *run = run_first(path); run; run = run_after(run))
+	{
+		if ((run->own_watch == WATCH_SET && strcmp(path_node(path, run->name), node) == 0) ||
+			(run->blocker_watch == WATCH_SET && strcmp(path_node(path, run->blocker), node) == 0))
+			return;
+	}
+	zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = node}, NULL, NULL);
+}
+
 /* Handles the reply about our own node, which is read to set a watch on it. */
 static void
 on_own_watched(void *arg, const ZkReply *reply)
 {
-	Run *run = arg;
+	Run		   *run = arg;
+	const Path *path = run->path;
 
 	if (!own_call_end(run, reply))
+	{
+		if (reply->outcome == CALL_OK)
+			unwatch_stray(path, reply->asked->path);
 		return;
+	}
 	if (reply->outcome == CALL_REFUSED)
 	{
 		watch_own_refused(run);

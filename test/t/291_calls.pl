@@ -46,10 +46,13 @@ subtest 'sessions of one role are served in the order in which they came, and ke
 	my @many = map { $a->session(user => 'role1') } 1 .. 8;
 	my $other = $a->session(user => 'role2');
 	my $admin = $a->session;
+	my $worker = $a->worker_pid;
 	foreach my $each ((map { [ $many[ $_ - 1 ], "one$_" ] } 1 .. @many), [ $other, 'other' ], [ $admin, 'admin' ])
 	{
 		$each->[0]->query_start(claim($each->[1]));
 		$a->wait_event($each->[0], 'call');
+		# Those that come while the worker is busy come together.
+		wait_until { slurp_file("/proc/$worker/stat") =~ /\) S / } 'the worker to have taken it up';
 	}
 	$proxy->wait_all_sent;
 	is(asked(''), 0, 'their questions wait for their turn');
