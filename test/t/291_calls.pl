@@ -5,6 +5,7 @@
 # path's node, and a reply that is held holds up all that follow.
 
 use Zklock::Test;
+use PostgreSQL::Test::Utils qw(slurp_file);
 
 # Listings that one role has under way at most
 use constant OF_ROLE => 16;
