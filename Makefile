@@ -148,7 +148,9 @@ model:
 	@prove -v test/model/check :: $(BUILD)/model
 
 # The simulation has no need for PGXS, which would build the extension.
+ifneq ($(origin DURATION),override)
 simulate: DURATION = $(if $(SEED),,20)
+endif
 simulate:
 	@tools/install-deps build
 	@case "$(VERSION)" in 15.*|16.*) ;; *) \

@@ -32,7 +32,7 @@ typedef struct Element
 	bytea *data;
 } Element;
 
-/* What happens to the element that a call gets */
+/* The fate of the element that a call gets */
 typedef enum TakeHow
 {
 	TAKE_SHOW,	 /* it stays */

@@ -203,7 +203,7 @@ get(TakeQueue *queue, const char *name, Element *got)
  * ------------------------------------------------------------------------
  */
 
-/* What a look that found no element has seen in a queue */
+/* The contents of a queue, as seen by a look that found no element */
 typedef struct Look
 {
 	const CallStep *list;

@@ -63,7 +63,7 @@ typedef struct Wait
 	bool			told_outage;  /* the client has had the NOTICE of the outage */
 } Wait;
 
-/* What a look at the awaited thing has found */
+/* The result of a look at the awaited thing */
 typedef enum WaitAnswer
 {
 	WAIT_OVER,	  /* what is awaited is there */

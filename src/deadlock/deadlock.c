@@ -377,7 +377,7 @@ tell(const void *waits, int vertex)
  * fingerprint of the waits, or 0 if the session is not to give up.
  */
 static uint64
-take_look(Waits *waits, int index)
+deadlock_look(Waits *waits, int index)
 {
 	const WaitsProcess *self;
 
@@ -398,8 +398,8 @@ void
 deadlock_check(int index)
 {
 	Waits  waits;
-	uint64 first = take_look(&waits, index);
+	uint64 first = deadlock_look(&waits, index);
 
-	if (first != 0 && take_look(&waits, index) == first)
+	if (first != 0 && deadlock_look(&waits, index) == first)
 		deadlock_report(&waits.graph, waits_explore(&waits, MyProcPid)->vertex, tell, &waits);
 }

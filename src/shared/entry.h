@@ -171,7 +171,7 @@ typedef enum AskManner
 	ASK_AND_GRAB  /* do not wait, and do not look */
 } AskManner;
 
-/* What a contender asks for */
+/* The request of a contender */
 typedef struct EntryRequest
 {
 	int			  proc_number; /* whose latch is set on a change, or ENTRY_NO_LATCH */
