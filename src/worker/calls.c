@@ -9,8 +9,9 @@
  * for room, or its scratch node is gone or to be deleted again; and for all slots when a
  * connection stands.
  *
- * A question is sent as soon as a connection stands.  Its calls take turns with all others,
- * by role and session (zk/zk_turn.c).
+ * A question is sent as soon as a connection stands; those that have waited for it go out in
+ * the order in which the worker has seen them.  Their calls take turns with all others, by
+ * role and session (zk/zk_turn.c).
  *
  * Room in shared memory: a role may have a quarter of it, superusers all.  A question has
  * its room until it is answered, so questions leave enough for an answer.  A question that
@@ -48,13 +49,16 @@
 typedef struct Work
 {
 	CallSlot *slot;
+	uint64	  asked; /* order of the questions that wait or were sent; 0: not seen */
 
 	/* Of a question that was sent */
 	Question question;
 	uint64	 connection; /* on which it was sent */
 } Work;
 
-static Work	 *works;		/* by slot */
+static Work	 *works;	/* by slot */
+static Work **in_order; /* the same, as they were asked when a connection was last made */
+static uint64 last_asked;
 static uint64 connection;	/* counts connections on which a server has answered */
 static uint64 synchronized; /* the last of them on which a check was committed */
 
@@ -153,6 +157,7 @@ answer(Work *work, CallState from, CallOutcome outcome)
 	CallSlot *slot = work->slot;
 
 	question_end(work);
+	work->asked = 0;
 	room_free(&slot->question_room);
 	slot->outcome = outcome;
 	slot->code = outcome == CALL_REFUSED ? worker_scratch_forbidden(slot) : 0;
@@ -258,6 +263,7 @@ attend(Work *work)
 			if (work->question.context)
 				settle_scratch(work);
 			question_end(work);
+			work->asked = 0;
 			room_free(&slot->question_room);
 			if (call_slot_step(slot, CALL_GIVEN_UP, CALL_FREE))
 				call_slot_tell(slot);
@@ -275,6 +281,8 @@ attend(Work *work)
 	}
 	if (state != CALL_ASKED)
 		return;
+	if (work->asked == 0)
+		work->asked = ++last_asked;
 	if (worker_scratch_may_stay(slot))
 		question_send(work);
 	else if (worker_scratch_forbidden(slot) != 0)
@@ -290,11 +298,23 @@ attend_marked(int index)
 	attend(&works[index]);
 }
 
+/* qsort() comparator: questions that have not been seen come last. */
+static int
+compare_asked(const void *a, const void *b)
+{
+	uint64 asked_a = (*(Work *const *) a)->asked - 1;
+	uint64 asked_b = (*(Work *const *) b)->asked - 1;
+
+	return (asked_a > asked_b) - (asked_a < asked_b);
+}
+
+/* Attends to all slots, first come first served. */
 static void
 attend_all(void)
 {
+	qsort(in_order, zklock_max_processes(), sizeof(Work *), compare_asked);
 	for (int i = 0; i < zklock_max_processes(); i++)
-		attend(&works[i]);
+		attend(in_order[i]);
 }
 
 /* Takes up what sessions ask. */
@@ -343,10 +363,12 @@ worker_calls_start(void)
 {
 	worker_scratch_start();
 	works = palloc0(zklock_max_processes() * sizeof(Work));
+	in_order = palloc(zklock_max_processes() * sizeof(Work *));
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		Work *work = &works[i];
 
+		in_order[i] = work;
 		work->slot = &call_pool->slots[i];
 		work->question.lost = call_slot_state(work->slot) == CALL_SENT;
 		attend(work);

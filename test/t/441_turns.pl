@@ -141,6 +141,27 @@ subtest 'a heartbeat does not wait for the answers to other calls' => sub {
 	ok($s{greedy}->result->{ok}, 'all is released in the end');
 };
 
+subtest 'questions that have waited for a connection go out in the order in which they came' => sub {
+	my $b    = Zklock::Server->new('b', zookeeper => $proxy, faults => '');
+	my @asks = map { $b->session(name => "asks $_") } 1 .. 3;
+	$proxy->cut;
+	$b->wait_session('connecting');
+	# An order of its own, neither that of the sessions nor its reverse
+	foreach my $i (2, 3, 1)
+	{
+		$asks[ $i - 1 ]->query_start("SELECT zk_queue_offer('/o/$i', 'x')");
+		$b->wait_event($asks[ $i - 1 ], 'call');
+		# The worker is at the beginning of a round with each of these: it has completed one between them.
+		$b->set_faults($_) foreach 'few-facts', '';
+	}
+	$proxy->reset_counts;
+	$proxy->heal;
+	ok($_->result->{ok}, $_->name . ' has its answer') foreach @asks;
+	my %sent;
+	is(join(' ', grep { !$sent{$_}++ } map { m{ /o/(\d)} } sent()), '2 3 1', 'first come first served');
+	$b->stop;
+};
+
 all_disconnect();
 $a->value('CREATE ROLE greedy LOGIN; CREATE ROLE modest LOGIN');
 $a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO greedy, modest');
