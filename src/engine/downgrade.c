@@ -30,6 +30,11 @@
  * the node that exists is deleted.  A later worker does the same, even if all that it finds
  * is the entry of a holder that has lost the lock and keeps the node's name.
  *
+ * The multi goes by the node's name.  Where names recur, another client's node may have it by
+ * then, with data of version 0, like a new one of ours.  So our node's data are written again
+ * before, by an answer which shows that the node is ours, and the multi demands the version
+ * which that has given them.
+ *
  * Fencing tokens go on as before: the run keeps the czxid of its exclusive node and its
  * number of grants.  The reply does not contain the heir's czxid.  The run need not know it:
  * it is later than that of the exclusive node (run_owns()).
@@ -94,7 +99,8 @@ on_heir_sent(void *arg, const ZkReply *reply)
 	}
 	if (reply->outcome == CALL_OK)
 		run_downgraded(run);
-	else if (reply->outcome == CALL_REFUSED && !zk_error_is_breakdown(reply->code))
+	else if (reply->outcome == CALL_REFUSED && reply->code != ZK_BAD_VERSION &&
+			 !zk_error_is_breakdown(reply->code))
 	{
 		if (run_refused(run))
 			ereport(LOG,
@@ -110,21 +116,47 @@ on_heir_sent(void *arg, const ZkReply *reply)
 	}
 }
 
-/* Replaces the run's node by its heir, unless the last contender has left meanwhile. */
+/* Replaces the node, if its data have that version, by the heir. */
 static void
-send_heir(Run *run)
+send_heir(Run *run, int32 version)
 {
-	if (run_is_empty(run))
-		return;
 	run_node_call(run,
 				  (ZkCall){.kind = ZK_EXCHANGE,
 						   .path = path_node(run->path, run->heir),
 						   .other = path_node(run->path, run->name),
 						   .data = entry_of(run_head(run))->data,
 						   .node_kind = ZK_EPHEMERAL,
-						   .version = ZK_ANY_VERSION,
+						   .version = version,
 						   .notice = true},
 				  on_heir_sent);
+}
+
+/* Handles the reply to mark_node(). */
+static void
+on_node_marked(void *arg, const ZkReply *reply)
+{
+	Run *run = arg;
+
+	if (!run_node_call_end(run))
+		return;
+	if (reply->outcome == CALL_REFUSED)
+		run->retry_at = zklock_now_ms() + RETRY_MS;
+	else if (run_confirmed(run, reply) && !run_is_empty(run))
+		send_heir(run, reply->stat.version);
+}
+
+/* Writes the node's data again, so that their version differs from that of a new node. */
+static void
+mark_node(Run *run)
+{
+	if (run_is_empty(run))
+		return;
+	run_node_call(run,
+				  (ZkCall){.kind = ZK_SET,
+						   .path = path_node(run->path, run->name),
+						   .data = entry_of(run_head(run))->data,
+						   .version = ZK_ANY_VERSION},
+				  on_node_marked);
 }
 
 /* Does what comes next for a run that is being downgraded. */
@@ -143,7 +175,12 @@ run_downgrade_pump(Run *run)
 	else if (run_is_empty(run))
 		run_abandoned(run);
 	else if (engine_retry_is_due(run->retry_at))
-		run_touch(run, send_heir);
+	{
+		if (run_name_recurs(run))
+			run_touch(run, mark_node);
+		else
+			send_heir(run, ZK_ANY_VERSION);
+	}
 	else
 		watch_own(run);
 }

@@ -411,8 +411,10 @@ zk_library_send(const Call *call)
 			zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length,
 							   acls, create_mode(asked->node_kind), NULL, 0);
 			if (asked->notice)
-				zoo_set_op_init(&ops[nops++], asked->other, asked->data, asked->data_length, -1, &stat);
-			zoo_delete_op_init(&ops[nops++], asked->other, asked->version);
+				zoo_set_op_init(&ops[nops++], asked->other, asked->data, asked->data_length,
+								asked->version, &stat);
+			zoo_delete_op_init(&ops[nops++], asked->other,
+							   asked->notice ? ZK_ANY_VERSION : asked->version);
 			if (asked->also)
 				zoo_delete_op_init(&ops[nops++], asked->also, -1);
 			break;

@@ -252,5 +252,21 @@ subtest 'a session is not served behind a node of which nobody knows whose it is
 	is_served('waiter', $path);
 };
 
+subtest "a downgrade replaces no other client's node" => sub {
+	my $path = '/r/downgrade';
+	hold($a, 'holder', $path);
+	$s{holder}->query("SELECT zk_lock_shared('$path')");
+	$proxy->hold_request_of($s{holder}, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
+	my $theirs = made_again($path, $exclusive, 0);
+	$proxy->heal;
+	is($s{holder}->finish, 't', 'it unlocks the exclusive one');
+	$a->wait_lock($s{holder}, 'lost', $path);
+	is($s{holder}->query("SELECT zk_unlock_shared('$path')"), 'f', 'the lock is lost');
+	is_deeply([ map { "$path/$_" } $zk->children($path) ], [$theirs], 'and the other client has its node');
+	$shell->delete($theirs);
+	all_disconnect();
+	$a->assert_clean($zk, $path);
+};
+
 is($a->session_id, $id, 'it was the same session all the time');
 done_clean($zk, $a);
