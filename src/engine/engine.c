@@ -95,8 +95,10 @@ contender_downgrade(Contender *c)
 	if (c->place != PLACE_GRANTED || contender_request(c).mode != LOCK_MODE_SHARED)
 		return;
 
-	/* If others of this server are next, they keep the run as it is. */
-	if (!run_wants_downgrade(run) && run->state != RUN_DOWNGRADING)
+	/* Others of this server that are next keep the run as it is; those to come do not. */
+	if (run_wants_downgrade(run))
+		run->closed = true;
+	else if (run->state != RUN_DOWNGRADING)
 		contender_downgraded(c);
 	path_mark(c->path);
 }

@@ -375,6 +375,20 @@ subtest 'a holder that is cut off is downgraded afterwards' => sub {
 	is_downgraded();
 };
 
+subtest 'who comes while a holder is cut off does not keep it from being downgraded' => sub {
+	my ($down, $writer) = @as[ 0, 1 ];
+	is($down->query("SELECT zk_lock('$path') AND zk_lock_shared('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
+	$a->cut_off($proxy);
+	is($down->query("SELECT zk_unlock('$path')"), 't', 'the exclusive one is unlocked');
+	$writer->start_waiting("SELECT zk_lock('$path')", $path);
+	$a->reconnect($proxy);
+	is($down->query("SET statement_timeout = '30s'; SELECT zk_unlock_shared('$path')"), 't', 'a shared one is unlocked, while the other is held');
+	ok($writer->busy, 'who came waits for that');
+	is($down->query("SET statement_timeout = 0; SELECT zk_unlock_shared('$path')"), 't', 'it is unlocked as well');
+	is($writer->finish, 't', 'and who came has the lock');
+	clean();
+};
+
 subtest 'a node of another client that has taken the name is left alone' => sub {
 	$path   = '/down/' . ++$number;
 	$holder = $a->session(name => 'holder');
