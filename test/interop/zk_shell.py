@@ -238,9 +238,15 @@ class Shell:
     def acl(self, path, client="main"):
         return [[acl.perms, acl.id.scheme, acl.id.id] for acl in self.client(client).get_acls(path)[0]]
 
+    def read(self, operation, path, client):
+        """Reads what has been committed: a server of an ensemble may lag behind the others."""
+        zk = self.client(client)
+        zk.retry(zk.sync, path)
+        return zk.retry(getattr(zk, operation), path)
+
     def ls(self, path, client="main", missing_ok=False):
         try:
-            names = self.client(client).retry(self.client(client).get_children, path)
+            names = self.read("get_children", path, client)
         except NoNodeError:
             if not missing_ok:
                 raise
@@ -248,7 +254,7 @@ class Shell:
         return sorted(names, key=sequence_order)
 
     def get(self, path, client="main"):
-        return text(self.client(client).retry(self.client(client).get, path)[0])
+        return text(self.read("get", path, client)[0])
 
     def set(self, path, data, client="main"):
         self.client(client).set(path, data.encode())
@@ -260,7 +266,7 @@ class Shell:
         return stat
 
     def exists(self, path, client="main"):
-        stat = self.client(client).retry(self.client(client).exists, path)
+        stat = self.read("exists", path, client)
         return stat_dict(stat) if stat else None
 
     def ephemerals(self, client="main", path="/"):
