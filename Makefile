@@ -51,13 +51,13 @@
 MODULE_big = zklock
 TOP := $(dir $(firstword $(MAKEFILE_LIST)))
 OBJS = $(patsubst $(TOP)%.c,%.o,$(wildcard $(TOP)src/*.c $(TOP)src/*/*.c))
-EXTENSION = zklock
-DATA = zklock--1.0.sql
+EXTENSION = zklock zklock_advisory
+DATA = zklock--1.0.sql zklock_advisory--1.0.sql
 PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 # In this order: setup makes what the others use.
 REGRESS = setup lock xact shared upgrade array tree semaphore lost claim queue one_use election hold_time break_lock stats \
-	errors privileges settings role_settings restricted views tokens fence guard
+	errors privileges settings role_settings restricted views tokens fence guard advisory
 
 # In PostgreSQL's processes a name that is exported belongs to all libraries: only what the
 # server looks up is. PostgreSQL 16 and later define PGDLLEXPORT like this themselves.
@@ -99,7 +99,7 @@ ASAN_TESTS ?= test/t/010_regress.pl $(wildcard test/t/12?_*.pl test/t/13?_*.pl) 
 # changed by the command, and installs it below build/DIRECTORY/stage
 OBJ = obj-$(VERSION)
 build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
-	cp -pu Makefile zklock.control zklock--*.sql $(BUILD)/$(1)/$(OBJ) && \
+	cp -pu Makefile zklock*.control zklock*--*.sql $(BUILD)/$(1)/$(OBJ) && \
 	find $(BUILD)/$(1)/$(OBJ)/src -name '*.[ch]' -delete && \
 	find src -name '*.[ch]' -exec cp -p --parents -t $(BUILD)/$(1)/$(OBJ) {} + && \
 	rm -rf $(BUILD)/$(1)/stage && \

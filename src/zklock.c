@@ -131,6 +131,10 @@ define_settings(void)
 							 "\"open\" is everybody; \"creator\" is those with the credentials in zklock.auth_file.",
 							 &zklock_acl, ZKLOCK_ACL_OPEN, acl_options, PGC_SIGHUP, 0, NULL,
 							 NULL, NULL);
+	DefineCustomStringVariable("zklock.advisory_path",
+							   "Sets the path below which the keys of advisory locks are, for extension zklock_advisory.",
+							   "If empty, it is \"/advisory/\" and the name of the database.",
+							   &zklock_advisory_path, "", PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("zklock.auth_file",
 							   "Sets the file with the credentials shown to ZooKeeper.",
 							   "It contains \"scheme:credentials\" and must be readable by its owner only.",

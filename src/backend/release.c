@@ -147,11 +147,11 @@ lock_release(const LockSet *set)
 }
 
 /*
- * Undoes all acquisitions of this session at session level, permits included, and waits until
- * the worker is done with them.
+ * Undoes all acquisitions at session level of the holds for which a function returns true, and
+ * waits until the worker is done with them.  The function must not fail.
  */
 void
-lock_release_all(void)
+lock_release_those(HoldChoice chosen, const void *arg)
 {
 	Released *released;
 	int		  n = 0;
@@ -164,7 +164,7 @@ lock_release_all(void)
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
 	{
 		next = hold_next(hold);
-		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION))
+		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) || !chosen(hold, arg))
 			continue;
 		released[n++] = (Released){.hold = hold, .lost = hold_is_lost(hold)};
 
@@ -177,6 +177,19 @@ lock_release_all(void)
 	}
 	(void) warn_lost(released, n);
 	wait_until_settled(released, n);
+}
+
+static bool
+any_hold(const Hold *hold, const void *arg)
+{
+	return true;
+}
+
+/* Does so with all that this session holds, permits included. */
+void
+lock_release_all(void)
+{
+	lock_release_those(any_hold, NULL);
 }
 
 /*

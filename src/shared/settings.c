@@ -19,6 +19,7 @@
 #include "utils/guc.h"
 
 int	  zklock_acl = ZKLOCK_ACL_OPEN;
+char *zklock_advisory_path = NULL;
 char *zklock_allowed_paths = NULL;
 char *zklock_auth_file = NULL;
 int	  zklock_commit_guard = COMMIT_GUARD_LEASE;

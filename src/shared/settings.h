@@ -25,6 +25,7 @@ typedef enum CommitGuard
 
 /* zklock.c describes them. */
 extern int	 zklock_acl;
+extern char *zklock_advisory_path;
 extern char *zklock_allowed_paths;
 extern char *zklock_auth_file;
 extern int	 zklock_commit_guard;

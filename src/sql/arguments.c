@@ -114,13 +114,15 @@ argument_path(FunctionCallInfo fcinfo, PathRule rule)
 void
 argument_check_scope(const char *function, LockScope scope)
 {
-	int verb = strncmp(function, "zk_try_", 7) == 0 ? 7 : 3;
+	const char *noun = strstr(function, "lock");
 
+	if (noun == NULL)
+		noun = function + strlen("zk_");
 	if (scope == LOCK_SCOPE_SESSION && !zklock_session_locks)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot use %s(): \"zklock.session_locks\" is off", function),
 						errhint("Use %.*sxact_%s(), whose locks end with the transaction.",
-								verb, function, function + verb)));
+								(int) (noun - function), function, noun)));
 }
 
 /*

@@ -3,7 +3,7 @@
 # Every function: it answers, or refuses nulls, in any schema, and has a C function of its own. Without shared_preload_libraries the
 # extension can be created, but each reports what is missing, however the library was loaded into the
 # session; zk_fence() alone works there too, since a server may have the data and take no locks, and
-# zklock.allowed_paths applies as elsewhere.
+# zklock.allowed_paths applies as elsewhere. So it is with zklock_advisory.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -44,6 +44,17 @@ subtest 'without preload every function says what to do' => sub {
 	refuses($admin, $_, $_) foreach @calls;
 	refuses($admin, q{SELECT zk_lock('/t/lock')}, 'with good arguments as well');
 	refuses($admin, q{SELECT zk_lock(ARRAY['/t/lock'], '0')}, 'an array, too');
+};
+
+subtest 'nor does an advisory lock pass for one' => sub {
+	my $advisory = $server->session;
+	$advisory->query('CREATE EXTENSION zklock_advisory');
+	my @functions = split /\n/, $advisory->query(q{SELECT format('%I.%I(%s)', pronamespace::regnamespace, proname,
+		array_to_string(array_fill(1, ARRAY[pronargs::int]), ', ')) FROM pg_proc WHERE pronamespace = 'zk_advisory'::regnamespace});
+	cmp_ok(scalar @functions, '>=', 21, 'the functions are found');
+	refuses($advisory, "SELECT $_", $_) foreach @functions;
+	refuses($advisory, 'SELECT * FROM zk_advisory.pg_locks', 'its view');
+	$advisory->query('DROP EXTENSION zklock_advisory');
 };
 
 is($admin->query(q{SELECT string_agg(prosrc, ' ') FROM (SELECT prosrc FROM pg_proc WHERE probin LIKE '%/zklock'

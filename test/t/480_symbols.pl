@@ -14,7 +14,7 @@ my $library = $stage . pg_config('pkglibdir') . '/zklock.so';
 
 subtest 'zklock.so exports what PostgreSQL looks up and nothing else' => sub {
 	my %expected = map { $_ => 1 } qw(Pg_magic_func _PG_init zklock_worker_main);
-	foreach my $script (glob $stage . pg_config('sharedir') . '/extension/zklock--*.sql')
+	foreach my $script (glob $stage . pg_config('sharedir') . '/extension/zklock*--*.sql')
 	{
 		my $sql = slurp_file($script);
 		$expected{$_} = $expected{"pg_finfo_$_"} = 1 foreach $sql =~ /'MODULE_PATHNAME',\s*'(\w+)'/g;

@@ -13,15 +13,18 @@ my $top    = abs_path(dirname(__FILE__) . '/../..');
 my $meta   = decode_json(slurp_file("$top/META.json"));
 my ($zk, $server) = cast('main', connect => 0);
 my ($version) = slurp_file("$top/zklock.control") =~ /^default_version = '(.*)'$/m;
+$server->value('CREATE EXTENSION zklock_advisory');
 
 subtest 'all agree on the version' => sub {
 	is($meta->{version}, "$version.0", 'META.json');
-	is($meta->{provides}{zklock}{version}, $meta->{version}, 'what it provides');
+	is_deeply([ sort keys %{ $meta->{provides} } ], [ sort map { basename($_, '.control') } glob("$top/*.control") ], 'it provides the extensions');
+	is($meta->{provides}{$_}{version}, $meta->{version}, "... $_") foreach keys %{ $meta->{provides} };
 	is((slurp_file("$top/CHANGELOG.md") =~ /^## (\S+) - /m)[0], $version, 'CHANGELOG.md: the newest release');
 	like(slurp_file("$top/debian/changelog"), qr/\Azklock \(\Q$version\E[~-]/, 'debian/changelog');
-	is($server->value(q{SELECT extversion FROM pg_extension WHERE extname = 'zklock'}), $version, 'the extension');
+	is($server->value(q{SELECT string_agg(extversion, ' ') FROM pg_extension WHERE extname LIKE 'zklock%'}), "$version $version",
+		'the extensions');
 	my ($data) = slurp_file("$top/Makefile") =~ /^DATA = (.*)$/m;
-	is_deeply([ sort split ' ', $data ], [ sort map { basename($_) } glob("$top/zklock--*.sql") ], 'all scripts are installed');
+	is_deeply([ sort split ' ', $data ], [ sort map { basename($_) } glob("$top/zklock*--*.sql") ], 'all scripts are installed');
 };
 
 subtest 'all agree on the releases of PostgreSQL' => sub {
@@ -51,8 +54,10 @@ subtest 'META.json has what PGXN asks for' => sub {
 	{
 		ok(defined $meta->{$key} && length $meta->{$key}, $key);
 	}
-	my $provides = $meta->{provides}{zklock};
-	ok(-e "$top/$provides->{$_}", "$_: $provides->{$_}") foreach qw(file docfile);
+	foreach my $provides (values %{ $meta->{provides} })
+	{
+		ok(-e "$top/$provides->{$_}", "$_: $provides->{$_}") foreach qw(file docfile);
+	}
 	like($meta->{version}, qr/^\d+\.\d+\.\d+$/, 'a semantic version');
 	like($meta->{release_status}, qr/^(?:stable|testing|unstable)$/, 'a status');
 };
@@ -65,17 +70,18 @@ subtest 'nothing names a host that is nobody\'s' => sub {
 	}
 };
 
-subtest 'the list of SQL in the archive is what the extension has' => sub {
+subtest 'the list of SQL in the archive is what the extensions have' => sub {
 	my $objects = $server->value(q{
 		SELECT string_agg(DISTINCT name, E'\n' ORDER BY name) FROM (
-			SELECT 'function ' || proname FROM pg_proc p
+			SELECT 'function ' || CASE WHEN NOT extrelocatable THEN extnamespace::regnamespace || '.' ELSE '' END || proname FROM pg_proc p
 				JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
-				JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'zklock'
+				JOIN pg_extension e ON e.oid = d.refobjid AND e.extname LIKE 'zklock%'
 			UNION ALL
-			SELECT CASE relkind WHEN 'v' THEN 'view ' WHEN 'r' THEN 'table ' END || relname FROM pg_class c
+			SELECT CASE relkind WHEN 'v' THEN 'view ' WHEN 'r' THEN 'table ' END
+				|| CASE WHEN NOT extrelocatable THEN extnamespace::regnamespace || '.' ELSE '' END || relname FROM pg_class c
 				JOIN pg_depend d ON d.objid = c.oid AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
-				JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'zklock') object (name)});
-	my ($listed) = run_command([ $^X, '-n', "$top/tools/sql-objects", glob("$top/zklock--*.sql") ]);
+				JOIN pg_extension e ON e.oid = d.refobjid AND e.extname LIKE 'zklock%') object (name)});
+	my ($listed) = run_command([ $^X, '-n', "$top/tools/sql-objects", glob("$top/zklock*--*.sql") ]);
 	is(join("\n", sort split /\n/, $listed), join("\n", sort split /\n/, $objects), 'functions, views and tables');
 	my $archived = $meta->{x_sql};
 	SKIP:

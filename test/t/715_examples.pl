@@ -80,7 +80,7 @@ sub run_sql($session, $sql)
 		# A variable of psql's
 		$statement =~ s/:'token'/"'" . $session->query(q{SELECT coalesce(max(token), 0) + 1 FROM zk_fences}) . "'"/e;
 		# README.md uses it before it says how it is made.
-		$session->query('DROP EXTENSION zklock') if $statement =~ /^CREATE EXTENSION/;
+		$session->query('DROP EXTENSION zklock') if $statement =~ /^CREATE EXTENSION zklock;/;
 		run_statement($session, $statement, @said);
 	}
 	return;

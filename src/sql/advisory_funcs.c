@@ -1,0 +1,173 @@
+/*
+ * advisory_funcs.c
+ *		SQL functions of the extension zklock_advisory: PostgreSQL's advisory lock functions,
+ *		over all servers.
+ *
+ * They have the names, arguments and results of PostgreSQL's, in a schema of their own, so
+ * that a program that finds this before pg_catalog in its search_path locks over all servers
+ * without being changed.
+ *
+ * A key is the path of its number, or of its two numbers with a comma between them, below
+ * zklock.advisory_path; so the two kinds never meet, as in PostgreSQL.  The lock is like any
+ * other on the path.
+ *
+ * The setting is checked with each path.  A value that is not valid must be an error at each
+ * lock: PostgreSQL would ignore it where a session begins, and the lock would be elsewhere.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/hold.h"
+#include "backend/wait.h"
+#include "commands/dbcommands.h"
+#include "compat.h"
+#include "mb/pg_wchar.h"
+#include "shared/settings.h"
+#include "sql/arguments.h"
+#include "utils/builtins.h"
+
+COMPAT_FUNCTION_INFO_V1(zk_advisory_unlock_all);
+
+/*
+ * Returns the beginning of the paths of this database's keys, which is a path and a slash.
+ * It is in the server's encoding.
+ */
+static char *
+keys_prefix(void)
+{
+	if (zklock_advisory_path[0] != '\0')
+		return psprintf("%s/", zklock_advisory_path);
+	return psprintf("/advisory/%s/", get_database_name(MyDatabaseId));
+}
+
+/* Checks the path of the key in the arguments, (bigint) or (integer, integer). */
+static char *
+key_argument(FunctionCallInfo fcinfo, PathRule rule)
+{
+	char *path;
+
+	argument_require_holder();
+	path = PG_NARGS() == 1
+			   ? psprintf("%s" INT64_FORMAT, keys_prefix(), PG_GETARG_INT64(0))
+			   : psprintf("%s%d,%d", keys_prefix(), PG_GETARG_INT32(0), PG_GETARG_INT32(1));
+	return argument_to_path(cstring_to_text(path), rule);
+}
+
+/* Returns true if a hold is a lock on a path that a key can have, below the prefix in UTF-8. */
+static bool
+is_of_key(const Hold *hold, const void *prefix)
+{
+	size_t len = strlen(prefix);
+
+	return hold->kind == CONTENDER_LOCK && strncmp(hold->path, prefix, len) == 0 &&
+		   hold->path[len + strspn(hold->path + len, "-,0123456789")] == '\0';
+}
+
+/* ------------------------------------------------------------------------
+ * Locking
+ * ------------------------------------------------------------------------
+ */
+
+static bool
+acquire(FunctionCallInfo fcinfo, const char *function, LockMode mode, LockScope scope, int64 timeout_ms)
+{
+	LockTarget target = {.path = key_argument(fcinfo, ALLOWED_PATHS_ONLY), .mode = mode};
+	LockSet	   set = {.targets = &target, .n = 1};
+
+	argument_check_scope(function, scope);
+	return lock_acquire(&set, scope, timeout_ms);
+}
+
+/* A call that waits returns void: it must not return without the lock. */
+static Datum
+wait_and_acquire(FunctionCallInfo fcinfo, const char *function, LockMode mode, LockScope scope)
+{
+	if (!acquire(fcinfo, function, mode, scope, LOCK_WAIT_FOREVER))
+		elog(ERROR, "%s() has waited and not got the lock", function);
+	PG_RETURN_VOID();
+}
+
+static Datum
+try_to_acquire(FunctionCallInfo fcinfo, const char *function, LockMode mode, LockScope scope)
+{
+	PG_RETURN_BOOL(acquire(fcinfo, function, mode, scope, LOCK_NO_WAIT));
+}
+
+/*
+ * The C function of both signatures of an SQL function.
+ *
+ *	symbol		its name
+ *	how			wait_and_acquire or try_to_acquire
+ *	function	the SQL function's name
+ */
+#define ADVISORY_FUNCTION(symbol, how, function, mode, scope)                    \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                             \
+	Datum symbol(PG_FUNCTION_ARGS)                                               \
+	{                                                                            \
+		return how(fcinfo, function, LOCK_MODE_##mode, LOCK_SCOPE_##scope);      \
+	}                                                                            \
+	extern int no_such_variable
+
+ADVISORY_FUNCTION(zk_advisory_lock, wait_and_acquire, "pg_advisory_lock", EXCLUSIVE, SESSION);
+ADVISORY_FUNCTION(zk_advisory_lock_shared, wait_and_acquire, "pg_advisory_lock_shared", SHARED, SESSION);
+ADVISORY_FUNCTION(zk_advisory_xact_lock, wait_and_acquire, "pg_advisory_xact_lock", EXCLUSIVE,
+				  TRANSACTION);
+ADVISORY_FUNCTION(zk_advisory_xact_lock_shared, wait_and_acquire, "pg_advisory_xact_lock_shared",
+				  SHARED, TRANSACTION);
+
+ADVISORY_FUNCTION(zk_try_advisory_lock, try_to_acquire, "pg_try_advisory_lock", EXCLUSIVE, SESSION);
+ADVISORY_FUNCTION(zk_try_advisory_lock_shared, try_to_acquire, "pg_try_advisory_lock_shared", SHARED,
+				  SESSION);
+ADVISORY_FUNCTION(zk_try_advisory_xact_lock, try_to_acquire, "pg_try_advisory_xact_lock", EXCLUSIVE,
+				  TRANSACTION);
+ADVISORY_FUNCTION(zk_try_advisory_xact_lock_shared, try_to_acquire,
+				  "pg_try_advisory_xact_lock_shared", SHARED, TRANSACTION);
+
+/* ------------------------------------------------------------------------
+ * Unlocking
+ * ------------------------------------------------------------------------
+ */
+
+/* The warning is PostgreSQL's. */
+static Datum
+release(FunctionCallInfo fcinfo, LockMode mode)
+{
+	LockTarget	target = {.path = key_argument(fcinfo, ANY_PATH), .mode = mode};
+	LockSet		set = {.targets = &target, .n = 1};
+	const Hold *hold = hold_of_lock(target.path, mode);
+
+	if (hold == NULL || hold->acquired[mode][LOCK_SCOPE_SESSION] == 0)
+	{
+		ereport(WARNING, (errmsg("you don't own a lock of type %s",
+								 mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock")));
+		PG_RETURN_BOOL(false);
+	}
+	PG_RETURN_BOOL(lock_release(&set));
+}
+
+/* The same for unlocking; see ADVISORY_FUNCTION. */
+#define ADVISORY_UNLOCK_FUNCTION(symbol, mode)    \
+	COMPAT_FUNCTION_INFO_V1(symbol);              \
+	Datum symbol(PG_FUNCTION_ARGS)                \
+	{                                             \
+		return release(fcinfo, LOCK_MODE_##mode); \
+	}                                             \
+	extern int no_such_variable
+
+ADVISORY_UNLOCK_FUNCTION(zk_advisory_unlock, EXCLUSIVE);
+ADVISORY_UNLOCK_FUNCTION(zk_advisory_unlock_shared, SHARED);
+
+/* pg_advisory_unlock_all() returns void: undoes all session-level acquisitions of keys. */
+Datum
+zk_advisory_unlock_all(PG_FUNCTION_ARGS)
+{
+	char *prefix;
+
+	argument_require_holder();
+	prefix = keys_prefix();
+	lock_release_those(is_of_key, pg_server_to_any(prefix, strlen(prefix), PG_UTF8));
+	PG_RETURN_VOID();
+}
