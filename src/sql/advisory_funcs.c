@@ -103,26 +103,26 @@ try_to_acquire(FunctionCallInfo fcinfo, const char *function, LockMode mode, Loc
  *	how			wait_and_acquire or try_to_acquire
  *	function	the SQL function's name
  */
-#define ADVISORY_FUNCTION(symbol, how, function, mode, scope)                    \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                             \
-	Datum symbol(PG_FUNCTION_ARGS)                                               \
-	{                                                                            \
-		return how(fcinfo, function, LOCK_MODE_##mode, LOCK_SCOPE_##scope);      \
-	}                                                                            \
+#define ADVISORY_FUNCTION(symbol, how, function, mode, scope)               \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                        \
+	Datum symbol(PG_FUNCTION_ARGS)                                          \
+	{                                                                       \
+		return how(fcinfo, function, LOCK_MODE_##mode, LOCK_SCOPE_##scope); \
+	}                                                                       \
 	extern int no_such_variable
 
 ADVISORY_FUNCTION(zk_advisory_lock, wait_and_acquire, "pg_advisory_lock", EXCLUSIVE, SESSION);
 ADVISORY_FUNCTION(zk_advisory_lock_shared, wait_and_acquire, "pg_advisory_lock_shared", SHARED, SESSION);
 ADVISORY_FUNCTION(zk_advisory_xact_lock, wait_and_acquire, "pg_advisory_xact_lock", EXCLUSIVE,
 				  TRANSACTION);
-ADVISORY_FUNCTION(zk_advisory_xact_lock_shared, wait_and_acquire, "pg_advisory_xact_lock_shared",
-				  SHARED, TRANSACTION);
+ADVISORY_FUNCTION(zk_advisory_xact_lock_shared, wait_and_acquire,
+				  "pg_advisory_xact_lock_shared", SHARED, TRANSACTION);
 
 ADVISORY_FUNCTION(zk_try_advisory_lock, try_to_acquire, "pg_try_advisory_lock", EXCLUSIVE, SESSION);
-ADVISORY_FUNCTION(zk_try_advisory_lock_shared, try_to_acquire, "pg_try_advisory_lock_shared", SHARED,
-				  SESSION);
-ADVISORY_FUNCTION(zk_try_advisory_xact_lock, try_to_acquire, "pg_try_advisory_xact_lock", EXCLUSIVE,
-				  TRANSACTION);
+ADVISORY_FUNCTION(zk_try_advisory_lock_shared, try_to_acquire, "pg_try_advisory_lock_shared",
+				  SHARED, SESSION);
+ADVISORY_FUNCTION(zk_try_advisory_xact_lock, try_to_acquire, "pg_try_advisory_xact_lock",
+				  EXCLUSIVE, TRANSACTION);
 ADVISORY_FUNCTION(zk_try_advisory_xact_lock_shared, try_to_acquire,
 				  "pg_try_advisory_xact_lock_shared", SHARED, TRANSACTION);
 
