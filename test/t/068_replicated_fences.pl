@@ -163,6 +163,7 @@ subtest 'pg_upgrade keeps them' => sub {
 	my $new = Zklock::Server->new('new', preload => 0, start => 0, extension => 0);
 	$west->value('DROP DATABASE restored_origin');
 	$west->value('DROP DATABASE restored_replica');
+	$west->value('CREATE EXTENSION zklock_advisory');
 	$west->stop;
 	my $bindir = installed_bindir();
 	my @no_sync = `pg_upgrade --help` =~ /--no-sync/ ? '--no-sync' : ();
@@ -178,7 +179,8 @@ subtest 'pg_upgrade keeps them' => sub {
 	is( $new->value(q{SELECT string_agg(tgname::text, ', ' ORDER BY tgname) FROM pg_trigger
 			WHERE tgrelid = 'zk_fences'::regclass AND tgenabled = 'R'}),
 		'keep_local', 'and the trigger');
-	is($new->value(q{SELECT extversion FROM pg_extension WHERE extname = 'zklock'}), '1.0', 'of the same version');
+	is($new->value(q{SELECT string_agg(extname || ' ' || extversion, ', ' ORDER BY extname) FROM pg_extension WHERE extname LIKE 'zklock%'}),
+		'zklock 1.0, zklock_advisory 1.0', 'both extensions are of the same version');
 };
 
 done_testing;
