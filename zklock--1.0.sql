@@ -216,6 +216,35 @@ REVOKE ALL ON FUNCTION
 FROM PUBLIC;
 
 /*
+ * Locks that no session holds: they stay until somebody unlocks them.  Nobody
+ * may by default.
+ */
+CREATE FUNCTION zk_lock_persistent(path text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'zk_lock_persistent'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_lock_persistent(text) IS
+'lock a ZooKeeper path until zk_unlock_persistent(), also across restarts: the fencing token, or null if the path is locked';
+
+CREATE FUNCTION zk_lock_persistent_shared(path text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'zk_lock_persistent_shared'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_lock_persistent_shared(text) IS
+'lock a ZooKeeper path in shared mode until zk_unlock_persistent(), also across restarts: the fencing token, or null if the path is locked';
+
+CREATE FUNCTION zk_unlock_persistent(path text, token bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_unlock_persistent'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_unlock_persistent(text, bigint) IS
+'release a persistent lock, whoever took it; false if there is none with that fencing token';
+
+REVOKE ALL ON FUNCTION
+	zk_lock_persistent(text), zk_lock_persistent_shared(text), zk_unlock_persistent(text, bigint)
+FROM PUBLIC;
+
+/*
  * Claims of slots.  Each is load on a service others depend on, and nobody else
  * can claim the slot any more: nobody may by default.
  */
@@ -486,7 +515,8 @@ CREATE FUNCTION zk_contenders(
 	OUT owner text,
 	OUT owner_session text,
 	OUT created timestamptz,
-	OUT heeds_us boolean)
+	OUT heeds_us boolean,
+	OUT persistent boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_contenders'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;

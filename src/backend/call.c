@@ -181,8 +181,8 @@ ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *s
 	strlcpy(slot->next_scratch, steps[0].scratch ? steps[0].scratch : "", sizeof(slot->next_scratch));
 	if (steps[0].scratch)
 		slot->scratch_wanted = true;
-	if (steps[0].kind == OP_CREATE_CONTAINER)
-		slot->container_wanted = true;
+	if (steps[0].kind == OP_CREATE_CONTAINER || steps[0].kind == OP_CREATE_SEQUENTIAL)
+		slot->provisional_wanted = true;
 	call_slot_ask(slot, CALL_ASKED);
 
 	/*

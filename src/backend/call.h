@@ -44,7 +44,8 @@ typedef struct CallStep
 {
 	CallOpKind	kind;
 	const char *path; /* UTF-8 */
-	const char *data; /* CREATE, RECORD, REPLACE, SET, APPEND; REMOVE: the pin's path; NULL for none */
+	const char *data; /* CREATE, CREATE_SEQUENTIAL, RECORD, REPLACE, SET, APPEND; REMOVE: the pin's
+					   * path; NULL for none */
 	Size		data_length; /* in bytes; 0: the data are a string */
 	const char *scratch; /* APPEND, REMOVE: path of the node that goes with it; others: its own */
 	bool		watch;	 /* LIST: set a watch, for the sessions that seek there */
@@ -52,7 +53,8 @@ typedef struct CallStep
 	int			most;	 /* READ: longer data are not read */
 
 	CallResult result;
-	char	  *read;	 /* READ: the data and a NUL; NULL if none, or too long */
+	char	  *read;	 /* READ: the data and a NUL; NULL if none, or too long; APPEND,
+						  * CREATE_SEQUENTIAL: the name */
 	char	 **children; /* LIST */
 } CallStep;
 
@@ -68,7 +70,8 @@ extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
 
 extern void call_report(const CallStep *step);
 
-/* call_path.c: creating a node and its missing parents */
-extern const CallStep *call_create_path(Call *call, const char *path, const char *data);
+/* call_path.c: creating a node and its missing parents, deleting a node that was read */
+extern const CallStep *call_create_path(Call *call, const char *path, CallStep node);
+extern bool call_delete_node(Call *call, const char *path, const NodeStat *stat, bool *in_doubt);
 
 #endif /* ZKLOCK_BACKEND_CALL_H */

@@ -1,6 +1,6 @@
 /*
  * call_path.c
- *		Creating a node and its missing parents.
+ *		Creating a node and its missing parents, and deleting a node that was read.
  *
  * The lowest node is tried first.  If it can be created, or is there, nothing is asked about
  * the nodes above, which have always been there, and to which we may have no rights.  If its
@@ -10,7 +10,8 @@
  * listed first, and nothing is created if the list has somebody who would be harmed.
  *
  * ZooKeeper removes no container that never had a child: if the creation stops at one, by an
- * error or a cancellation, the worker deletes it.
+ * error or a cancellation, the worker deletes it.  A contender's node is provisional as well,
+ * until its session says otherwise.
  *
  * Runs in: backends.
  *
@@ -51,72 +52,118 @@ refuse_harm(Call *call, const char *path, const char *parent, const char *name)
 }
 
 /*
- * Returns the operation that creates a node "level" levels above the path.  "data" are a
- * record's, or NULL.
+ * Creates the lowest node, "lowest", or that "level" levels above it, "path", and its missing
+ * parents.  "used" is the path that messages name for the lowest one.
  */
-static CallOpKind
-create_kind(const char *data, int level)
-{
-	if (data)
-		return OP_RECORD;
-	return level == 0 || zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER;
-}
-
-/* Creates a node "level" levels above the path, and its missing parents. */
 static const CallStep *
-create(Call *call, const char *path, const char *node, const char *data, int level)
+create(Call *call, const char *used, const CallStep *lowest, const char *path, int level)
 {
-	const char *name = strrchr(node, '/') + 1;
-	char	   *parent = pnstrdup(node, name - 1 - node);
+	const char *name = strrchr(path, '/') + 1;
+	char	   *parent = pnstrdup(path, name - 1 - path);
 	CallStep   *made = palloc(sizeof(CallStep));
 
-	refuse_harm(call, path, parent, name);
+	/* A contender stands behind the others. */
+	if (level > 0 || lowest->kind != OP_CREATE_SEQUENTIAL)
+		refuse_harm(call, used, parent, name);
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++)
 	{
 		const CallStep *above;
 
-		*made = (CallStep){.kind = create_kind(data, level), .path = node, .data = data};
+		*made = *lowest;
+		if (level > 0)
+			*made = (CallStep){.kind = zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
+							   .path = path};
 		call_batch(call, made, 1, CALL_AS_KNOWN);
 		if (made->result.outcome == CALL_NO_CHILDREN)
 			return made;
-		call_report(made);
+		call_report(&(CallStep){.path = level > 0 ? path : used, .result = made->result});
 		if (made->result.outcome != CALL_NO_NODE)
 			return made;
+		if (zklock_parent_nodes == PARENTS_EXISTING)
+			request_report_failure(ENTRY_NONE, used, FAILURE_NO_PATH, 0);
 		if (parent[0] == '\0')
-			request_report_failure(ENTRY_NONE, path, FAILURE_NO_CHROOT, 0);
+			request_report_failure(ENTRY_NONE, used, FAILURE_NO_CHROOT, 0);
 		if (level + 1 >= ZKLOCK_MAX_LEVELS)
-			request_report_failure(ENTRY_NONE, path, FAILURE_TOO_DEEP, 0);
+			request_report_failure(ENTRY_NONE, used, FAILURE_TOO_DEEP, 0);
 
 		/* The next attempt shows whether there is a parent now. */
-		above = create(call, path, parent, NULL, level + 1);
+		above = create(call, used, lowest, parent, level + 1);
 		if (above->result.outcome == CALL_NO_CHILDREN)
 			return above;
 	}
-	request_report_failure(ENTRY_NONE, path, FAILURE_REFUSED, made->result.code);
+	request_report_failure(ENTRY_NONE, used, FAILURE_REFUSED, made->result.code);
 }
 
 /*
- * Creates a node, with the data of a record or none, and its missing parents as
- * zklock.parent_nodes says.
+ * Creates a node, and its missing parents as zklock.parent_nodes says.
+ *
+ *	path	that is used, for messages
+ *	node	the operation that creates the node: OP_CREATE and OP_RECORD the path's own,
+ *			OP_CREATE_SEQUENTIAL a contender below it
  *
  * The outcome is CALL_OK, CALL_NODE_EXISTS, CALL_UNKNOWN, or CALL_NO_CHILDREN if the node, or
- * one above it, would be below an ephemeral one; all else raises an error.
+ * one above it, would be below an ephemeral one; all else raises an error.  A contender's node
+ * is deleted unless call_slot_keep_node() follows.
  */
 const CallStep *
-call_create_path(Call *call, const char *path, const char *data)
+call_create_path(Call *call, const char *path, CallStep node)
 {
-	const CallStep *volatile made;
+	const CallStep *volatile made = NULL;
 
-	if (zklock_parent_nodes == PARENTS_EXISTING)
+	if (zklock_parent_nodes == PARENTS_EXISTING && node.kind != OP_CREATE_SEQUENTIAL)
 		request_report_failure(ENTRY_NONE, path, FAILURE_NO_PATH, 0);
 	PG_TRY();
 	{
-		made = create(call, path, path, data, 0);
+		made = create(call, path, &node, node.path, 0);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
 		call_slot_leave_path(call_slot_own());
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	if (node.kind != OP_CREATE_SEQUENTIAL)
+		call_slot_leave_path(call_slot_own());
 	return made;
+}
+
+/* Returns true if it still is the node that was read. */
+static bool
+is_there(Call *call, const char *path, const NodeStat *stat)
+{
+	const CallStep *look =
+		call_make(call, (CallStep){.kind = OP_LOOK, .path = path}, CALL_AFTER_SYNC);
+
+	return look->result.outcome == CALL_OK && look->result.stat.czxid == stat->czxid &&
+		   look->result.stat.ephemeral_owner == stat->ephemeral_owner;
+}
+
+/*
+ * Deletes a node that was read, unless another node has its name by now.  ZooKeeper deletes
+ * by name, so a moment remains between that check and the deletion (doc/guarantees.md).
+ *
+ *	stat		the node's, as it was read
+ *	in_doubt	set while the node may have been deleted and that is not known, for the
+ *				caller's error context
+ *
+ * Returns false if another client has deleted it.
+ */
+bool
+call_delete_node(Call *call, const char *path, const NodeStat *stat, bool *in_doubt)
+{
+	while (is_there(call, path, stat))
+	{
+		CallStep step = {.kind = OP_DELETE, .path = path};
+
+		*in_doubt = true;
+		call_batch(call, &step, 1, CALL_AS_KNOWN);
+		*in_doubt = step.result.outcome == CALL_UNKNOWN;
+		call_report(&step);
+		if (step.result.outcome == CALL_OK)
+			return true;
+
+		/* A deletion in doubt must be settled, however long that takes. */
+		call->patience = *in_doubt ? CALL_PATIENT : CALL_IMPATIENT;
+	}
+	return *in_doubt;
 }

@@ -256,7 +256,8 @@ unique_name(void)
 static bool
 create_receipts(TakeQueue *queue)
 {
-	const CallStep *made = call_create_path(&queue->call, ELEMENT_RECEIPTS, NULL);
+	const CallStep *made = call_create_path(&queue->call, ELEMENT_RECEIPTS,
+											(CallStep){.kind = OP_CREATE, .path = ELEMENT_RECEIPTS});
 
 	call_report(made);
 	return made->result.outcome != CALL_NODE_EXISTS;
@@ -409,7 +410,8 @@ prepare(TakeQueue *queue)
 
 	if (look->outcome == CALL_NO_NODE)
 	{
-		call_report(call_create_path(&queue->call, queue->path, NULL));
+		call_report(call_create_path(&queue->call, queue->path,
+									 (CallStep){.kind = OP_CREATE, .path = queue->path}));
 		return;
 	}
 	refuse_claims(queue, look);

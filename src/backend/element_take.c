@@ -279,7 +279,8 @@ prepare_wait(TakeQueue *queue, bool watch, const Look *look)
 	int64 look_at;
 
 	if (look->list->result.outcome == CALL_NO_NODE)
-		call_report(call_create_path(&queue->call, queue->path, NULL));
+		call_report(call_create_path(&queue->call, queue->path,
+									 (CallStep){.kind = OP_CREATE, .path = queue->path}));
 
 	/* A look without a watch is repeated at once, with one: elements may have come or gone. */
 	if (!watch || look->list->result.outcome == CALL_NO_NODE)

@@ -77,19 +77,20 @@ hive_words(const char *text)
  * client, separated by colons.
  */
 static char *
-hive_data(const char *server, LockScope scope)
+hive_data(const char *server, LockScope scope, const char *attempt)
 {
 	int64 now = GetCurrentTimestamp() / 1000 +
 				(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
-	char *data = psprintf("zklock-%d:" INT64_FORMAT ":%s:database %s user %s application %s:%s",
+	char *named = attempt ? psprintf(" attempt %s", attempt) : "";
+	char *data = psprintf("zklock-%d:" INT64_FORMAT ":%s:database %s%s user %s application %s:%s",
 						  MyProcPid, now, scope == LOCK_SCOPE_TRANSACTION ? "IMPLICIT" : "EXPLICIT",
-						  hive_words(get_database_name(MyDatabaseId)),
+						  hive_words(get_database_name(MyDatabaseId)), named,
 						  hive_words(GetUserNameFromId(GetUserId(), true)),
 						  hive_words(application_name), hive_words(server));
 
 	if (strlen(data) < ZKLOCK_NODE_DATA_SIZE)
 		return data;
-	return psprintf("zklock-%d:" INT64_FORMAT ":EXPLICIT:zklock:", MyProcPid, now);
+	return psprintf("zklock-%d:" INT64_FORMAT ":EXPLICIT:zklock%s:", MyProcPid, now, named);
 }
 
 /*
@@ -97,9 +98,10 @@ hive_data(const char *server, LockScope scope)
  * other servers rely on come first: see node_contender.c.
  *
  *	server	its name, or NULL
+ *	attempt	see node_data_compose()
  */
 static void
-begin_object(StringInfo json, const char *server)
+begin_object(StringInfo json, const char *server, const char *attempt)
 {
 	char host[100] = ""; /* this length always fits into the data */
 
@@ -109,28 +111,32 @@ begin_object(StringInfo json, const char *server)
 	append_member(json, "server", server);
 	append_member(json, "host", host);
 	appendStringInfo(json, ",\"port\":%d,\"pid\":%d", PostPortNumber, MyProcPid);
+	append_member(json, "attempt", attempt);
 }
 
 /*
  * Describes this session as JSON, or, for Hive, as fields separated by colons.  Host and port
  * distinguish servers of the same name, like a standby made of a copy of its primary.
  *
+ *	attempt	names the attempt to create the node, which tells the node from others of its
+ *			name; or NULL
+ *
  * Returns a string of less than ZKLOCK_NODE_DATA_SIZE bytes, in the current memory context.
  */
 char *
-node_data_compose(NodeDialect dialect, LockScope scope)
+node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt)
 {
 	StringInfoData json;
 	char		  *server = zklock_own_name();
 	char		   started[MAXDATELEN + 1];
 
 	if (dialect == DIALECT_HIVE)
-		return hive_data(server, scope);
+		return hive_data(server, scope, attempt);
 
 	JsonEncodeDateTime(started, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID, NULL);
 
 	initStringInfo(&json);
-	begin_object(&json, server);
+	begin_object(&json, server, attempt);
 	append_member(&json, "started", started);
 	append_member(&json, "database", get_database_name(MyDatabaseId));
 	append_member(&json, "user", GetUserNameFromId(GetUserId(), true));
@@ -140,7 +146,7 @@ node_data_compose(NodeDialect dialect, LockScope scope)
 	if (json.len >= ZKLOCK_NODE_DATA_SIZE)
 	{
 		resetStringInfo(&json);
-		begin_object(&json, NULL);
+		begin_object(&json, NULL, attempt);
 		appendStringInfoChar(&json, '}');
 	}
 	return json.data;

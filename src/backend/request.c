@@ -70,7 +70,7 @@ request_hold(EntryRequest *request, const char *path)
 	request->replaces = ENTRY_NONE;
 	snprintf(request->path, sizeof(request->path), "%s%s", path, places[request->kind]);
 
-	data = node_data_compose(request->terms.dialect, request->scope);
+	data = node_data_compose(request->terms.dialect, request->scope, NULL);
 	request_refuse_election(request->path);
 
 	/* Nothing may fail between entry_ask() and hold_add(). */

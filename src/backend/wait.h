@@ -32,7 +32,7 @@ pg_noreturn extern void request_report_failure(int index, const char *path, Fail
  * ------------------------------------------------------------------------
  */
 
-extern char *node_data_compose(NodeDialect dialect, LockScope scope);
+extern char *node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt);
 
 /* ------------------------------------------------------------------------
  * wait.c: waiting for the answer

@@ -171,7 +171,7 @@ contender_grant(Contender *c)
 	const ContenderEntry *entry = entry_of(c);
 
 	ZKLOCK_SLOW("slow-grants", 400, 150);
-	if (!entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + run->grants + 1))
+	if (!entry_grant(entry_index(c), token_of_grant(run->czxid, run->grants + 1)))
 	{
 		contender_detach(c);
 		return;

@@ -227,23 +227,30 @@ call_slot_give_up(CallSlot *slot)
 	if (slot->state != CALL_FREE && slot->state != CALL_GIVEN_UP)
 		slot_step(slot, CALL_GIVEN_UP);
 	slot->scratch_wanted = false;
-	slot->container_wanted = false;
+	slot->provisional_wanted = false;
 	SpinLockRelease(&slot->mutex);
 	want_worker(slot);
 }
 
-/*
- * Gives up a container that was created for a path, when no more of the path is created.
- * Cannot fail.
- */
+/* Gives up the provisional node, when nothing more is created below it.  Cannot fail. */
 void
 call_slot_leave_path(CallSlot *slot)
 {
 	SpinLockAcquire(&slot->mutex);
-	slot->container_wanted = false;
+	slot->provisional_wanted = false;
 	SpinLockRelease(&slot->mutex);
-	if (slot->container[0] != '\0')
+	if (slot->provisional[0] != '\0')
 		want_worker(slot);
+}
+
+/* Keeps the provisional node, which has been wanted since it was created.  Cannot fail. */
+void
+call_slot_keep_node(CallSlot *slot)
+{
+	SpinLockAcquire(&slot->mutex);
+	Assert(slot->state == CALL_FREE && (slot->provisional_wanted || slot->provisional[0] == '\0'));
+	slot->provisional[0] = '\0';
+	SpinLockRelease(&slot->mutex);
 }
 
 /* Wakes the process that has a slot, after the slot has changed. */

@@ -57,9 +57,10 @@ typedef enum CallOpKind
 	OP_LIST,   /* a node's children */
 	OP_CREATE, /* create a persistent node */
 	OP_CREATE_CONTAINER,
-	OP_RECORD,	/* create a persistent node for a record, with version 1 */
-	OP_REPLACE, /* the same, in place of a node of version 0, whose ACL it keeps */
-	OP_SET,		/* replace the data of that version */
+	OP_CREATE_SEQUENTIAL, /* create a persistent sequential node */
+	OP_RECORD,			  /* create a persistent node for a record, with version 1 */
+	OP_REPLACE,			  /* the same, in place of a node of version 0, whose ACL it keeps */
+	OP_SET,				  /* replace the data of that version */
 	OP_DELETE,
 	OP_APPEND,	/* create a persistent sequential node, and the slot's scratch node, both or
 				 * none */
@@ -88,8 +89,8 @@ typedef struct CallOperation
 	int		   most;	/* READ: longer data are not read; or CALL_ANY_LENGTH */
 	bool	   watch;	/* LIST: set a child watch for the sessions that seek there */
 	uint32	   path;	/* with a NUL; UTF-8 */
-	uint32	   data; /* CREATE, RECORD, REPLACE, SET, APPEND; REMOVE: the pin's path; followed
-					  * by a NUL */
+	uint32	   data;	/* CREATE, CREATE_SEQUENTIAL, RECORD, REPLACE, SET, APPEND; REMOVE: the
+					  * pin's path; followed by a NUL */
 	uint32	   data_length;
 } CallOperation;
 
@@ -101,8 +102,8 @@ typedef struct CallResult
 	NodeStat	stat;
 	bool		watching;	 /* LIST, WATCH: the watch is set */
 	int			nchildren;	 /* LIST */
-	uint32		text;		 /* READ: data; LIST: names; APPEND: the name; each followed by
-							  * a NUL */
+	uint32		text;		 /* READ: data; LIST: names; APPEND, CREATE_SEQUENTIAL: the name;
+							  * each followed by a NUL */
 	uint32		text_length; /* bytes, 0 if nothing was read */
 } CallResult;
 
@@ -162,12 +163,13 @@ typedef struct CallSlot
 	bool scratch_wanted; /* set by the backend with the question; cleared under the mutex */
 
 	/*
-	 * A container that was created for the slot, with nothing below it yet; "" if there is
-	 * none.  Written by the worker, or the next one, which deletes the node when the backend
-	 * no longer wants it.
+	 * A persistent node that was created for the slot and may not stay: a container with
+	 * nothing below it yet, or a contender's node; "" if there is none.  Written by the worker,
+	 * or the next one, which deletes the node when the backend no longer wants it; and, in
+	 * FREE, by a backend that wants it, when it is to stay.
 	 */
-	char container[ZKLOCK_MAX_PATH + 1];
-	bool container_wanted; /* set by the backend with the question; cleared under the mutex */
+	char provisional[CALL_SCRATCH_SIZE + ZKLOCK_MAX_NODE_NAME];
+	bool provisional_wanted; /* set by the backend with the question; cleared under the mutex */
 
 	/* The session's search for an element of a queue; protected by seek_lock */
 	uint64 seek_ticket;	 /* order of arrival; 0: it does not seek */
@@ -204,6 +206,7 @@ extern void		 call_slot_ask(CallSlot *slot, CallState state);
 extern void		 call_slot_done(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);
 extern void		 call_slot_leave_path(CallSlot *slot);
+extern void		 call_slot_keep_node(CallSlot *slot);
 extern void		 seek_join(const char *path);
 extern bool		 seek_is_turn(bool anyhow);
 extern void		 seek_leave(void);

@@ -62,6 +62,12 @@ typedef enum ZklockWaitEvent
 #define TOKEN_GRANT_BITS 12
 #define CZXID_END ((int64_t) 1 << (63 - TOKEN_GRANT_BITS))
 
+static inline int64_t
+token_of_grant(int64_t czxid, int64_t grant)
+{
+	return (czxid << TOKEN_GRANT_BITS) + grant;
+}
+
 /* Which process makes a step from one state of a record in shared memory to another */
 typedef enum StepBy
 {

@@ -52,10 +52,10 @@ static const struct
 /* A node that is being deleted */
 typedef struct Breaking
 {
-	const char	 *path; /* the node's */
-	ContenderNode node; /* as it was read first */
-	uint64		  run;	/* its run, if it is a node of this server; else 0 */
-	bool		  sent; /* the deletion was sent, and its answer has not come */
+	const char	 *path;		/* the node's */
+	ContenderNode node;		/* as it was read first */
+	uint64		  run;		/* its run, if it is a node of this server; else 0 */
+	bool		  in_doubt; /* the deletion was sent, and its answer has not come */
 	Call		  call;
 
 	/* For messages: composed beforehand, as an error's context must not compose them */
@@ -142,7 +142,7 @@ breaking_context(void *arg)
 {
 	const Breaking *breaking = arg;
 
-	if (breaking->sent)
+	if (breaking->in_doubt)
 		errcontext("while role \"%s\", process %d, was deleting node \"%s\" of %s by zk_break_lock(), which may have been done",
 				   breaking->role, MyProcPid, breaking->shown, breaking->owner);
 }
@@ -168,39 +168,6 @@ report_broken(const Breaking *breaking)
 				 errdetail("It belonged to no ZooKeeper session, so ZooKeeper would not have deleted it.")));
 }
 
-/* Returns true if it still is the node that was read. */
-static bool
-is_there(Breaking *breaking)
-{
-	const CallStep *look =
-		call_make(&breaking->call, (CallStep){.kind = OP_LOOK, .path = breaking->path}, CALL_AFTER_SYNC);
-
-	return look->result.outcome == CALL_OK &&
-		   look->result.stat.czxid == breaking->node.told.stat.czxid &&
-		   look->result.stat.ephemeral_owner == breaking->node.told.stat.ephemeral_owner;
-}
-
-/* Deletes the node that was read.  Returns false if another client did. */
-static bool
-delete_node(Breaking *breaking)
-{
-	while (is_there(breaking))
-	{
-		CallStep step = {.kind = OP_DELETE, .path = breaking->path};
-
-		breaking->sent = true;
-		call_batch(&breaking->call, &step, 1, CALL_AS_KNOWN);
-		breaking->sent = step.result.outcome == CALL_UNKNOWN;
-		call_report(&step);
-		if (step.result.outcome == CALL_OK)
-			return true;
-
-		/* A deletion in doubt must be settled, however long that takes. */
-		breaking->call.patience = breaking->sent ? CALL_PATIENT : CALL_IMPATIENT;
-	}
-	return breaking->sent;
-}
-
 /* Takes the mark off the entries, because this process does not delete the node. */
 static void
 withdraw_mark(int code, Datum arg)
@@ -221,7 +188,8 @@ break_read_node(Breaking *breaking)
 	PG_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking->run));
 	{
 		mark(breaking);
-		broken = delete_node(breaking);
+		broken = call_delete_node(&breaking->call, breaking->path, &breaking->node.told.stat,
+								  &breaking->in_doubt);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking->run));
 	error_context_stack = context.previous;

@@ -177,7 +177,8 @@ send_record(Claiming *claiming, const ClaimNode *node, const char *data)
 	CallStep *write = palloc(sizeof(CallStep));
 
 	if (!node->exists)
-		return call_create_path(&claiming->call, claiming->path, data);
+		return call_create_path(&claiming->call, claiming->path,
+								(CallStep){.kind = OP_RECORD, .path = claiming->path, .data = data});
 	*write = (CallStep){.kind = node->record.nids > 0 ? OP_SET : OP_REPLACE,
 						.path = claiming->path,
 						.data = data,
@@ -289,7 +290,7 @@ ask_claim(Claiming *claiming)
 					(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
 		wanted->nids = 1;
 		snprintf(wanted->ids[0], CLAIM_RECORD_ID_SIZE, "%016llx", (unsigned long long) id);
-		strlcpy(wanted->claimant, node_data_compose(DIALECT_CURATOR, LOCK_SCOPE_SESSION),
+		strlcpy(wanted->claimant, node_data_compose(DIALECT_CURATOR, LOCK_SCOPE_SESSION, NULL),
 				sizeof(wanted->claimant));
 		if (wanted->claimed)
 			claim_record_write_slot(claiming->slot, wanted->slot);

@@ -116,6 +116,10 @@ find_party(const Queue *queue, const ContenderNode *node)
 	}
 	else
 		party.owner = display_node_data(node->data, node->told.text_length);
+
+	/* Whoever wants to unlock a persistent lock needs its token. */
+	if (party.is_zklock && party.granted && node->told.stat.ephemeral_owner == 0)
+		party.token = token_of_grant(node->told.stat.czxid, 1);
 	if (entry)
 		correct_party(&party, entry);
 	return party;
@@ -169,6 +173,7 @@ put_row(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	row_add_text(&row, display_session(node->told.stat.ephemeral_owner));
 	row_add_zk_time(&row, node->told.stat.ctime);
 	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
+	row_add_if(&row, node->told.stat.czxid != 0, BoolGetDatum(node->told.stat.ephemeral_owner == 0));
 	row_store(fcinfo, &row);
 }
 

@@ -33,9 +33,6 @@ COMPAT_FUNCTION_INFO_V1(zk_resign);
 COMPAT_FUNCTION_INFO_V1(zk_leader);
 COMPAT_FUNCTION_INFO_V1(zk_elections);
 
-/* The first term of a node, as a token.  Nodes of candidates have no second one. */
-#define TERM_OF_NODE(czxid) (((czxid) << TOKEN_GRANT_BITS) + 1)
-
 /* How long zk_elections() waits for ZooKeeper to report the leaders of all elections. */
 #define LEADERS_MS 1000
 
@@ -214,7 +211,7 @@ zk_leader(PG_FUNCTION_ARGS)
 	row_add_text(&row, display_node_data(leader.data, leader.told.text_length));
 	row_add_text(&row, display_session(leader.told.stat.ephemeral_owner));
 	row_add_if(&row, leader.told.stat.czxid != 0,
-			   Int64GetDatum(TERM_OF_NODE(leader.told.stat.czxid)));
+			   Int64GetDatum(token_of_grant(leader.told.stat.czxid, 1)));
 	row_add_zk_time(&row, leader.told.stat.ctime);
 	return row_return(fcinfo, &row);
 }

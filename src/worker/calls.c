@@ -277,7 +277,7 @@ attend(Work *work)
 	if (work->question.context == NULL)
 	{
 		worker_scratch_attend(slot);
-		worker_scratch_attend_container(slot);
+		worker_scratch_attend_provisional(slot);
 	}
 	if (state != CALL_ASKED)
 		return;

@@ -101,7 +101,7 @@ keep_text(Operation *operation, const ZkReply *reply)
 		keep(question, reply->children[i], strlen(reply->children[i]) + 1);
 	if (kind == OP_READ && reply->data)
 		keep(question, reply->data, reply->data_length);
-	if (kind == OP_APPEND && reply->outcome == CALL_OK)
+	if ((kind == OP_APPEND || kind == OP_CREATE_SEQUENTIAL) && reply->outcome == CALL_OK)
 	{
 		const char *name = strrchr(reply->path, '/') + 1;
 
@@ -130,7 +130,11 @@ on_reply(void *arg, const ZkReply *reply)
 	if (wanted->kind == OP_ABROAD && reply->outcome == CALL_OK &&
 		call_slot_state(question->slot) != CALL_GIVEN_UP)
 		engine_look_abroad();
-	worker_scratch_created(question->slot, wanted->kind, asked_path(operation), reply->outcome);
+	worker_scratch_created(question->slot, wanted->kind,
+						   reply->outcome == CALL_OK && wanted->kind == OP_CREATE_SEQUENTIAL
+							   ? reply->path
+							   : asked_path(operation),
+						   reply->outcome);
 
 	question->lost |= reply->outcome == CALL_UNKNOWN;
 	if (--question->pending == 0)
@@ -188,6 +192,7 @@ static const ZkCall calls[] = {
 	[OP_LIST] = {.kind = ZK_LIST, .bulky = true},
 	[OP_CREATE] = {.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT},
 	[OP_CREATE_CONTAINER] = {.kind = ZK_CREATE, .node_kind = ZK_CONTAINER},
+	[OP_CREATE_SEQUENTIAL] = {.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT_SEQUENTIAL},
 	[OP_RECORD] = {.kind = ZK_RECORD},
 	[OP_REPLACE] = {.kind = ZK_ACL},
 	[OP_SET] = {.kind = ZK_SET},

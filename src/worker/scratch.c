@@ -191,42 +191,43 @@ worker_scratch_attend(CallSlot *slot)
 }
 
 /*
- * Notes the answer to a creation.  A container is left over if nothing is created below it; an
- * earlier one of the slot is above it, or has a node below it now.
+ * Notes the answer to a creation of the node at "path".  A container may not stay if nothing
+ * is created below it; an earlier one of the slot is above it, or has a node below it now.
+ * Whether a sequential node stays is up to the session.
  */
 void
 worker_scratch_created(CallSlot *slot, CallOpKind kind, const char *path, CallOutcome outcome)
 {
 	if (outcome != CALL_OK && outcome != CALL_NODE_EXISTS)
 		return;
-	if (kind == OP_CREATE_CONTAINER && outcome == CALL_OK)
-		strlcpy(slot->container, path, sizeof(slot->container));
+	if ((kind == OP_CREATE_CONTAINER || kind == OP_CREATE_SEQUENTIAL) && outcome == CALL_OK)
+		strlcpy(slot->provisional, path, sizeof(slot->provisional));
 	else if (kind == OP_CREATE_CONTAINER || kind == OP_CREATE || kind == OP_RECORD)
-		slot->container[0] = '\0';
+		slot->provisional[0] = '\0';
 }
 
 /*
- * Deletes a slot's container if it is no longer wanted, unless other clients use it.  The
+ * Deletes a slot's provisional node if it is no longer wanted, unless other clients use it.  The
  * deletion may fail.
  */
 void
-worker_scratch_attend_container(CallSlot *slot)
+worker_scratch_attend_provisional(CallSlot *slot)
 {
 	bool wanted;
 
-	if (slot->container[0] == '\0' || !zk_client_connected())
+	if (slot->provisional[0] == '\0' || !zk_client_connected())
 		return;
 	SpinLockAcquire(&slot->mutex);
-	wanted = slot->container_wanted;
+	wanted = slot->provisional_wanted;
 	SpinLockRelease(&slot->mutex);
 	if (wanted)
 		return;
 	zk_call((ZkCall){.kind = ZK_DELETE,
 					 .owner = {slot->pid, slot->role},
-					 .path = slot->container,
+					 .path = slot->provisional,
 					 .unwritten = true},
 			NULL, NULL);
-	slot->container[0] = '\0';
+	slot->provisional[0] = '\0';
 }
 
 /* Returns when worker_scratch_delete_again() wants to be called, ms. */

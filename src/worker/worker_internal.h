@@ -127,7 +127,7 @@ extern void	 worker_scratch_unwanted(CallSlot *slot);
 extern void	 worker_scratch_attend(CallSlot *slot);
 extern void	 worker_scratch_created(CallSlot *slot, CallOpKind kind, const char *path,
 									CallOutcome outcome);
-extern void	 worker_scratch_attend_container(CallSlot *slot);
+extern void	 worker_scratch_attend_provisional(CallSlot *slot);
 extern void	 worker_scratch_delete_again(void);
 extern int64 worker_scratch_next_wakeup(void);
 

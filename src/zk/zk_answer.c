@@ -52,7 +52,8 @@ is_sequence(const char *text)
 static const char *
 path_fault(const char *path, const ZkCall *asked)
 {
-	bool   numbered = asked->kind == ZK_APPEND || asked->node_kind == ZK_EPHEMERAL_SEQUENTIAL;
+	bool numbered = asked->kind == ZK_APPEND || asked->node_kind == ZK_EPHEMERAL_SEQUENTIAL ||
+					asked->node_kind == ZK_PERSISTENT_SEQUENTIAL;
 	size_t len = strlen(asked->path);
 
 	if (path == NULL)

@@ -177,7 +177,7 @@ typedef void (*ZkReplyHandler)(void *arg, const ZkReply *reply);
 typedef enum ZkCallKind
 {
 	/* These change nodes. */
-	ZK_CREATE,	 /* with our ACL; ephemeral sequential: a sequence is appended to the path */
+	ZK_CREATE,	 /* with our ACL; sequential: a sequence is appended to the path */
 	ZK_EXCHANGE, /* create an ephemeral node, and delete another, both or none:
 				  * CALL_NODE_EXISTS is about the first, CALL_NO_NODE about the second.  The
 				  * reply does not contain the sequence. */
@@ -210,7 +210,8 @@ typedef enum ZkNodeKind
 	ZK_EPHEMERAL_SEQUENTIAL,
 	ZK_EPHEMERAL,
 	ZK_CONTAINER,
-	ZK_PERSISTENT
+	ZK_PERSISTENT,
+	ZK_PERSISTENT_SEQUENTIAL
 } ZkNodeKind;
 
 #define ZK_ANY_VERSION (-1)

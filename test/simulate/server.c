@@ -466,7 +466,7 @@ calls_in_use(void)
 		const CallSlot *slot = &call_pool->slots[i];
 
 		n += slot->state != CALL_FREE || slot->scratch[0] != '\0' ||
-			 slot->container[0] != '\0' || slot->question_room.size + slot->answer_room.size > 0;
+			 slot->provisional[0] != '\0' || slot->question_room.size + slot->answer_room.size > 0;
 	}
 	return n;
 }

@@ -133,6 +133,10 @@ my %recipes = (
 	'first claim' => {
 		ask => q{SELECT zk_claim('PATH/job', '2026-01-02')},
 		try => q{SELECT zk_claim('PATH/job', '2026-01-02')}, undone => 't', again => 'f' },
+	'persistent lock' => {
+		prepare => q{SELECT zk_lock('PATH') AND zk_unlock('PATH')},
+		ask => q{SELECT zk_lock_persistent('PATH') IS NOT NULL},
+		try => q{SELECT zk_lock_persistent('PATH') IS NOT NULL}, undone => 't', again => 'f' },
 	'element offered' => {
 		ask => q{SELECT zk_queue_offer('PATH', 'x') ~ '^qn-'},
 		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => '', done => 'x', again => '' },
