@@ -23,8 +23,8 @@
  * room for those in a deadlock.
  *
  * In a component, the wait with the youngest node, by its czxid, gives up; of those behind
- * one node, that of the process with the highest pid.  All servers that see the component
- * choose the same one.  Its error shows a shortest cycle through it, process by process.
+ * one node, or whose nodes one request of their server has created, that of the process with
+ * the highest pid.  All servers that see the component choose the same one.  Its error shows a shortest cycle through it, process by process.
  *
  * Runs in: backends, in the one that searches for all.  All memory is in the current
  * context.

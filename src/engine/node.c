@@ -144,6 +144,9 @@ new_uuid(void)
 /*
  * Creates the run's node, whose name has never been used if it has a UUID.  A listing follows
  * right behind; its watch reports all that comes later.
+ *
+ * The create may go out together with those of other paths, unless the name recurs, since a
+ * lost reply is settled by the name.
  */
 void
 run_create(Run *run)
@@ -166,6 +169,7 @@ run_create(Run *run)
 	else
 	{
 		create.followed = true;
+		create.patient = !run_name_recurs(run);
 		run_node_call(run, create, on_created);
 		path_list(path, run_owner(run), LIST_AND_WATCH);
 	}

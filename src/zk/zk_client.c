@@ -13,7 +13,7 @@
  *		zk_tls.c, zk_handle.c	the library's handles, and what TLS needs
  *		zk_call.c, zk_library.c	calls, and the same in the library's terms
  *		zk_flow.c				calls until they are answered; zk_turn.c says which is
- *								sent, when, and with which others
+ *								sent and when, zk_batch.c, with which others
  *		zk_client.c				the handle in use; events, and what follows from them
  *
  * The library has traps.  Comments refer to them by the numbers of the table in

@@ -26,8 +26,9 @@
  *	- The work of one owner, which is all but its deletions, removals of watches and urgent
  *	  calls, is sent in the order in which it was made: a create before the listing behind
  *	  it, a node before those below it.
- *	- The create of a lock's node, if it is marked as "followed", goes out together with
- *	  the next call of the same owner, which is its listing.
+ *	- The create of a lock's node, if it is marked as "followed", goes out right ahead of
+ *	  the next call of the same owner, which is its listing, with nothing in between but
+ *	  the same of others.
  *	- The removal of a watch never comes between a read that sets it and that read's
  *	  answer, and a read that is made after a removal comes behind it.
  *	- A sync is sent before the reads that its owner makes after it; an urgent one, before
@@ -190,17 +191,30 @@ finish_call(Call *call, ZkReply *reply)
 	pfree(call);
 }
 
+/*
+ * Reduces the reply to a request to that of one of its calls, of which it is the n-th.  Creates
+ * that go out together are answered by the paths of all nodes.
+ */
+static void
+select_reply(ZkReply *reply, const Call *call, int n)
+{
+	if (call->asked.kind == ZK_CREATE && n < reply->nchildren)
+		reply->path = reply->children[n];
+}
+
 /* Answers all calls of a request, which is no longer in any list. */
 static void
 finish_request(Call *first, ZkReply *reply)
 {
 	Call *next;
+	int	  n = 0;
 
 	zk_callbacks.answered(reply->code == ZK_NO_WATCHER ? CALL_OK : zk_error_outcome(reply->code),
 						  zklock_now_us() - first->sent_at);
 	for (Call *call = first; call; call = next)
 	{
 		next = call->next;
+		select_reply(reply, call, n++);
 		finish_call(call, reply);
 	}
 }
@@ -322,7 +336,10 @@ zk_flow_over(void)
 		pfree(dlist_container(Call, link, dlist_pop_head_node(&put_off)));
 }
 
-/* Has each deletion of a request that was refused sent by itself. */
+/*
+ * Has each call of a request that was refused sent by itself.  The listing that was to follow
+ * a create has been sent.
+ */
 static void
 part_batch(Call *first)
 {
@@ -334,12 +351,30 @@ part_batch(Call *first)
 		zk_turn_over(call);
 		call->next = NULL;
 		call->asked.patient = false;
+		call->asked.followed = false;
 		call->sent_at = 0;
-		zk_event_expect_echo(call->asked.path, -1);
+		if (call->asked.kind == ZK_DELETE)
+			zk_event_expect_echo(call->asked.path, -1);
 		zk_turn_wait(call);
 	}
 	if (!flowing)
 		fail_waiting(ZK_CONNECTION_LOSS);
+}
+
+/* Returns what is malformed in the answer to a request, or NULL. */
+static const char *
+find_fault(const Call *first, const Event *event)
+{
+	const char *fault = event->fault;
+	ZkReply		reply = event->reply;
+	int			n = 0;
+
+	for (const Call *call = first; call && fault == NULL; call = call->next)
+	{
+		select_reply(&reply, call, n++);
+		fault = zk_answer_fault(&call->asked, &reply, session);
+	}
+	return fault;
 }
 
 /* Handles an answer that has come. */
@@ -358,7 +393,7 @@ zk_flow_answer(const Event *event)
 		if (call->number != event->number)
 			continue;
 
-		fault = event->fault ? event->fault : zk_answer_fault(&call->asked, &reply, session);
+		fault = find_fault(call, event);
 		if (fault)
 		{
 			zk_callbacks.malformed(fault);

@@ -72,7 +72,7 @@ typedef struct Call
 	int64		   sent_at;	   /* us */
 	int			   ahead;	   /* calls under way when it was sent */
 	uint64		   connection; /* on which it was sent */
-	struct Call	  *next;	   /* DELETE: goes out in the same request; NULL at the end */
+	struct Call	  *next; /* CREATE, DELETE: goes out in the same request; NULL at the end */
 } Call;
 
 extern Call *zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg);
@@ -116,6 +116,19 @@ extern zhandle_t *zk_tls_open(const char *addresses, int timeout, const clientid
 extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 
 /* ------------------------------------------------------------------------
+ * zk_batch.c: which calls go out in one request
+ * ------------------------------------------------------------------------
+ */
+
+#define ZK_BATCH_MAX 32 /* calls in one request */
+
+extern void zk_batch_waiting(const Call *call, int change);
+extern void zk_batch_under_way(const Call *call, int change);
+extern bool zk_batch_may_grow(const Call *call);
+extern bool zk_batch_gathers(const Call *call);
+extern bool zk_batch_answered(const Call *first, int code);
+
+/* ------------------------------------------------------------------------
  * zk_turn.c: which call is sent, when, and with which others
  * ------------------------------------------------------------------------
  */
@@ -126,11 +139,8 @@ typedef enum ZkTurnLimit
 	ZK_TURN_ALL, /* all of them, none of which is sent */
 	ZK_TURN_ANY,
 	ZK_TURN_URGENT,
-	ZK_TURN_NOT_PATIENT, /* any but the deletions that wait for each other */
-	ZK_TURN_PATIENT		 /* deletions that go with the one that was taken */
+	ZK_TURN_PATIENT /* those that may go out with the one that was taken */
 } ZkTurnLimit;
-
-#define ZK_BATCH_MAX 32 /* calls in one request */
 
 extern void	 zk_turn_start(void);
 extern void	 zk_turn_wait(Call *call);

@@ -32,6 +32,22 @@ typedef struct ZkAppend
 	char			path[ZKLOCK_MAX_PATH + 256]; /* of the new node, with its NUL */
 } ZkAppend;
 
+/* Creates in one request are followed by those of the stamp: see send_creates(). */
+#define STAMP_OPS 3
+
+/* What a server appends to the path of a sequential node, at most, and two NULs */
+#define SEQUENCE_ROOM ((int) sizeof("-2147483648") + 1)
+
+/* The same for creates that go out in one request */
+typedef struct ZkCreates
+{
+	uintptr_t		number; /* of the first call */
+	zoo_op_result_t results[ZK_BATCH_MAX + STAMP_OPS];
+	struct Stat		stat;				 /* of the stamp */
+	char		   *paths[ZK_BATCH_MAX]; /* of the new nodes; they are behind the struct */
+	int				npaths;
+} ZkCreates;
+
 zhandle_t *zk_handle;
 uintptr_t  zk_handle_number;
 
@@ -43,7 +59,7 @@ static const struct ACL_vector *acls = &ZOO_OPEN_ACL_UNSAFE; /* of new nodes */
  */
 
 /*
- * Copies the children, which have been checked, into a reply, in one block.
+ * Copies strings, which have been checked, into a reply, in one block.
  * Returns false if there is no memory.
  */
 static bool
@@ -90,6 +106,7 @@ typedef struct Answer
 	const char				   *path;
 	const struct Stat		   *stat;
 	const struct String_vector *children;
+	const struct String_vector *created; /* paths of new nodes */
 	const char				   *data;
 	int							data_length; /* a server may say that there are -1 */
 	bool						followed;	 /* the call behind it is answered next */
@@ -113,6 +130,8 @@ push_reply(int code, const Answer *answer, const void *context)
 		event.fault = zk_answer_children_fault(answer->children->data, answer->children->count);
 		copied = event.fault || copy_children(&event.reply, answer->children);
 	}
+	if (code == ZOK && answer->created)
+		copied = copy_children(&event.reply, answer->created);
 	if (code == ZOK && answer->data && answer->data_length > 0)
 	{
 		event.text = malloc(answer->data_length);
@@ -138,6 +157,17 @@ static void
 on_created_followed(int code, const char *path, const struct Stat *stat, const void *context)
 {
 	push_reply(code, &(Answer){.path = path, .stat = stat, .followed = true}, context);
+}
+
+static void
+on_all_created(int code, const void *creates)
+{
+	ZkCreates			*done = unconstify(ZkCreates *, (const ZkCreates *) creates);
+	struct String_vector paths = {.count = done->npaths, .data = done->paths};
+
+	push_reply(code, &(Answer){.created = &paths, .stat = &done->stat, .followed = true},
+			   (const void *) done->number);
+	free(done);
 }
 
 static void
@@ -282,6 +312,53 @@ send_multi(int nops, const zoo_op_t *ops, zoo_op_result_t *results,
 	return zoo_amulti(zk_handle, nops, ops, results, completion, context);
 }
 
+/*
+ * Sends creates of ephemeral sequential nodes in one request.  The answer to a multi contains
+ * the paths of new nodes, but not their czxid, the number of the transaction, which all of
+ * them have in common.  So the same step creates, writes and deletes one more node, the stamp,
+ * which nobody ever sees.  The answer to its write has its Stat, with that czxid.
+ *
+ * The stamp's path is that of the first node without the sequence.  So no other node has it,
+ * and whatever limits the nodes below that path concerns the first create as well.
+ */
+static int
+send_creates(const Call *first)
+{
+	const char *stamp = first->asked.path;
+	zoo_op_t	ops[ZK_BATCH_MAX + STAMP_OPS];
+	size_t		size = sizeof(ZkCreates);
+	ZkCreates  *creates;
+	char	   *path;
+	int			n = 0;
+	int			code;
+
+	for (const Call *call = first; call; call = call->next)
+		size += strlen(call->asked.path) + SEQUENCE_ROOM;
+	creates = calloc(1, size);
+	if (creates == NULL)
+		return ZSYSTEMERROR;
+	creates->number = first->number;
+	path = (char *) (creates + 1);
+	for (const Call *call = first; call; call = call->next)
+	{
+		int room = strlen(call->asked.path) + SEQUENCE_ROOM;
+
+		/* The last byte remains a NUL. */
+		zoo_create_op_init(&ops[n], call->asked.path, call->asked.data, call->asked.data_length,
+						   acls, ZOO_EPHEMERAL_SEQUENTIAL, path, room - 1);
+		creates->paths[n++] = path;
+		path += room;
+	}
+	creates->npaths = n;
+	zoo_create_op_init(&ops[n++], stamp, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
+	zoo_set_op_init(&ops[n++], stamp, NULL, -1, ZK_ANY_VERSION, &creates->stat);
+	zoo_delete_op_init(&ops[n++], stamp, ZK_ANY_VERSION);
+	code = send_multi(n, ops, creates->results, on_all_created, creates);
+	if (code != ZOK)
+		free(creates);
+	return code;
+}
+
 /* Sends the creates of a node with data, and of its receipt. */
 static int
 send_append(const Call *call)
@@ -372,6 +449,8 @@ zk_library_send(const Call *call)
 	switch (asked->kind)
 	{
 		case ZK_CREATE:
+			if (call->next)
+				return send_creates(call);
 			return zoo_acreate2(zk_handle, asked->path, asked->data, asked->data_length, acls,
 								create_mode(asked->node_kind),
 								asked->followed ? on_created_followed : on_created, context);

@@ -26,8 +26,8 @@
  * that works hard, and sessions that create thousands of nodes do not delay releases.
  *
  * A turn is one call, or two: the create of a lock's node is followed by the listing that
- * its session makes behind it.  A patient deletion takes others along, which cost little
- * more.
+ * its session makes behind it.  A patient call takes others along, which cost little more
+ * (zk_batch.c); the listings of several creates follow all of them.
  *
  * Runs in: the worker's main loop.
  *
@@ -35,7 +35,6 @@
  */
 #include "postgres.h"
 
-#include "fault.h"
 #include "shared/common.h"
 #include "utils/hsearch.h"
 #include "zk/zk_internal.h"
@@ -87,17 +86,15 @@ typedef struct OwnerCalls
 static struct
 {
 	int	  all;
-	int	  urgent;  /* of these, those that need no room in the window */
-	int	  patient; /* of these, patient deletions */
+	int	  urgent; /* of these, those that need no room in the window */
 	HTAB *of_owners;
 } under_way;
 
 static HTAB		 *all_lines;
 static dlist_head roles[TURN_KINDS]; /* the lines of roles, the next one first */
-static Line		 *unfinished;		 /* a session whose turn needs one more call, or NULL */
+static dlist_head followers = DLIST_STATIC_INIT(followers); /* taken, and to be sent next */
 static TurnKind	  last = TURN_KIND_WORK; /* kind of the last turn that was RELEASE or WORK */
 static int		  nwaiting;
-static int		  npatient; /* of these, patient deletions */
 
 static TurnKind
 turn_kind(const Call *call)
@@ -162,7 +159,7 @@ zk_turn_wait(Call *call)
 	}
 	dlist_push_tail(&session->waiting, &call->link);
 	nwaiting++;
-	npatient += call->asked.patient;
+	zk_batch_waiting(call, 1);
 }
 
 /* Returns true if no call waits for its turn. */
@@ -208,7 +205,7 @@ is_allowed(Line *session, ZkTurnLimit limit)
 
 	if (limit == ZK_TURN_ALL)
 		return true;
-	if (call->asked.patient ? limit == ZK_TURN_NOT_PATIENT : limit == ZK_TURN_PATIENT)
+	if (limit == ZK_TURN_PATIENT ? !call->asked.patient : zk_batch_gathers(call))
 		return false;
 	return !is_beyond_share(call);
 }
@@ -220,8 +217,7 @@ first_session(TurnKind turn, ZkTurnLimit limit)
 	dlist_iter role;
 	dlist_iter iter;
 
-	if ((limit == ZK_TURN_URGENT && turn != TURN_KIND_URGENT) ||
-		(limit == ZK_TURN_PATIENT && turn != TURN_KIND_RELEASE))
+	if (limit == ZK_TURN_URGENT && turn != TURN_KIND_URGENT)
 		return NULL;
 	dlist_foreach (role, &roles[turn])
 	{
@@ -242,7 +238,7 @@ next_session(ZkTurnLimit limit)
 {
 	TurnKind order[] = {TURN_KIND_URGENT, TURN_KIND_UNWATCH,
 						last == TURN_KIND_RELEASE ? TURN_KIND_WORK : TURN_KIND_RELEASE, last};
-	Line	*session = unfinished;
+	Line	*session = NULL;
 
 	for (int i = 0; i < (int) lengthof(order) && session == NULL; i++)
 		session = first_session(order[i], limit);
@@ -266,21 +262,33 @@ count(const Call *call, int change)
 {
 	under_way.all += change;
 	under_way.urgent += call->asked.urgent ? change : 0;
-	under_way.patient += call->asked.patient ? change : 0;
+	zk_batch_under_way(call, change);
 	count_for(call->asked.owner, change);
 	if (call->asked.bulky)
 		count_for(role_of(call->asked.owner), change);
 }
 
+/* Takes the oldest call out of a session's line; it is under way from now on. */
+static Call *
+take_oldest(Line *session)
+{
+	Call *call = dlist_container(Call, link, dlist_pop_head_node(&session->waiting));
+
+	nwaiting--;
+	zk_batch_waiting(call, -1);
+	call->ahead = under_way.all;
+	count(call, 1);
+	return call;
+}
+
 /*
- * Takes the next call out of its line.  Returns NULL if there is none.  When the turn is
- * over, the role comes behind the other roles, and the session behind the others of its
- * role.
+ * Takes a session's oldest call, and the one that goes out right behind it.  When the turn
+ * is over, the role comes behind the other roles, and the session behind the others of its
+ * role.  Returns NULL if there is no session.
  */
 static Call *
-take(ZkTurnLimit limit)
+take_from(Line *session)
 {
-	Line *session = next_session(limit);
 	Line *role;
 	Call *call;
 
@@ -288,17 +296,12 @@ take(ZkTurnLimit limit)
 		return NULL;
 	if (session->key.turn == TURN_KIND_RELEASE || session->key.turn == TURN_KIND_WORK)
 		last = session->key.turn;
-	call = dlist_container(Call, link, dlist_pop_head_node(&session->waiting));
-	nwaiting--;
-	npatient -= call->asked.patient;
-	count(call, 1);
-	unfinished = call->asked.followed && !dlist_is_empty(&session->waiting) ? session : NULL;
-	if (unfinished == NULL)
-	{
-		role = session->role;
-		line_requeue(session, &role->waiting);
-		line_requeue(role, &roles[role->key.turn]);
-	}
+	call = take_oldest(session);
+	if (call->asked.followed && !dlist_is_empty(&session->waiting))
+		dlist_push_tail(&followers, &take_oldest(session)->link);
+	role = session->role;
+	line_requeue(session, &role->waiting);
+	line_requeue(role, &roles[role->key.turn]);
 	return call;
 }
 
@@ -370,85 +373,24 @@ window_learn(const Call *call)
 }
 
 /* ------------------------------------------------------------------------
- * Deletions that go out in one request
- * ------------------------------------------------------------------------
- */
-
-/*
- * Half of a busy server's calls are deletions.  Most are patient: no other client is known
- * to wait for them.  When the turn comes to a patient one, the others that wait go out
- * with it, as one request: ZooKeeper commits them in one write and answers them in one
- * message.
- *
- * So that they gather, patient deletions wait while a request of others is under way,
- * unless ZK_BATCH_MAX have gathered.  This delays an unlock by the time of one request at
- * most, and pays where requests cost more work than time.  So it is done only if ZooKeeper
- * can answer within NEAR_US.  The quickest answers show that, the latest of them most;
- * under load all answers take longer.
- *
- * Such a request does all or nothing.  If it is refused, nothing was done, and each
- * deletion is sent again by itself, no longer patient, which shows what is wrong with
- * which.  For PAUSE_MS each deletion then goes by itself, so that a node that cannot be
- * deleted does not cost all others a second request each time.  If it is not known what
- * became of the request, it is not known of any of its deletions.
- */
-
-#define NEAR_US 5000
-#define PAUSE_MS 1000
-
-static int64 quickest_us = PG_INT64_MAX; /* about the shortest time of a deletion's answer */
-static int64 again_at;					 /* when deletions may go out together again, ms */
-
-/* Returns true if patient deletions must wait for each other. */
-static bool
-batch_gathers(void)
-{
-	return under_way.patient > 0 && npatient < ZK_BATCH_MAX && zklock_now_ms() >= again_at &&
-		   (quickest_us <= NEAR_US || ZKLOCK_FAULT("near"));
-}
-
-/* Takes other patient deletions too if the call, which was taken, is one. */
-static void
-batch_gather(Call *first)
-{
-	Call *last = first;
-
-	if (!first->asked.patient || zklock_now_ms() < again_at)
-		return;
-	for (int n = 1; n < ZK_BATCH_MAX && !window_is_full(); n++)
-	{
-		last->next = take(ZK_TURN_PATIENT);
-		if (last->next == NULL)
-			return;
-		last = last->next;
-	}
-}
-
-/* Adapts quickest_us to a request of deletions that has been answered just now. */
-static void
-batch_learn(const Call *first)
-{
-	int64 taken = zklock_now_us() - first->sent_at;
-
-	if (taken < quickest_us)
-		quickest_us = taken;
-	else
-		quickest_us += (taken - quickest_us) / 256;
-}
-
-/* Returns true if a request of several calls did nothing, by the code of its answer. */
-static bool
-batch_is_refused(const Call *first, int code)
-{
-	if (ZKLOCK_FAULT("batch-done"))
-		return false;
-	return first->next && zk_error_outcome(code) != CALL_OK && !zk_error_is_breakdown(code);
-}
-
-/* ------------------------------------------------------------------------
  * Turns
  * ------------------------------------------------------------------------
  */
+
+/* Takes the other calls that may go out in the same request as one that was taken. */
+static void
+take_others(Call *first)
+{
+	Call *call = first;
+
+	if (!zk_batch_may_grow(first))
+		return;
+	for (int n = 1; call && n < ZK_BATCH_MAX && !window_is_full(); n++)
+	{
+		call->next = take_from(first_session(turn_kind(first), ZK_TURN_PATIENT));
+		call = call->next;
+	}
+}
 
 /*
  * Takes the call that is sent next, and those that go out in the same request, linked by
@@ -457,29 +399,23 @@ batch_is_refused(const Call *first, int code)
 Call *
 zk_turn_take(ZkTurnLimit limit)
 {
-	int	  ahead = under_way.all;
 	Call *first;
 
+	if (!dlist_is_empty(&followers))
+		return dlist_container(Call, link, dlist_pop_head_node(&followers));
 	if (limit == ZK_TURN_ALL)
-		return take(limit);
-	if (ahead >= MAX_UNDER_WAY)
+		return take_from(next_session(limit));
+	if (under_way.all >= MAX_UNDER_WAY)
 		return NULL;
-	if (window_is_full())
-		limit = ZK_TURN_URGENT;
-	else if (limit == ZK_TURN_ANY && batch_gathers())
-		limit = ZK_TURN_NOT_PATIENT;
-	first = take(limit);
+	first = take_from(next_session(window_is_full() ? ZK_TURN_URGENT : limit));
 	if (first)
-	{
-		first->ahead = ahead;
-		batch_gather(first);
-	}
+		take_others(first);
 	return first;
 }
 
 /*
- * Learns from the answer to a request.  Returns true if it was one of several deletions
- * and did nothing; for a while each deletion goes by itself then.
+ * Learns from the answer to a request.  Returns true if it was one of several calls and did
+ * nothing.
  */
 bool
 zk_turn_answered(const Call *first, int code)
@@ -487,12 +423,7 @@ zk_turn_answered(const Call *first, int code)
 	if (zk_error_outcome(code) == CALL_UNKNOWN)
 		return false;
 	window_learn(first);
-	if (first->asked.kind == ZK_DELETE)
-		batch_learn(first);
-	if (!batch_is_refused(first, code))
-		return false;
-	again_at = zklock_now_ms() + PAUSE_MS;
-	return true;
+	return zk_batch_answered(first, code);
 }
 
 /* Called when a call that was taken is no longer under way. */
