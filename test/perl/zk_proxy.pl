@@ -154,13 +154,13 @@ sub next_frame($side)
 	return substr($side->{in}, 0, 4 + $length, '');
 }
 
-# What a message asks for: its xid, operation, path, and all paths if it only deletes
+# What a message asks for: its xid, operation, path, and all paths if it is several requests in one
 sub request_of($frame)
 {
 	my ($xid, $op) = unpack('x4 l> l>', $frame);
-	my $name    = $op_name{$op} // "op$op";
-	my @deleted = $name eq 'multi' ? deleted_paths($frame) : ();
-	return { xid => $xid, op => 'delete', path => $deleted[0], paths => \@deleted } if @deleted;
+	my $name = $op_name{$op} // "op$op";
+	my ($common, @paths) = $name eq 'multi' ? requests_together($frame) : ();
+	return { xid => $xid, op => $common, path => $paths[0], paths => \@paths } if @paths;
 	# A multi's first operation is behind a header of 9 bytes.
 	my $at = $has_path{$op} ? 12 : $name eq 'multi' ? 21 : length $frame;
 	my $path;
@@ -284,7 +284,7 @@ sub reply_frames($c, $frame)
 		deliver($c) while @{ $c->{queue} };
 		$c->{held} = 'reply';
 	}
-	# Deletions that went out together are answered as what they were.
+	# Requests that went out together are answered as what they were.
 	return $garbler->reply($frame, @{ $request->{paths} } ? 'multi' : $request->{op}, scalar grep { $_->{xid} > 0 } @$pending)
 	  if $garbler && $xid > 0;
 	return $frame;
@@ -324,23 +324,59 @@ sub note_request($name, $path)
 	return;
 }
 
-# What a multi deletes that does nothing else: deletions that go out together are taken for
-# requests of their own. One of a receipt is not such a multi; it is part of one step.
-sub deleted_paths($frame)
+# Deletions, and creates of lock nodes, that go out together in a multi are taken for requests of
+# their own: returns which, and their paths. Creates are followed by the stamp's, which
+# is named like the first node. A multi that does anything else is one step.
+sub requests_together($frame)
 {
-	my @paths;
+	my @ops   = operations($frame);
+	my $kinds = join(' ', map { $_->[0] } @ops);
+	my @paths = map { $_->[1] } @ops;
+	return ('delete', @paths) if $kinds =~ /^delete(?: delete)*$/ && $paths[0] !~ m{^/zklock-receipts/};
+	return () unless $kinds =~ /^(?:create ){3,}setData delete$/ && !grep { $_ ne $paths[0] } @paths[ -3 .. -1 ];
+	return ('create2', @paths[ 0 .. $#paths - 3 ]);
+}
+
+# The operations of a multi, [name, path], as far as they are of these kinds
+sub operations($frame)
+{
+	my %rest = (
+		create  => \&create_rest,
+		delete  => sub ($frame, $at) { return 4; },
+		setData => sub ($frame, $at) { return buffer($frame, $at) + 4; });
+	my @ops;
 	my $at = 12;
 	while (length $frame >= $at + 9)
 	{
 		my ($op, $done) = unpack("x$at l> C", $frame);
-		return @paths if $done;
-		return () if $op_name{$op} ne 'delete';
-		my $length = unpack('x' . ($at + 9) . ' l>', $frame);
-		push @paths, substr($frame, $at + 13, $length);
-		return () if $paths[0] =~ m{^/zklock-receipts/};
-		$at += 13 + $length + 4;    # the version
+		return @ops if $done;
+		my $name = $op_name{$op} // '';
+		my $rest = $rest{$name} or return ();
+		$at += 9;
+		my $length = buffer($frame, $at);
+		push @ops, [ $name, substr($frame, $at + 4, $length - 4) ];
+		$at += $length;
+		$at += $rest->($frame, $at);
 	}
 	return ();
+}
+
+# The bytes of a buffer with its length, which is -1 for none
+sub buffer($frame, $at) { return 4 + max(0, unpack("x$at l>", $frame)); }
+
+# The bytes of a create's data, ACL and flags
+sub create_rest($frame, $at)
+{
+	my $begin = $at;
+	$at += buffer($frame, $at);
+	my $entries = unpack("x$at l>", $frame);
+	$at += 4;
+	foreach (1 .. $entries)
+	{
+		$at += 4;
+		$at += buffer($frame, $at) foreach 1, 2;
+	}
+	return $at + 4 - $begin;
 }
 
 # ---- faults --------------------------------------------------------------------

@@ -58,10 +58,11 @@ static int64  last_token[SIM_PATHS];
 static int64  told_token[SIM_SERVERS][SIM_ENTRIES]; /* of the holder seen there last */
 static uint32 told_generation[SIM_SERVERS][SIM_ENTRIES];
 
-/* What is known of a node, by its czxid */
+/* What is known of a node, by its czxid and its place: one step may create nodes on several paths */
 typedef struct Known
 {
 	int64 czxid;
+	uint32 place;	  /* its parent's: see place_of() */
 	int64 deleted_by; /* zxid, if somebody else has deleted it */
 	int64 heir_of;	  /* the first of those for which it stands; 0: for itself */
 	bool  is_stray;	  /* it took the place of another client's node of the same name */
@@ -73,9 +74,10 @@ typedef struct Known
 	bool  unguarded; /* to a transaction that would not know that it has lost the element */
 } Known;
 
-static Known all_known[REMEMBERED];
-static int64 created_last;		 /* czxid */
-static char	 created_number[16]; /* the end of its name */
+static Known  all_known[REMEMBERED];
+static int64  created_last;		  /* czxid ... */
+static uint32 created_place;	  /* ... and place */
+static char	  created_number[16]; /* the end of its name */
 
 /* The end of a name, where the number of a contender is */
 static const char *
@@ -86,30 +88,54 @@ number_of(const char *path)
 	return path + (len > 10 ? len - 10 : 0);
 }
 
-/* Hardly ever do two share a place. */
+/* Returns a number for a path of "len" bytes, by FNV-1a.  Hardly ever do two have the same. */
+static uint32
+place_number(const char *path, size_t len)
+{
+	uint32 hash = 2166136261u;
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ (unsigned char) path[i]) * 16777619u;
+	return hash;
+}
+
+static uint32
+place_of(const char *path)
+{
+	return place_number(path, strlen(path));
+}
+
+static uint32
+place_above(const ModelNode *node)
+{
+	return place_number(node->path, strrchr(node->path, '/') - node->path);
+}
+
+/* Hardly ever do two share an element of the array. */
 static Known *
-known(int64 czxid)
+known(int64 czxid, uint32 place)
 {
-	Known *place = &all_known[((czxid >> 32) * 4099 + (czxid & 0xffffffff)) % REMEMBERED];
+	uint64 key = (czxid >> 32) * 4099 + (czxid & 0xffffffff) + (uint64) place * 64;
+	Known *found = &all_known[key % REMEMBERED];
 
-	if (place->czxid != czxid)
-		*place = (Known){.czxid = czxid};
-	return place;
+	if (found->czxid != czxid || found->place != place)
+		*found = (Known){.czxid = czxid, .place = place};
+	return found;
 }
 
-/* The node for which this one stands, if it is an heir */
+static Known *
+known_node(const ModelNode *node)
+{
+	return known(node->stat.czxid, place_above(node));
+}
+
+/* The czxid of the node for which this one stands, if it is an heir; else its own */
 static int64
-ancestor(int64 czxid)
+ancestor(const ModelNode *node)
 {
-	int64 heir_of = known(czxid)->heir_of;
+	int64 heir_of = known_node(node)->heir_of;
 
-	return heir_of ? heir_of : czxid;
-}
-
-static bool
-was_deleted(int64 czxid)
-{
-	return known(czxid)->deleted_by != 0;
+	return heir_of ? heir_of : node->stat.czxid;
 }
 
 /* The ZooKeeper sessions that servers had */
@@ -219,7 +245,7 @@ element_created(const ModelNode *node)
 static void
 element_removed(int path, int64 czxid)
 {
-	Known *element = known(czxid);
+	Known *element = known(czxid, place_of(sim_paths[path].path));
 
 	element->removed = true;
 	undelivered[path] += !element->delivered;
@@ -238,7 +264,7 @@ check_removal_in_doubt(int path)
 void
 check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
 {
-	Known *element = known(czxid);
+	Known *element = known(czxid, place_of(sim_paths[path].path));
 
 	sim_tell("element 0x%llx of %s is delivered", (long long) czxid, sim_paths[path].path);
 	if (element->delivered && !element->unguarded && !unguarded &&
@@ -293,6 +319,7 @@ on_created(const ModelNode *node, const ModelSession *by)
 {
 	sim_changed = true;
 	created_last = node->stat.czxid;
+	created_place = place_above(node);
 	if (by && is_servers(by->id) && queue_of(node->path) >= 0)
 		element_created(node);
 	strlcpy(created_number, number_of(node->path), sizeof(created_number));
@@ -314,12 +341,12 @@ on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 		element_removed(queue, node->stat.czxid);
 	if (by && by->id != node->owner && node->owner != 0)
 	{
-		known(ancestor(node->stat.czxid))->deleted_by = model_last_zxid;
-		known(created_last)->is_stray = created_last == model_last_zxid;
+		known(ancestor(node), place_above(node))->deleted_by = model_last_zxid;
+		known(created_last, created_place)->is_stray = created_last == model_last_zxid;
 	}
 	else if (by && !expired && created_last == model_last_zxid &&
 			 strcmp(created_number, number_of(node->path)) == 0)
-		known(created_last)->heir_of = ancestor(node->stat.czxid);
+		known(created_last, created_place)->heir_of = ancestor(node);
 }
 
 /* L: the leader ends a session. */
@@ -379,6 +406,13 @@ accuse(const Holder *holder, const char *what, int64 number)
 				  holder->node, (long long) holder->czxid);
 }
 
+/* The zxid with which somebody else has deleted the node of a holder; 0: nobody has */
+static int64
+deleted_by_others(const Holder *holder)
+{
+	return known(holder->czxid, place_of(holder->place))->deleted_by;
+}
+
 /* I2: the node of a holder is there, and its server's.  Returns its name, which an heir has anew. */
 static const char *
 check_node(const Holder *holder, int64 session)
@@ -389,7 +423,7 @@ check_node(const Holder *holder, int64 session)
 	{
 		const ModelNode *node = parent->children[i];
 
-		if (node->owner == session && ancestor(node->stat.czxid) == holder->czxid)
+		if (node->owner == session && ancestor(node) == holder->czxid)
 			return strrchr(node->path, '/') + 1;
 	}
 	accuse(holder, "I2: what is held has no node of session", session);
@@ -400,7 +434,7 @@ static void
 check_element(const Holder *holder)
 {
 	const ModelNode *node = holder->kind == CONTENDER_ELEMENT ? model_node(holder->place) : NULL;
-	const Known		*element = node ? known(node->stat.czxid) : NULL;
+	const Known		*element = node ? known_node(node) : NULL;
 
 	if (element && element->delivered && !element->unguarded && session_lives(element->taken_in))
 		accuse(holder, "Q: the element was delivered:", element->czxid);
@@ -411,7 +445,7 @@ static void
 check_token(const Holder *holder, uint32 generation)
 {
 	int64 *told = &told_token[holder->server][holder->entry];
-	int64  deleted_by = known(holder->czxid)->deleted_by;
+	int64  deleted_by = deleted_by_others(holder);
 
 	if (*told == holder->token && told_generation[holder->server][holder->entry] == generation)
 		return;
@@ -466,7 +500,7 @@ collect_server(int server)
 		holder.place = entry->request.path;
 		check_element(&holder);
 		check_token(&holder, entry->generation);
-		if (was_deleted(holder.czxid))
+		if (deleted_by_others(&holder) != 0)
 			continue;
 		holder.node = check_node(&holder, session);
 		holders[nholders++] = holder;
@@ -513,7 +547,7 @@ tells_of(const ContenderEntry *entry, const ModelNode *node)
 	if (entry->status.state == CONTENDER_FREE || entry->node.run_id == 0 ||
 		strncmp(node->path, entry->request.path, length) != 0 || node->path + length + 1 != name)
 		return false;
-	return entry->node.czxid == ancestor(node->stat.czxid) ||
+	return entry->node.czxid == ancestor(node) ||
 		   (entry->node.czxid == 0 && strncmp(name, entry->node.name, strlen(entry->node.name)) == 0);
 }
 
@@ -530,7 +564,7 @@ check_records(int server, int64 session, const EntryPool *pool, const ModelNode 
 	for (int i = 0; parent && i < parent->stat.numChildren; i++)
 	{
 		const ModelNode *node = parent->children[i];
-		bool is_told = node->owner != session || is_pin(node) || known(node->stat.czxid)->is_stray;
+		bool is_told = node->owner != session || is_pin(node) || known_node(node)->is_stray;
 
 		for (int j = 0; j < SIM_ENTRIES && !is_told; j++)
 			is_told = tells_of(&pool->entries[j], node);
@@ -632,8 +666,9 @@ check_relied(int server, int index, int64_t zxid)
 									.path = path_of(entry->request.path),
 									.entry = index,
 									.node = entry->node.name,
-									.czxid = entry->node.czxid};
-	int64				  deleted_by = known(holder.czxid)->deleted_by;
+									.czxid = entry->node.czxid,
+									.place = entry->request.path};
+	int64				  deleted_by = deleted_by_others(&holder);
 
 	if (entry->status.state != CONTENDER_GRANTED ||
 		api->entry_is_overrun(entry->status.expires_us) || api->lease_state() != LEASE_HOLDS)

@@ -28,7 +28,7 @@ Each returns a number for C<fired>, and takes
 
   op     one name, several ('create|create2', or a list), or '*' for all but pings and multis
          (heartbeats). What several deletions in one multi share is a 'delete' whose path is
-         any of theirs
+         any of theirs; creates of lock nodes in one are a 'create2' in the same way
   nth    which such request from now on, default 1
   times  how many, from the nth on; 0 for all until clear
   path   a regular expression
@@ -84,7 +84,7 @@ Each returns a number for C<fired>, and takes
                 and removed later
   requests      the same as a list of [ operation, path ], in order; the path is undef where a
                 request begins with none. That of a multi is the path of its first operation,
-                but several deletions in one are as many requests
+                but several deletions, or creates of lock nodes, in one are as many requests
   wait_all_sent while no reply gets through: until the client has sent all that it will of what
                 it has been asked for. It reminds a server that sits on its requests again and
                 again, by one 'exists', in rounds in which it sends whatever else it may; when
