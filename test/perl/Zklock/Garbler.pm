@@ -41,6 +41,7 @@ use v5.36;
 
 use constant {
 	HEADER   => 16,           # xid, zxid, error
+	STAT     => 68,
 	ATTEMPTS => 20,
 	CHILDREN => 1_000_000,    # more are not announced
 };
@@ -100,7 +101,7 @@ sub _skeleton
 		$at += 9;
 		push @skeleton, $type, $done;
 		return "@skeleton" if $done;
-		my $size = $type == -1 ? 4 : 0;
+		my $size = $type == -1 ? 4 : $type == 5 ? STAT : 0;
 		$size = 4 + unpack("x$at l>", $text) if $type == 1 && _fits($text, $at);
 		$at += $size;
 		push @skeleton, $size;
