@@ -11,8 +11,6 @@
  */
 #include "postgres.h"
 
-#include <unistd.h>
-
 #include "backend/wait.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
@@ -103,13 +101,10 @@ hive_data(const char *server, LockScope scope, const char *attempt)
 static void
 begin_object(StringInfo json, const char *server, const char *attempt)
 {
-	char host[100] = ""; /* this length always fits into the data */
-
-	(void) gethostname(host, sizeof(host) - 1);
 	appendStringInfoChar(json, '{');
 	append_member(json, NODE_CONTENDER_MEMBER, NODE_CONTENDER_VERSION);
 	append_member(json, "server", server);
-	append_member(json, "host", host);
+	append_member(json, "host", zklock_host_name());
 	appendStringInfo(json, ",\"port\":%d,\"pid\":%d", PostPortNumber, MyProcPid);
 	append_member(json, "attempt", attempt);
 }

@@ -43,7 +43,18 @@ char *zklock_tls_key_file = NULL;
 char *zklock_faults = NULL;
 #endif
 
-#define HOST_SIZE 100
+#define HOST_SIZE 100 /* this length always fits into the data of a node */
+
+/* Returns the name of this host, "" if it has none; each process asks the system for it once. */
+const char *
+zklock_host_name(void)
+{
+	static char host[HOST_SIZE];
+
+	if (host[0] == '\0' && gethostname(host, sizeof(host) - 1) != 0)
+		host[0] = '\0';
+	return host;
+}
 
 /*
  * Returns the name of this server: zklock.server_name, or else cluster_name, or else host
@@ -52,14 +63,12 @@ char *zklock_faults = NULL;
 char *
 zklock_own_name(void)
 {
-	char host[HOST_SIZE];
+	const char *host;
 
 	if (zklock_server_name[0] != '\0')
 		return pstrdup(zklock_server_name);
 	if (cluster_name[0] != '\0')
 		return pstrdup(cluster_name);
-	if (gethostname(host, sizeof(host)) != 0)
-		return pstrdup("");
-	host[sizeof(host) - 1] = '\0';
-	return psprintf("%s:%d", host, PostPortNumber);
+	host = zklock_host_name();
+	return host[0] == '\0' ? pstrdup("") : psprintf("%s:%d", host, PostPortNumber);
 }

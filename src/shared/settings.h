@@ -45,6 +45,7 @@ extern char *zklock_tls_ca_file;
 extern char *zklock_tls_cert_file;
 extern char *zklock_tls_key_file;
 
+extern const char *zklock_host_name(void);
 extern char *zklock_own_name(void);
 
 /* ------------------------------------------------------------------------
