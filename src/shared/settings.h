@@ -46,7 +46,7 @@ extern char *zklock_tls_cert_file;
 extern char *zklock_tls_key_file;
 
 extern const char *zklock_host_name(void);
-extern char *zklock_own_name(void);
+extern char		  *zklock_own_name(void);
 
 /* ------------------------------------------------------------------------
  * path_settings.c: settings about paths: which may be locked, in which dialect, and at

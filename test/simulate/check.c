@@ -61,11 +61,11 @@ static uint32 told_generation[SIM_SERVERS][SIM_ENTRIES];
 /* What is known of a node, by its czxid and its place: one step may create nodes on several paths */
 typedef struct Known
 {
-	int64 czxid;
-	uint32 place;	  /* its parent's: see place_of() */
-	int64 deleted_by; /* zxid, if somebody else has deleted it */
-	int64 heir_of;	  /* the first of those for which it stands; 0: for itself */
-	bool  is_stray;	  /* it took the place of another client's node of the same name */
+	int64  czxid;
+	uint32 place;	   /* its parent's: see place_of() */
+	int64  deleted_by; /* zxid, if somebody else has deleted it */
+	int64  heir_of;	   /* the first of those for which it stands; 0: for itself */
+	bool   is_stray;   /* it took the place of another client's node of the same name */
 
 	/* Of an element */
 	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
