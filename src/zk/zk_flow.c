@@ -192,13 +192,13 @@ finish_call(Call *call, ZkReply *reply)
 }
 
 /*
- * Reduces the reply to a request to that of one of its calls, of which it is the n-th.  Creates
- * that go out together are answered by the paths of all nodes.
+ * Makes the reply to a request that of the n-th of its calls.  Several creates, and an append,
+ * are answered by the paths of the nodes.
  */
 static void
 select_reply(ZkReply *reply, const Call *call, int n)
 {
-	if (call->asked.kind == ZK_CREATE && n < reply->nchildren)
+	if (call->asked.kind != ZK_LIST && n < reply->nchildren)
 		reply->path = reply->children[n];
 }
 

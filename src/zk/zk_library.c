@@ -21,31 +21,19 @@
 
 #include "zk/zk_internal.h"
 
+#define STAMP_OPS 3 /* see send_creates() */
+
 /*
- * Where the library stores the answer to an append.  It may write late, or never, so the
- * completion function frees this, and not the caller.
+ * Where the library stores the answer to creates of sequential nodes in one multi.  It may
+ * write late, or never, so the completion function frees this, and not the caller.
  */
-typedef struct ZkAppend
-{
-	uintptr_t		number; /* of the call */
-	zoo_op_result_t results[2];
-	char			path[ZKLOCK_MAX_PATH + 256]; /* of the new node, with its NUL */
-} ZkAppend;
-
-/* Creates in one request are followed by those of the stamp: see send_creates(). */
-#define STAMP_OPS 3
-
-/* What a server appends to the path of a sequential node, at most, and two NULs */
-#define SEQUENCE_ROOM ((int) sizeof("-2147483648") + 1)
-
-/* The same for creates that go out in one request */
 typedef struct ZkCreates
 {
 	uintptr_t		number; /* of the first call */
 	zoo_op_result_t results[ZK_BATCH_MAX + STAMP_OPS];
-	struct Stat		stat;				 /* of the stamp */
-	char		   *paths[ZK_BATCH_MAX]; /* of the new nodes; they are behind the struct */
+	struct Stat		stat; /* of the stamp, if there is one */
 	int				npaths;
+	char paths[FLEXIBLE_ARRAY_MEMBER][ZKLOCK_MAX_PATH + 256]; /* of the new nodes, with NULs */
 } ZkCreates;
 
 zhandle_t *zk_handle;
@@ -163,9 +151,16 @@ static void
 on_all_created(int code, const void *creates)
 {
 	ZkCreates			*done = unconstify(ZkCreates *, (const ZkCreates *) creates);
-	struct String_vector paths = {.count = done->npaths, .data = done->paths};
+	char				*paths[ZK_BATCH_MAX];
+	struct String_vector created = {.count = done->npaths, .data = paths};
 
-	push_reply(code, &(Answer){.created = &paths, .stat = &done->stat, .followed = true},
+	for (int i = 0; i < done->npaths; i++)
+	{
+		paths[i] = done->paths[i];
+		paths[i][sizeof(done->paths[i]) - 1] = '\0';
+	}
+	push_reply(code,
+			   &(Answer){.created = &created, .stat = &done->stat, .followed = done->npaths > 1},
 			   (const void *) done->number);
 	free(done);
 }
@@ -174,16 +169,6 @@ static void
 on_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
 {
 	push_reply(code, &(Answer){.data = value, .data_length = len, .stat = stat}, context);
-}
-
-static void
-on_appended(int code, const void *append)
-{
-	ZkAppend *done = unconstify(ZkAppend *, (const ZkAppend *) append);
-
-	done->path[sizeof(done->path) - 1] = '\0';
-	push_reply(code, &(Answer){.path = done->path}, (const void *) done->number);
-	free(done);
 }
 
 static void
@@ -313,70 +298,51 @@ send_multi(int nops, const zoo_op_t *ops, zoo_op_result_t *results,
 }
 
 /*
- * Sends creates of ephemeral sequential nodes in one request.  The answer to a multi contains
- * the paths of new nodes, but not their czxid, the number of the transaction, which all of
- * them have in common.  So the same step creates, writes and deletes one more node, the stamp,
- * which nobody ever sees.  The answer to its write has its Stat, with that czxid.
+ * Sends creates of sequential nodes in one request: of a node with its receipt, or of lock nodes
+ * that go out together.
  *
- * The stamp's path is that of the first node without the sequence.  So no other node has it,
- * and whatever limits the nodes below that path concerns the first create as well.
+ * The answer to a multi contains the paths of new nodes, but not their czxid, the number of
+ * the transaction, which all of them have in common.  So the multi creates, writes and
+ * deletes one more node, the stamp, which nobody ever sees; the answer to the write has its
+ * Stat, with that czxid.  Its path is that of the first node without the sequence.  So no
+ * other node has it, and what limits the nodes there concerns the first one as well.
  */
 static int
 send_creates(const Call *first)
 {
+	bool		append = first->asked.kind == ZK_APPEND;
 	const char *stamp = first->asked.path;
 	zoo_op_t	ops[ZK_BATCH_MAX + STAMP_OPS];
-	size_t		size = sizeof(ZkCreates);
 	ZkCreates  *creates;
-	char	   *path;
 	int			n = 0;
 	int			code;
 
 	for (const Call *call = first; call; call = call->next)
-		size += strlen(call->asked.path) + SEQUENCE_ROOM;
-	creates = calloc(1, size);
+		n++;
+	creates = calloc(1, offsetof(ZkCreates, paths) + n * sizeof(creates->paths[0]));
 	if (creates == NULL)
 		return ZSYSTEMERROR;
 	creates->number = first->number;
-	path = (char *) (creates + 1);
 	for (const Call *call = first; call; call = call->next)
 	{
-		int room = strlen(call->asked.path) + SEQUENCE_ROOM;
+		char *path = creates->paths[creates->npaths];
 
-		/* The last byte remains a NUL. */
-		zoo_create_op_init(&ops[n], call->asked.path, call->asked.data, call->asked.data_length,
-						   acls, ZOO_EPHEMERAL_SEQUENTIAL, path, room - 1);
-		creates->paths[n++] = path;
-		path += room;
+		zoo_create_op_init(&ops[creates->npaths++], call->asked.path, call->asked.data,
+						   call->asked.data_length, acls,
+						   append ? ZOO_PERSISTENT_SEQUENTIAL : ZOO_EPHEMERAL_SEQUENTIAL, path,
+						   sizeof(creates->paths[0]));
 	}
-	creates->npaths = n;
-	zoo_create_op_init(&ops[n++], stamp, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
-	zoo_set_op_init(&ops[n++], stamp, NULL, -1, ZK_ANY_VERSION, &creates->stat);
-	zoo_delete_op_init(&ops[n++], stamp, ZK_ANY_VERSION);
+	if (append)
+		zoo_create_op_init(&ops[n++], first->asked.other, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
+	else
+	{
+		zoo_create_op_init(&ops[n++], stamp, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
+		zoo_set_op_init(&ops[n++], stamp, NULL, -1, ZK_ANY_VERSION, &creates->stat);
+		zoo_delete_op_init(&ops[n++], stamp, ZK_ANY_VERSION);
+	}
 	code = send_multi(n, ops, creates->results, on_all_created, creates);
 	if (code != ZOK)
 		free(creates);
-	return code;
-}
-
-/* Sends the creates of a node with data, and of its receipt. */
-static int
-send_append(const Call *call)
-{
-	const ZkCall *asked = &call->asked;
-	ZkAppend	 *append = calloc(1, sizeof(ZkAppend));
-	zoo_op_t	  ops[2];
-	int			  code;
-
-	if (append == NULL)
-		return ZSYSTEMERROR;
-	append->number = call->number;
-	zoo_create_op_init(&ops[0], asked->path, asked->data, asked->data_length, acls,
-					   ZOO_PERSISTENT_SEQUENTIAL, append->path, sizeof(append->path));
-	zoo_create_op_init(&ops[1], asked->other, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
-	code = send_multi(lengthof(ops), ops, append->results, on_appended, append);
-	if (code != ZOK)
-		free(append);
 	return code;
 }
 
@@ -455,7 +421,7 @@ zk_library_send(const Call *call)
 								create_mode(asked->node_kind),
 								asked->followed ? on_created_followed : on_created, context);
 		case ZK_APPEND:
-			return send_append(call);
+			return send_creates(call);
 		case ZK_RECORD:
 			return send_record(call, results, &stat);
 		case ZK_SET:
