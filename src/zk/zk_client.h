@@ -244,8 +244,8 @@ typedef struct ZkCall
 							  * data, not its deletion */
 	bool		followed;	 /* CREATE: the next call of this owner goes out right behind it */
 	bool		unwritten;	 /* DELETE: only if its data have version 0, and by itself */
-	bool		patient;	 /* CREATE of an ephemeral sequential node, DELETE: it may go out
-							  * together with others, when earlier ones have been answered */
+	bool		patient;	 /* DELETE, followed CREATE of an ephemeral sequential node: it may
+							  * go out with others, when earlier ones have been answered */
 	bool		bulky;		 /* READ, LIST: the answer may be long */
 	bool		urgent;		 /* goes out at once, ahead of all calls that wait */
 } ZkCall;

@@ -32,7 +32,7 @@
 #define SESSIONS 3
 #define TIMEOUT 30000 /* ms, of the sessions */
 #define AT_ONCE 3	  /* operations of a session */
-#define MULTI 4		  /* operations in a multi */
+#define MULTI 5		  /* operations in a multi */
 #define NUMBERS 64	  /* of transactions and sessions, in answers */
 #define PAIRS 65536
 
@@ -400,6 +400,18 @@ add_some_op(ModelPacket *packet, ModelKind kind)
 	return op;
 }
 
+/* Creates of lock nodes that go out together, with their stamp (send_creates() in zk_library.c) */
+static void
+add_batch(ModelPacket *packet)
+{
+	static const ModelKind stamp[] = {MODEL_CREATE, MODEL_SET, MODEL_DELETE};
+
+	for (int n = 2; n > 0; n--)
+		add_some_op(packet, MODEL_CREATE)->mode = ZOO_EPHEMERAL_SEQUENTIAL;
+	for (int i = 0; i < 3; i++)
+		model_add_op(packet, stamp[i], packet->ops[0].path)->mode = ZOO_EPHEMERAL;
+}
+
 static ModelPacket *
 some_request(void)
 {
@@ -415,6 +427,8 @@ some_request(void)
 		for (int n = 2 + sim_below(MULTI - 1); n > 0; n--)
 			(void) add_some_op(packet, multi[sim_below(4)]);
 	}
+	else if (sim_one_in(20))
+		add_batch(packet);
 	else if (sim_one_in(10)) /* the client library crashes on one in a multi */
 		add_some_op(packet, MODEL_CREATE)->mode = ZOO_CONTAINER;
 	else
