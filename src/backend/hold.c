@@ -251,7 +251,7 @@ refuse_excess(int share)
 		if (!forget_departed(dlist_container(Hold, departure, iter.cur)) && nentries < share)
 			break;
 	}
-	if (nentries >= share && share < entries_max())
+	if (nentries >= share && share < entries_limit())
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper locks in this session"),
 				 errdetail("It holds, waits for or is just releasing %d, as many as it may.", nentries),

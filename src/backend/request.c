@@ -50,7 +50,7 @@ Hold *
 request_hold(EntryRequest *request, const char *path)
 {
 	bool	   is_element = request->kind == CONTENDER_ELEMENT;
-	int		   reserved = superuser() ? 0 : share_entries_reserved(entries_max());
+	int		   reserved = superuser() ? 0 : share_entries_reserved(entries_limit());
 	LossPolicy on_loss =
 		request->kind == CONTENDER_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
 	char *data;
@@ -65,7 +65,7 @@ request_hold(EntryRequest *request, const char *path)
 		request->terms.dialect = dialect_of_path(path);
 	request->max_hold_ms = is_element ? 0 : zklock_max_hold_time;
 	request->parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes;
-	request->share = share_of_entries(zklock_max_locks_per_session, entries_max());
+	request->share = share_of_entries(zklock_max_locks_per_session, entries_limit());
 	request->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
 	request->replaces = ENTRY_NONE;
 	snprintf(request->path, sizeof(request->path), "%s%s", path, places[request->kind]);
@@ -81,9 +81,9 @@ request_hold(EntryRequest *request, const char *path)
 		pfree(hold);
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
-				 reserved == 0 ? errdetail("%d locks are held or waited for.", entries_max())
+				 reserved == 0 ? errdetail("%d locks are held or waited for.", entries_limit())
 							   : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
-										   entries_max() - reserved, reserved),
+										   entries_limit() - reserved, reserved),
 				 errhint("You might need to increase \"zklock.max_locks\".")));
 	}
 	hold_add(hold, index);
@@ -145,7 +145,7 @@ limit_detail(int index, Failure failure)
 						PACKET_BUDGET, PACKET_RESERVE);
 	if (failure == FAILURE_SHARE_FULL)
 		return psprintf("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes.",
-						share_of_bytes(entry_at(index)->request.share, entries_max()),
+						share_of_bytes(entry_at(index)->request.share, entries_limit()),
 						PACKET_BUDGET, SHARE_NODE_BYTES);
 	return NULL;
 }

@@ -5,8 +5,10 @@
  * The paths of all our nodes must fit into one packet, and those of all watches into
  * another, which registers them anew on each connection (share.c).  So the engine counts
  * their bytes.  A node is charged to the session for which it is created, until it is gone,
- * even if other sessions wait behind it by then.  Watches are not charged to sessions: there
- * are at most two for a node that has a lock, and three for one that waits.
+ * even if other sessions wait behind it by then.  One that is kept (kept.c) is charged to
+ * nobody, and takes its bytes, and those of its watch, from the room that the packets have
+ * besides.  Watches are not charged to sessions: there are at most two for a node that has a
+ * lock, and three for one that waits.
  *
  * Each call counts as outstanding for its path, and for its run if it has one, until it is
  * answered; neither is freed before.  A run that is of no more use by then is RUN_GONE, and
@@ -218,14 +220,18 @@ path_has_room(const Path *path, const ContenderEntry *entry)
 	size_t		   bytes = node_cost(path);
 	const Account *account = hash_search(accounts, &entry->request.pid, HASH_FIND, NULL);
 
-	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_max()))
+	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_limit()))
 		return FAILURE_SHARE_FULL;
-	if (engine.node_bytes + bytes > budget(entry) || engine.watch_bytes + 3 * bytes > budget(entry))
+	if (engine.node_bytes + bytes > budget(entry) ||
+		engine.watch_bytes + 3 * bytes > budget(entry) + engine.kept_bytes)
 		return FAILURE_SESSION_FULL;
 	return FAILURE_NONE;
 }
 
-/* Charges the run's node, which may exist from now on, to the session with that pid. */
+/*
+ * Charges the run's node, which may exist from now on, to the session with that pid, or to
+ * PAYER_NOBODY.
+ */
 void
 run_charge(Run *run, int payer)
 {
@@ -236,6 +242,11 @@ run_charge(Run *run, int payer)
 		return;
 	run->bytes = node_cost(run->path);
 	run->payer = payer;
+	if (payer == PAYER_NOBODY)
+	{
+		engine.kept_bytes += run->bytes;
+		return;
+	}
 	engine.node_bytes += run->bytes;
 	account = hash_search(accounts, &payer, HASH_ENTER, &found);
 	account->bytes = run->bytes + (found ? account->bytes : 0);
@@ -249,12 +260,25 @@ run_refund(Run *run)
 
 	if (run->bytes == 0)
 		return;
-	engine.node_bytes -= run->bytes;
-	account = hash_search(accounts, &run->payer, HASH_FIND, NULL);
-	account->bytes -= run->bytes;
-	if (account->bytes == 0)
-		hash_search(accounts, &run->payer, HASH_REMOVE, NULL);
+	if (run->payer == PAYER_NOBODY)
+		engine.kept_bytes -= run->bytes;
+	else
+	{
+		engine.node_bytes -= run->bytes;
+		account = hash_search(accounts, &run->payer, HASH_FIND, NULL);
+		account->bytes -= run->bytes;
+		if (account->bytes == 0)
+			hash_search(accounts, &run->payer, HASH_REMOVE, NULL);
+	}
 	run->bytes = 0;
+}
+
+/* Has another session, or PAYER_NOBODY, pay for the run's node. */
+void
+run_pay(Run *run, int payer)
+{
+	run_refund(run);
+	run_charge(run, payer);
 }
 
 /* ------------------------------------------------------------------------
@@ -277,7 +301,8 @@ watch_has_room(const Path *path, const char *name, const ContenderEntry *entry)
 {
 	size_t room = entry ? budget(entry) : PACKET_BUDGET;
 
-	return !ZKLOCK_FAULT("watches-full") && engine.watch_bytes + watch_cost(path, name) <= room;
+	return !ZKLOCK_FAULT("watches-full") &&
+		   engine.watch_bytes + watch_cost(path, name) <= room + engine.kept_bytes;
 }
 
 /* Moves a watch to a state, unless it is in that, and counts its bytes. */

@@ -72,6 +72,8 @@ contender_arrive(Contender *c, Path *path)
 	c->path = path;
 	c->run = NULL;
 	c->next_list = path->lists_sent + 1;
+	c->came_at = zklock_now_ms();
+	c->patient_until = 0;
 	dlist_push_tail(&path->arrivals, &c->link);
 	if (entry->node.run_id != 0)
 	{
@@ -157,6 +159,7 @@ contender_lose(Contender *c, LossReason reason)
 {
 	bool lost = entry_lose(entry_index(c), reason);
 
+	c->run->may_keep = false;
 	if (lost)
 		count_loss(c);
 	contender_detach(c);

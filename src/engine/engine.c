@@ -419,6 +419,7 @@ engine_pump(void)
 	}
 	attend_overruns();
 	report_overruns();
+	kept_expire();
 	path_pump_marked();
 }
 
@@ -435,5 +436,5 @@ engine_next_wakeup(void)
 {
 	int64 overrun_at = engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1;
 
-	return Min(Min(engine.retry_at, overrun_at), report_next_wakeup());
+	return Min(Min(engine.retry_at, overrun_at), Min(report_next_wakeup(), kept_next_wakeup()));
 }

@@ -7,6 +7,7 @@
  *		accounts.c		accounts: paths, bytes, watches, outstanding calls
  *		contender.c		the steps in the life of one request
  *		report.c		messages in the log
+ *		kept.c			nodes that are kept for a moment when nobody needs them
  *		run.c			the states of a node of ours
  *		listing.c		listings of a path's children
  *		parents.c		creating the missing levels of a path
@@ -33,6 +34,9 @@
 
 /* Pause before a call that must succeed, but was refused, is repeated */
 #define RETRY_MS 5000
+
+/* A pid: a node that is kept is charged to no session */
+#define PAYER_NOBODY (-1)
 
 /* Pause between two messages of a kind that a role can cause as often as it likes */
 #define MESSAGE_PAUSE_MS 1000
@@ -195,8 +199,13 @@ struct Run
 	int64	   czxid;				   /* of the node first created for the run */
 	int		   grants;				   /* under this node */
 	size_t	   bytes;				   /* charged for it, once it may exist ... */
-	int		   payer;				   /* ... to this session, a pid */
+	int		   payer;				   /* ... to this session, a pid, or PAYER_NOBODY */
 	bool	   listed;				   /* a listing on this connection has shown its name */
+
+	/* Whether it stays when nobody needs it; kept.c */
+	bool	   may_keep;   /* the name shows it */
+	int64	   kept_since; /* ms; 0: it is not kept */
+	dlist_node kept_link;
 
 	/* The calls about it */
 	int		 calls;		 /* all that are outstanding */
@@ -224,6 +233,8 @@ struct Contender
 	Run			  *run;		  /* NULL in PLACE_NONE and PLACE_ARRIVED */
 	int			   next_list; /* number of the first listing sent since it arrived */
 	uint64		   ticket;	  /* its entry's, when engine.c began to look at a batch */
+	int64		   came_at;	  /* when it was put into the arrivals, ms */
+	int64		   patient_until; /* see kept_may_go(); 0: not known yet */
 };
 
 typedef struct Engine
@@ -236,7 +247,8 @@ typedef struct Engine
 	int64		  session_id;
 	size_t		  chroot_len;
 	size_t		  watch_bytes;	/* in watches set or asked for */
-	size_t		  node_bytes;	/* in ephemeral nodes */
+	size_t		  node_bytes;	/* in ephemeral nodes, except for ... */
+	size_t		  kept_bytes;	/* ... those charged to nobody */
 	int64		  resume_until; /* while a new worker connects: a call that does not wait
 							  * waits until then, ms; else NEVER */
 	bool		  synced;		/* what is read now is no older than the connection */
@@ -357,6 +369,12 @@ run_is_empty(const Run *run)
 	return run_head(run) == NULL;
 }
 
+static inline bool
+run_is_kept(const Run *run)
+{
+	return run->kept_since != 0;
+}
+
 /* Returns the session for which calls about an entry are made. */
 static inline ZkOwner
 entry_owner(const ContenderEntry *entry)
@@ -395,6 +413,7 @@ extern void	   path_foreign_clear(Path *path);
 extern void	   path_foreign_remove(Path *path, const char *name, HeirDoubt doubt);
 extern void	   run_charge(Run *run, int payer);
 extern void	   run_refund(Run *run);
+extern void	   run_pay(Run *run, int payer);
 extern Failure path_has_room(const Path *path, const ContenderEntry *entry);
 extern bool	   watch_exists(WatchState state);
 extern bool	   watch_has_room(const Path *path, const char *node, const ContenderEntry *entry);
@@ -437,6 +456,15 @@ extern const char *report_losses_list(Losses *losses);
 extern void		   report_overrun(const Contender *c);
 extern void		   report_overruns(void);
 extern int64	   report_next_wakeup(void);
+
+/* kept.c */
+extern bool	 kept_later(const Run *run);
+extern void	 kept_end(Run *run);
+extern bool	 kept_stays(Run *run);
+extern void	 kept_resume(Run *run);
+extern int64 kept_next_wakeup(void);
+extern void	 kept_expire(void);
+extern bool	 kept_may_go(Contender *c);
 
 /* run.c */
 extern Run *run_new(Path *path, uint64 id, const RecipeRequest *request);

@@ -120,9 +120,9 @@ on_replaced(void *arg, const ZkReply *reply)
 		run_deleted(run->replaces);
 }
 
-/* Returns a new random UUID.  To draw many at once is much cheaper. */
+/* Returns a new random UUID, marked with a version.  To draw many at once is much cheaper. */
 static const uint8 *
-new_uuid(void)
+new_uuid(int version)
 {
 	static uint8 drawn[64][ZKLOCK_UUID_BYTES];
 	static int	 left = 0;
@@ -136,7 +136,7 @@ new_uuid(void)
 		left = lengthof(drawn);
 	}
 	uuid = drawn[--left];
-	uuid[6] = (uuid[6] & 0x0f) | 0x40; /* version 4: random */
+	uuid[6] = (uuid[6] & 0x0f) | version << 4;
 	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
 	return uuid;
 }
@@ -156,7 +156,9 @@ run_create(Run *run)
 					 .data = entry_of(run_head(run))->data,
 					 .node_kind = path->recipe->single ? ZK_EPHEMERAL : ZK_EPHEMERAL_SEQUENTIAL};
 
-	path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
+	run->may_keep = kept_later(run);
+	path->recipe->write(run->name, sizeof(run->name), &run->request,
+						new_uuid(run->may_keep ? UUID_VERSION_KEPT : UUID_VERSION_RANDOM));
 	run_creating(run);
 	create.path = path_node(path, run->name);
 	if (run->replaces)

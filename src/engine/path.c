@@ -70,7 +70,7 @@ run_is_open(const Run *run, const RecipeRequest *request)
 	const Recipe *recipe = run->path->recipe;
 
 	return !run->closed && recipe->may_join && recipe->may_join(&run->request, request) &&
-		   run->joined < MAX_GRANTS && !run_is_empty(run);
+		   run->joined < MAX_GRANTS && (!run_is_empty(run) || run_is_kept(run));
 }
 
 /* Returns true if what is known about newcomers behind the last run is up to date. */
@@ -89,8 +89,10 @@ contender_enter(Contender *c)
 	Path		 *path = c->path;
 	Run			 *last = run_last(path);
 	RecipeRequest request = contender_request(c);
+	bool		  open = last && run_is_open(last, &request);
 
-	if (last == NULL || !run_is_open(last, &request))
+	/* Nobody has paid for a node that is kept. */
+	if (!open || run_is_kept(last))
 	{
 		Failure failure = path_has_room(path, entry_of(c));
 
@@ -99,12 +101,17 @@ contender_enter(Contender *c)
 			contender_fail(c, failure, 0);
 			return;
 		}
+	}
+	if (!open)
+	{
 		last = run_new(path, 0, &request);
 		dlist_push_tail(&path->runs, &last->link);
 		run_replaces(last, c);
 	}
 	dlist_delete(&c->link);
 	run_join(last, c);
+	if (run_is_kept(last))
+		kept_resume(last);
 }
 
 /*
@@ -141,7 +148,8 @@ contender_has_looked(const Contender *c)
 /*
  * Returns true if an arrival must wait for a listing: if it is to look, if it might join a run
  * behind which others may stand, or if its node might harm others.  One that takes the place
- * of another node cannot harm others as long as that node exists.
+ * of another node cannot harm others as long as that node exists.  Who joins a run that is kept
+ * sees that nobody else is there.
  */
 static bool
 arrival_must_look(const Contender *c)
@@ -149,9 +157,12 @@ arrival_must_look(const Contender *c)
 	const EntryRequest *asked = &entry_of(c)->request;
 	RecipeRequest		request = contender_request(c);
 	const Run		   *last = run_last(c->path);
+	bool				open = last && run_is_open(last, &request);
 
+	if (open && run_is_kept(last))
+		return false;
 	return asked->manner == ASK_AND_LOOK || (c->path->recipe->bars && run_replaced_for(c) == NULL) ||
-		   (last && run_is_open(last, &request) && !run_is_fresh(last));
+		   (open && !run_is_fresh(last));
 }
 
 /* Places the arrivals, but for those that must wait for a listing, and those behind them. */
@@ -171,7 +182,8 @@ path_place_arrivals(Path *path)
 		waits = waits || (!looked && arrival_must_look(c));
 		if (waits)
 			continue;
-		if (looked && entry_of(c)->request.manner != ASK_AND_WAIT && contender_is_blocked(c))
+		if (looked && entry_of(c)->request.manner != ASK_AND_WAIT && contender_is_blocked(c) &&
+			!kept_may_go(c))
 			contender_fail(c, FAILURE_BUSY, 0);
 		else if (looked && contender_is_barred(c))
 			contender_fail(c, FAILURE_BARRED, 0);
@@ -219,7 +231,7 @@ run_evaluate(Run *run)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
-		if (entry_of(c)->request.manner != ASK_AND_WAIT)
+		if (entry_of(c)->request.manner != ASK_AND_WAIT && !(blocker.foreigner && kept_may_go(c)))
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
 	if (run_is_empty(run))
@@ -293,6 +305,7 @@ run_plan(Run *run)
 {
 	Run *before = run_before(run);
 	bool single = run->path->recipe->single;
+	bool goes = before && before->state == RUN_DELETING && before->refused_in != RUN_DELETING;
 
 	/* A session waits for an element being given back, unless ZooKeeper refuses that. */
 	if (before && single && before->retry_at > 0)
@@ -301,6 +314,8 @@ run_plan(Run *run)
 		run_start_over(run);
 	else if (run->replaces && !run_is_identified(run->replaces))
 		watch_own(run->replaces);
+	else if (goes && kept_later(run))
+		return; /* the deletion would use up the watch */
 	else if (!run->path->parents_pending && (before == NULL || (run_has_node(before) && !single)))
 		run_create(run);
 }
@@ -332,7 +347,7 @@ run_pump(Run *run)
 		run_serve(run);
 	if (run->state == RUN_DOWNGRADING)
 		run_downgrade_pump(run);
-	else if (run_is_empty(run) && run->state != RUN_DELETING)
+	else if (run_is_empty(run) && run->state != RUN_DELETING && !kept_stays(run))
 		run_abandoned(run);
 	if (run->state == RUN_DELETING)
 	{
@@ -406,7 +421,10 @@ static void
 path_pump(Path *path)
 {
 	dlist_mutable_iter iter;
+	Run				  *last = run_last(path);
 
+	if (last && run_is_empty(last))
+		(void) kept_stays(last); /* whom it is kept for may have come */
 	path_place_arrivals(path);
 	dlist_foreach_modify (iter, &path->runs)
 		run_pump(dlist_container(Run, link, iter.cur));

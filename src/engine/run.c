@@ -365,6 +365,7 @@ run_finish(Run *run)
 	if (run->keeper)
 		contender_forget(run->keeper);
 	run->keeper = NULL;
+	kept_end(run);
 	forget_replacement(run);
 	watch_own_set(run, WATCH_NONE);
 	if (run->blocker_watch == WATCH_SET)

@@ -303,7 +303,8 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 	run = run_new(path, entry->node.run_id, request);
 	dlist_insert_after(after, &run->link);
 	if (entry->node.name[0] != '\0')
-		run_adopted(run, entry->node.name, entry->node.czxid, entry->request.pid);
+		run_adopted(run, entry->node.name, entry->node.czxid,
+					entry->status.kept ? PAYER_NOBODY : entry->request.pid);
 	return run;
 }
 

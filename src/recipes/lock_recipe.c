@@ -32,7 +32,10 @@ lock_read(const char *child, RecipePeer *peer)
 
 	if (!node_name_parse(child, &parsed))
 		return false;
-	*peer = (RecipePeer){.sequence = parsed.sequence, .numbered = true, .mode = parsed.mode};
+	*peer = (RecipePeer){.sequence = parsed.sequence,
+						 .numbered = true,
+						 .may_be_kept = parsed.may_be_kept,
+						 .mode = parsed.mode};
 	return true;
 }
 

@@ -197,6 +197,53 @@ is_recipe_prefix(const char *prefix, size_t len)
 	return id_len > 0 && id_len <= SESSION_ID_DIGITS && strspn(id, "0123456789") == id_len;
 }
 
+/* Returns the value of a hexadecimal digit, or -1. */
+static int
+hex_value(char c)
+{
+	if (is_digit(c))
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/*
+ * Reads the UUID of a name that we give to an exclusive node in a dialect, as far as the name
+ * has it.  Returns false if there is none.
+ */
+static bool
+read_uuid(const char *name, size_t prefix_len, NodeDialect dialect, uint8_t uuid[ZKLOCK_UUID_BYTES])
+{
+	const DialectName *exclusive = &dialects[dialect][LOCK_MODE_EXCLUSIVE];
+	const size_t	   digits = uuid_digits[exclusive->uuid];
+	size_t			   found = 0;
+
+	memset(uuid, 0, ZKLOCK_UUID_BYTES);
+	for (size_t i = strlen(exclusive->before); i < prefix_len && found < digits; i++)
+	{
+		if (name[i] == '-')
+			continue;
+		if (hex_value(name[i]) < 0)
+			return false;
+		uuid[found / 2] |= hex_value(name[i]) << (found % 2 == 0 ? 4 : 0);
+		found++;
+	}
+	return found == digits;
+}
+
+/* Returns true if the prefix is one that we give to an exclusive node that may be kept. */
+static bool
+may_be_kept(const char *name, size_t prefix_len, NodeDialect dialect)
+{
+	uint8_t uuid[ZKLOCK_UUID_BYTES];
+	char	prefix[ZKLOCK_MAX_NODE_NAME + 1];
+
+	if (!read_uuid(name, prefix_len, dialect, uuid) || uuid[6] >> 4 != UUID_VERSION_KEPT)
+		return false;
+	node_name_prefix(prefix, sizeof(prefix), dialect, LOCK_MODE_EXCLUSIVE, uuid);
+	return strlen(prefix) == prefix_len && memcmp(name, prefix, prefix_len) == 0;
+}
+
 /*
  * Reads the name of a child of a lock path.
  *
@@ -226,15 +273,20 @@ node_name_parse(const char *name, NodeName *parsed)
 			continue;
 		if (memcmp(name + prefix_len - marker_len, marker->text, marker_len) == 0)
 		{
-			*parsed =
-				(NodeName){.mode = marker->mode, .sequence = sequence, .dialect = marker->dialect};
+			*parsed = (NodeName){.mode = marker->mode,
+								 .sequence = sequence,
+								 .dialect = marker->dialect,
+								 .may_be_kept = may_be_kept(name, prefix_len, marker->dialect)};
 			return true;
 		}
 	}
 
 	if (!is_recipe_prefix(name, prefix_len))
 		return false;
-	*parsed = (NodeName){.mode = LOCK_MODE_EXCLUSIVE, .sequence = sequence, .dialect = DIALECT_ZOOKEEPER};
+	*parsed = (NodeName){.mode = LOCK_MODE_EXCLUSIVE,
+						 .sequence = sequence,
+						 .dialect = DIALECT_ZOOKEEPER,
+						 .may_be_kept = may_be_kept(name, prefix_len, DIALECT_ZOOKEEPER)};
 	return true;
 }
 
@@ -279,16 +331,6 @@ node_name_recurs(NodeDialect dialect)
 	return dialects[dialect][LOCK_MODE_EXCLUSIVE].uuid == UUID_NONE;
 }
 
-/* Returns the value of a hexadecimal digit, or -1. */
-static int
-hex_value(char c)
-{
-	if (is_digit(c))
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /*
  * Writes the name of the shared node that replaces an exclusive one of ours into dst, which
  * has room for size bytes.  It has the same sequence and, as far as the dialect allows, the
@@ -299,30 +341,15 @@ hex_value(char c)
 bool
 node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name)
 {
-	const DialectName *exclusive = &dialects[dialect][LOCK_MODE_EXCLUSIVE];
-	const size_t	   start = strlen(exclusive->before);
-	const size_t	   digits = uuid_digits[exclusive->uuid];
-	uint8_t			   uuid[ZKLOCK_UUID_BYTES] = {0};
-	char			   prefix[ZKLOCK_MAX_NODE_NAME + 1];
-	size_t			   prefix_len;
-	size_t			   found = 0;
-	int64_t			   sequence;
-	int				   written;
+	uint8_t uuid[ZKLOCK_UUID_BYTES];
+	char	prefix[ZKLOCK_MAX_NODE_NAME + 1];
+	size_t	prefix_len;
+	int64_t sequence;
+	int		written;
 
-	if (!split_sequence(name, strlen(name), &prefix_len, &sequence))
+	if (!split_sequence(name, strlen(name), &prefix_len, &sequence) ||
+		!read_uuid(name, prefix_len, dialect, uuid))
 		return false;
-	for (size_t i = start; i < prefix_len && found < digits; i++)
-	{
-		if (name[i] == '-')
-			continue;
-		if (hex_value(name[i]) < 0)
-			return false;
-		uuid[found / 2] |= hex_value(name[i]) << (found % 2 == 0 ? 4 : 0);
-		found++;
-	}
-	if (found < digits)
-		return false;
-
 	node_name_prefix(prefix, sizeof(prefix), dialect, LOCK_MODE_SHARED, uuid);
 	written = snprintf(dst, size, "%s%s", prefix, name + prefix_len);
 	return written > 0 && (size_t) written < size;

@@ -30,6 +30,13 @@
 #define ZKLOCK_UUID_BYTES 16
 
 /*
+ * Versions of the UUIDs in names, by RFC 9562: random ones, and those of nodes that this
+ * server may keep for a moment when nobody needs them.  No other client writes version 8.
+ */
+#define UUID_VERSION_RANDOM 4
+#define UUID_VERSION_KEPT 8
+
+/*
  * Longest node name zklock writes, sequence included, without the terminating
  * NUL.  Other clients may write longer ones.
  */
@@ -67,6 +74,7 @@ typedef struct NodeName
 	int64_t		sequence; /* in the range of a 32-bit signed integer */
 	NodeDialect dialect;  /* whose clients write such names; for names that
 						   * several do, the one to write for all of them */
+	bool		may_be_kept; /* the UUID is one of UUID_VERSION_KEPT */
 } NodeName;
 
 /* The names of the dialects in settings and views, with a NULL behind the last */

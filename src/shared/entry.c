@@ -75,18 +75,29 @@ static const StepBy entry_steps[][CONTENDER_RELEASING + 1] PG_USED_FOR_ASSERTS_O
 	[CONTENDER_RELEASING] = {[CONTENDER_FREE] = BY_WORKER},
 };
 
-/* Returns the size of the pool with that many entries. */
-Size
-entries_size(int max_entries)
+/* Returns how many spare entries a pool has, of which sessions may have that many. */
+static int
+number_spare(int limit)
 {
-	return add_size(offsetof(EntryPool, entries), mul_size(max_entries, sizeof(ContenderEntry)));
+	return Min(limit / 4 + 1, ENTRIES_SPARE_LIMIT);
+}
+
+/* Returns the size of the pool with that many entries for sessions. */
+Size
+entries_size(int limit)
+{
+	return add_size(offsetof(EntryPool, entries),
+					mul_size(limit + number_spare(limit), sizeof(ContenderEntry)));
 }
 
 /* Initialises memory that is all zero. */
 void
-entries_init(EntryPool *pool, int max_entries)
+entries_init(EntryPool *pool, int limit)
 {
+	int max_entries = limit + number_spare(limit);
+
 	pool->max_entries = max_entries;
+	pool->nspare = number_spare(limit);
 	pg_atomic_init_u64(&pool->next_ticket, 1);
 	zklock_marks_init(pool->dirty, lengthof(pool->dirty));
 	pool->next_run_id = 1;
@@ -116,14 +127,17 @@ entry_step(ContenderEntry *entry, ContenderState to, StepBy by)
  * ------------------------------------------------------------------------
  */
 
-/* Takes an entry from the free list.  Returns ENTRY_NONE if no more than "leave" are there. */
+/*
+ * Takes an entry from the free list.  Returns ENTRY_NONE if no more than "leave" are there for
+ * sessions, who have as many whether or not others are kept.
+ */
 static int
 entry_claim(int leave)
 {
 	int index = ENTRY_NONE;
 
 	SpinLockAcquire(&entry_pool->mutex);
-	if (entry_pool->nfree > leave)
+	if (entry_pool->nfree + entry_pool->nkept - entry_pool->nspare > leave)
 	{
 		index = entry_pool->first_free;
 		entry_pool->first_free = entry_at(index)->next_free;
@@ -218,6 +232,8 @@ entry_is_settled(int index, uint32 generation)
 	if (entry_generation(index) != generation)
 		return true;
 	status = entry_status(index);
+	if (status.state == CONTENDER_RELEASING && status.kept)
+		return true;
 	return status.state != CONTENDER_FREE && status.state != CONTENDER_RELEASING &&
 		   (status.state != CONTENDER_GRANTED || !status.downgrading);
 }
@@ -342,6 +358,34 @@ entry_lose(int index, LossReason reason)
 }
 
 /*
+ * Keeps an entry that is RELEASING, with its node, for nobody: its owner has released it, and
+ * is woken if it waits for that.  Returns false if no more can be kept.
+ */
+bool
+entry_keep(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	EntryNotice		notice;
+	bool			room;
+
+	SpinLockAcquire(&entry_pool->mutex);
+	room = entry_pool->nkept < entry_pool->nspare;
+	entry_pool->nkept += room;
+	SpinLockRelease(&entry_pool->mutex);
+	if (!room)
+		return false;
+	SpinLockAcquire(&entry->mutex);
+	Assert(entry->status.state == CONTENDER_RELEASING && !entry->status.kept);
+	entry->status.kept = true;
+	notice = entry->status.notice;
+	entry->status.notice = ENTRY_NO_NOTICE;
+	SpinLockRelease(&entry->mutex);
+	if (notice == ENTRY_NOTICE)
+		entry_set_owner_latch(entry);
+	return true;
+}
+
+/*
  * RELEASING -> FREE: puts an entry into the free list, and wakes its owner if it waits for
  * that.
  */
@@ -351,10 +395,12 @@ entry_free(int index)
 	ContenderEntry *entry = entry_at(index);
 	int				owner = entry->request.proc_number;
 	EntryNotice		notice;
+	bool			kept;
 
 	SpinLockAcquire(&entry->mutex);
 	entry_step(entry, CONTENDER_FREE, BY_WORKER);
 	notice = entry->status.notice;
+	kept = entry->status.kept;
 	memset(&entry->node, 0, sizeof(entry->node));
 	SpinLockRelease(&entry->mutex);
 
@@ -364,6 +410,7 @@ entry_free(int index)
 	entry->next_free = entry_pool->first_free;
 	entry_pool->first_free = index;
 	entry_pool->nfree++;
+	entry_pool->nkept -= kept;
 	SpinLockRelease(&entry_pool->mutex);
 	if (notice == ENTRY_NOTICE && owner != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
@@ -458,16 +505,16 @@ entry_is_overrun(int64 expires_us)
 	return expires_us != 0 && zklock_now_us() >= expires_us;
 }
 
-/* Returns how many entries are not free. */
+/* Returns how many entries sessions, or the server itself, have. */
 int
 entries_in_use(void)
 {
-	int nfree;
+	int unused;
 
 	SpinLockAcquire(&entry_pool->mutex);
-	nfree = entry_pool->nfree;
+	unused = entry_pool->nfree + entry_pool->nkept;
 	SpinLockRelease(&entry_pool->mutex);
-	return entries_max() - nfree;
+	return entries_max() - unused;
 }
 
 /* Returns true if no element is still to be deleted with an entry that was given up. */

@@ -21,6 +21,7 @@
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, with its NUL */
 #define ZKLOCK_NODE_SIZE (ZKLOCK_MAX_NODE_NAME + 1)
 #define ZKLOCK_LOCKS_LIMIT 16384 /* upper bound of zklock.max_locks */
+#define ENTRIES_SPARE_LIMIT 128	 /* most entries that nodes of nobody's may have besides */
 
 /* ------------------------------------------------------------------------
  * failure.c: why something could not be had from ZooKeeper, or was lost
@@ -222,6 +223,8 @@ typedef struct EntryStatus
 	uint32		check_wanted; /* number of the last check of its node that was asked for */
 	EntryNotice notice;		  /* of its end */
 	bool		consumed;	  /* RELEASING: the element is deleted with its node */
+	bool		kept;		  /* RELEASING: its node is nobody's by now (engine/kept.c); set by the
+							   * worker */
 
 	/*
 	 * Why the lock is lost if its node is deleted.  Written by any process that has the
@@ -297,13 +300,15 @@ typedef struct EntryCopy
 /* All entries */
 typedef struct EntryPool
 {
-	int max_entries; /* constant after initialisation */
+	/* Constant after initialisation */
+	int max_entries;
+	int nspare; /* of these, more than sessions may have: for entries that are kept */
 
 	/* Next place in the order of arrival.  Advanced by backends and the worker. */
 	pg_atomic_uint64 next_ticket;
 
 	/* Bit i: the worker must look at entry i.  Set by any process, cleared by the worker. */
-	pg_atomic_uint64 dirty[ZKLOCK_LOCKS_LIMIT / 64];
+	pg_atomic_uint64 dirty[(ZKLOCK_LOCKS_LIMIT + ENTRIES_SPARE_LIMIT) / 64];
 
 	/* Grows from one worker to the next; read and written by the worker alone. */
 	uint64 next_run_id;
@@ -311,6 +316,7 @@ typedef struct EntryPool
 	slock_t mutex;		/* protects what follows, up to the entries */
 	int		first_free; /* free list of entries; -1 if empty */
 	int		nfree;		/* its length */
+	int		nkept;		/* entries that are kept, nspare at most */
 
 	ContenderEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } EntryPool;
@@ -319,8 +325,8 @@ typedef struct EntryPool
 extern EntryPool *entry_pool;
 
 /* The postmaster, or a process that it starts */
-extern Size entries_size(int max_entries);
-extern void entries_init(EntryPool *pool, int max_entries);
+extern Size entries_size(int limit);
+extern void entries_init(EntryPool *pool, int limit);
 
 /* Backends */
 extern int entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave);
@@ -334,6 +340,7 @@ extern bool entry_take_up(int index);
 extern bool entry_grant(int index, int64 token);
 extern void entry_fail(int index, Failure failure, int code);
 extern bool entry_lose(int index, LossReason reason);
+extern bool entry_keep(int index);
 extern void entry_free(int index);
 extern void entry_set_owner_latch(const ContenderEntry *entry);
 extern void entries_expect_deletion(uint64 run_id, LossReason deletion);
@@ -372,6 +379,13 @@ static inline int
 entries_max(void)
 {
 	return entry_pool->max_entries;
+}
+
+/* Returns how many of them sessions may have: zklock.max_locks. */
+static inline int
+entries_limit(void)
+{
+	return entry_pool->max_entries - entry_pool->nspare;
 }
 
 #endif /* ZKLOCK_ENTRY_H */

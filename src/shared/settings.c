@@ -24,6 +24,7 @@ char *zklock_allowed_paths = NULL;
 char *zklock_auth_file = NULL;
 int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
 char *zklock_elections = NULL;
+int	  zklock_keep_idle = 100;
 int	  zklock_max_hold_time = 0;
 int	  zklock_max_locks = -1;
 int	  zklock_max_locks_per_session = -1;

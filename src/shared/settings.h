@@ -30,6 +30,7 @@ extern char *zklock_allowed_paths;
 extern char *zklock_auth_file;
 extern int	 zklock_commit_guard;
 extern char *zklock_elections;
+extern int	 zklock_keep_idle;
 extern int	 zklock_max_hold_time;
 extern int	 zklock_max_locks;
 extern int	 zklock_max_locks_per_session;

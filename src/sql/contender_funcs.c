@@ -76,11 +76,16 @@ has_modes(const Queue *queue)
 /*
  * Corrects a party by an entry in shared memory: the data describes the run's first
  * contender only, unless another client has overwritten it, and a session that holds a lock
- * does not wait for itself.
+ * does not wait for itself.  A node that is kept is nobody's.
  */
 static void
 correct_party(Party *party, const EntryCopy *entry)
 {
+	if (entry->status.kept)
+	{
+		*party = (Party){.server = display_foreign(zklock_own_name()), .is_zklock = true};
+		return;
+	}
 	if (entry->request.kind == CONTENDER_CANDIDACY)
 		party->owner = NULL;
 	else if (party->pid != entry->request.pid)

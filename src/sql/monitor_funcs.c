@@ -176,7 +176,7 @@ zk_locks(PG_FUNCTION_ARGS)
 		const EntryCopy *entry = view.entries[i];
 
 		if (is_spoken_for(entry, &view) || entry->request.kind == CONTENDER_CANDIDACY ||
-			entry->request.kind == CONTENDER_ELEMENT)
+			entry->request.kind == CONTENDER_ELEMENT || entry->status.kept)
 			continue;
 		put_lock_rows(fcinfo, entry, &view, lease);
 	}
@@ -227,7 +227,7 @@ zk_session(PG_FUNCTION_ARGS)
 	row_add_if(&row, worker_pid != 0, Int32GetDatum(worker_pid));
 	row_add(&row, Int64GetDatum(session.reconnects));
 	row_add(&row, Int64GetDatum(session.expirations));
-	row_add(&row, Int32GetDatum(entries_max()));
+	row_add(&row, Int32GetDatum(entries_limit()));
 	row_add(&row, Int32GetDatum(entries_in_use()));
 	row_add_text(&row, shown_or_null(session.obstacle));
 	row_add_text(&row, shown_or_null(session.last_error));

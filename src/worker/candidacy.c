@@ -147,7 +147,7 @@ stand(int i, int replaces)
 									  .family = candidacy->family,
 									  .dialect = dialect_of_path(election->path)},
 							.parent_nodes = zklock_parent_nodes,
-							.share = entries_max(),
+							.share = entries_limit(),
 							.reserve = RESERVE_OPEN,
 							.replaces = replaces,
 							.requested_at = GetCurrentTimestamp(),

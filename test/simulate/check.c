@@ -19,6 +19,7 @@
  * In calm, moreover:
  *
  *	W	who holds would hear of the end of its node
+ *	K	a node that is kept for nobody is alone, and its server would hear of another
  *	S	who waits does so for somebody else
  *
  * A session holds what its entry and the lease tell it at this moment.  What somebody
@@ -32,6 +33,7 @@
 #include "model.h"
 
 #define MAX_HOLDERS 160
+#define MAX_ENTRIES (SIM_ENTRIES + ENTRIES_SPARE_LIMIT)
 #define REMEMBERED 65536
 #define PIN_PREFIX "zk-queue-"	/* as in ELEMENT_PIN */
 #define MAX_MEMORY (512 * 1024) /* of a process that has nothing to do */
@@ -55,8 +57,8 @@ static Holder holders[MAX_HOLDERS];
 static int	  nholders;
 
 static int64  last_token[SIM_PATHS];
-static int64  told_token[SIM_SERVERS][SIM_ENTRIES]; /* of the holder seen there last */
-static uint32 told_generation[SIM_SERVERS][SIM_ENTRIES];
+static int64  told_token[SIM_SERVERS][MAX_ENTRIES]; /* of the holder seen there last */
+static uint32 told_generation[SIM_SERVERS][MAX_ENTRIES];
 
 /* What is known of a node, by its czxid and its place: one step may create nodes on several paths */
 typedef struct Known
@@ -481,7 +483,7 @@ collect_server(int server)
 	bool				proved = api->lease_state() == LEASE_HOLDS;
 
 	note_session(session);
-	for (int i = 0; i < SIM_ENTRIES; i++)
+	for (int i = 0; i < pool->max_entries; i++)
 	{
 		const ContenderEntry *entry = &pool->entries[i];
 		Holder				  holder = {.server = server, .entry = i};
@@ -566,7 +568,7 @@ check_records(int server, int64 session, const EntryPool *pool, const ModelNode 
 		const ModelNode *node = parent->children[i];
 		bool is_told = node->owner != session || is_pin(node) || known_node(node)->is_stray;
 
-		for (int j = 0; j < SIM_ENTRIES && !is_told; j++)
+		for (int j = 0; j < pool->max_entries && !is_told; j++)
 			is_told = tells_of(&pool->entries[j], node);
 		if (!is_told)
 			sim_violation(parent->path, "I4: server %d has node %s (czxid 0x%llx) in no entry",
@@ -697,7 +699,7 @@ check_ended(const SimProcess *process)
 
 	if (process->seeks >= 0 && process->removes)
 		check_removal_in_doubt(process->seeks);
-	for (int i = 0; i < SIM_ENTRIES; i++)
+	for (int i = 0; i < pool->max_entries; i++)
 	{
 		const ContenderEntry *entry = &pool->entries[i];
 
@@ -728,22 +730,45 @@ check_seeker(const SimProcess *process)
 	}
 }
 
-/* W: does a watch of the session's tell of the node's end? */
-static void
-check_watched(const ModelNode *node)
+/* Does the owner of a node have a watch there? */
+static bool
+is_watched(const ModelNode *node, const char *path, int kind)
 {
 	ModelConnection *connection = model_connections;
-	char			 parent[ZKLOCK_MAX_PATH];
 
-	strlcpy(parent, node->path, sizeof(parent));
-	*strrchr(parent, '/') = '\0';
 	while (connection &&
 		   (connection->broken || !connection->session || connection->session->id != node->owner))
 		connection = connection->next;
-	if (!connection || (!model_watch_has(&connection->watches, node->path, MODEL_WATCH_DATA) &&
-						!model_watch_has(&connection->watches, parent, MODEL_WATCH_CHILDREN)))
+	return connection && model_watch_has(&connection->watches, path, kind);
+}
+
+/* W: does a watch of the session's tell of the node's end? */
+static void
+check_watched(const ModelNode *node, const char *parent)
+{
+	if (!is_watched(node, node->path, MODEL_WATCH_DATA) && !is_watched(node, parent, MODEL_WATCH_CHILDREN))
 		sim_violation(parent, "W: session 0x%llx would not hear of the end of %s, under which it holds",
 					  (long long) node->owner, node->path);
+}
+
+/* K: an entry whose node may be kept, if that is not gone by now */
+static void
+check_kept(const ContenderEntry *entry)
+{
+	const char		*parent = entry->request.path;
+	const ModelNode *path = model_node(parent);
+
+	for (int i = 0; path && i < path->stat.numChildren; i++)
+	{
+		const ModelNode *node = path->children[i];
+		const char		*name = strrchr(node->path, '/') + 1;
+		RecipePeer		 peer;
+
+		if (strcmp(name, entry->node.name) == 0 && !is_watched(node, parent, MODEL_WATCH_CHILDREN))
+			sim_violation(parent, "K: nobody would hear of another than %s, which is kept", node->path);
+		if (strcmp(name, entry->node.name) != 0 && lock_recipe.read(name, &peer))
+			sim_violation(parent, "K: %s is kept beside %s", entry->node.name, node->path);
+	}
 }
 
 /* Is somebody behind the node whom the one that waits has to wait for? */
@@ -752,14 +777,14 @@ is_of_others(const EntryPool *pool, const ModelNode *node, const ContenderEntry 
 {
 	bool is_ours = false;
 
-	for (int i = 0; i < SIM_ENTRIES; i++)
+	for (int i = 0; i < pool->max_entries; i++)
 	{
 		const ContenderEntry *entry = &pool->entries[i];
 
 		if (!tells_of(entry, node))
 			continue;
 		is_ours = true;
-		if (entry->request.pid != waits->request.pid &&
+		if (!entry->status.kept && entry->request.pid != waits->request.pid &&
 			(entry->node.run_id != waits->node.run_id || entry->status.ticket < waits->status.ticket))
 			return true;
 	}
@@ -807,16 +832,18 @@ check_calm(void)
 
 		snprintf(node, sizeof(node), "%s/%s", holders[i].place, holders[i].node);
 		if (holders[i].server != FOREIGN)
-			check_watched(model_node(node));
+			check_watched(model_node(node), holders[i].place);
 	}
 	for (int s = 0; s < sim_nservers; s++)
 	{
 		const EntryPool *pool = server_api(s)->pool();
 
-		for (int i = 0; i < SIM_ENTRIES; i++)
+		for (int i = 0; i < pool->max_entries; i++)
 		{
 			const ContenderEntry *entry = &pool->entries[i];
 
+			if (entry->status.state == CONTENDER_RELEASING && entry->status.kept)
+				check_kept(entry);
 			if (entry->status.state == CONTENDER_QUEUED && entry->node.czxid != 0 &&
 				entry->request.kind != CONTENDER_PERMIT && entry->request.kind != CONTENDER_ELEMENT)
 				check_waits(s, pool, entry);

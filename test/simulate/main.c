@@ -31,6 +31,7 @@ bool	 sim_changed;
 SimPath	 sim_paths[SIM_PATHS];
 int		 sim_npaths;
 int		 sim_pace = 1;
+int		 sim_keep_idle;
 SimPhase sim_phase;
 
 static uint64_t step;
@@ -444,6 +445,9 @@ begin_turmoil(void)
 	for (int i = 0; i < MODEL_SERVERS; i++)
 		model_lag[i] = sim_one_in(3) ? sim_below(sim_one_in(2) ? 5 * MS : tick_ms * MS / 4) : 0;
 	sim_pace = split ? 100 : sim_one_in(2) ? 1 : sim_one_in(2) ? 10 : 100;
+
+	/* What is kept for an hour is still there in calm. */
+	sim_keep_idle = sim_one_in(4) ? 0 : sim_one_in(2) ? 100 : 3600 * 1000;
 }
 
 static void
@@ -539,6 +543,7 @@ drain(void)
 	uint64_t end = step + CALM_STEPS;
 
 	sim_phase = PHASE_DRAIN;
+	sim_keep_idle = 0;
 	while (!all_done() || !is_quiet())
 	{
 		make_step();

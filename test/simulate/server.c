@@ -175,6 +175,7 @@ extern void __real_ResetLatch(Latch *latch);
 void
 __wrap_ResetLatch(Latch *latch)
 {
+	zklock_keep_idle = sim_keep_idle;
 	sim_round();
 	__real_ResetLatch(latch);
 }
@@ -453,7 +454,7 @@ engine_paths(void)
 static size_t
 engine_bytes(void)
 {
-	return engine.watch_bytes + engine.node_bytes;
+	return engine.watch_bytes + engine.node_bytes + engine.kept_bytes;
 }
 
 static int

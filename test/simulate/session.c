@@ -323,6 +323,24 @@ do_unlock(int path)
 	(void) lock_release(&set);
 }
 
+/* Locks it several times in a row, so that its node is kept in between. */
+static void
+do_lock_again(int path)
+{
+	LockTarget target;
+	LockSet	   set = {.targets = &target, .n = 1};
+
+	for (int i = 2 + (int) sim_below(4); i > 0; i--)
+	{
+		target = (LockTarget){.path = sim_paths[path].path, .mode = LOCK_MODE_EXCLUSIVE};
+		tell("asks again and again for", path);
+		if (!lock_acquire(&set, LOCK_SCOPE_SESSION, some_timeout(false)))
+			return;
+		tell("has, and releases", path);
+		(void) lock_release(&set);
+	}
+}
+
 static void
 do_release_all(int path)
 {
@@ -508,6 +526,7 @@ static const Thing things[] = {
 	{"take", do_take, USE_QUEUE, 0, XACT_MAX_DEPTH, 1},
 	{"show", do_show, USE_QUEUE, 0, XACT_MAX_DEPTH, 2},
 	{"claim", do_claim, USE_CLAIM, 0, XACT_MAX_DEPTH, 1},
+	{"lock again", do_lock_again, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
 };
 
 static const Thing *const commit_it = &things[1];

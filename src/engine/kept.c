@@ -1,0 +1,263 @@
+/*
+ * kept.c
+ *		Nodes that are kept for a moment when nobody needs them.
+ *
+ * A server that locks a path again and again would have ZooKeeper create and delete a node
+ * each time.  Instead, the run's node stays when its queue is empty.  The next contender of this
+ * server joins the run, as it would join one with others in its queue: the same node, the same
+ * watch, the same lease, the next number of the token.  So nothing is proved here that is not
+ * proved for a lock that is handed over.
+ *
+ *	begins	when the last contender of a run has released an exclusive lock, nobody else is
+ *			known on the path, and the child watch stands, which reports whoever comes
+ *	ends	when somebody has come, at once; when zklock.keep_idle has passed; when another
+ *			run of ours stands behind it, or too many nodes are kept, the oldest first; with the
+ *			connection, the lease, or a setting.  Then nobody joins the run any more, and its
+ *			node is deleted like any other.
+ *
+ * A path whose lock was released here less than keep_idle ago, with nobody else there, is hot.
+ * Only a node that is created for a hot path may be kept.  So when somebody has come, a node is
+ * kept again with the second lock after that.  A new node waits until the one before it is deleted:
+ * otherwise that deletion would use up the watch.
+ *
+ * The name of a node that may be kept shows it, by a UUID of version 8.  A call elsewhere that
+ * does not wait for other holders, and finds nothing in its way but such a node, creates its own
+ * all the same and waits for a moment: if the other one is kept for nobody, it goes.  Without
+ * that, such calls would never succeed beside a server that is always back in time.
+ *
+ * The entry of the last contender has the node's name, as long as no other has: a later worker
+ * finds it there, and deletes the node.  But it is marked as kept: it counts for no session any
+ * more, nor do the node's bytes.  Both have room of their own, so no request fails because of
+ * them.
+ *
+ * Runs in: the worker.  shared/entry.h says how entries are written; everything else here is
+ * private to the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "engine/engine_internal.h"
+#include "shared/session_info.h"
+#include "shared/settings.h"
+
+/* Most bytes of kept nodes, and as many of watches: the packets have that much room besides */
+#define MAX_KEPT_BYTES (64 * 1024)
+
+/* How long a call that does not wait for others waits for a node that may be kept */
+#define PATIENCE_MS 20
+
+/* When a path was released last; two paths may share a place, and the later one has it */
+typedef struct Release
+{
+	uint64 path; /* a hash */
+	int64  at;	 /* ms */
+} Release;
+
+static Release	  releases[4096];
+static dlist_head kept = DLIST_STATIC_INIT(kept); /* runs, the longest kept first */
+
+/* Returns the place of a path, which is that of another one if the hash differs. */
+static Release *
+place_of(const Path *path, uint64 *hash)
+{
+	*hash = hash_bytes_extended((const unsigned char *) path->path, strlen(path->path), 0);
+	return &releases[*hash % lengthof(releases)];
+}
+
+/* Notes that a path was released now; or that it is not hot, if others are there. */
+static void
+note_release(const Path *path, bool is_alone)
+{
+	uint64	 hash;
+	Release *release = place_of(path, &hash);
+
+	if (is_alone)
+		*release = (Release){.path = hash, .at = zklock_now_ms()};
+	else if (release->path == hash)
+		*release = (Release){0};
+}
+
+static bool
+is_hot(const Path *path)
+{
+	uint64		   hash;
+	const Release *release = place_of(path, &hash);
+
+	return release->path == hash && zklock_now_ms() < release->at + zklock_keep_idle;
+}
+
+/* Returns true if the run is of a kind that can be kept, by its first contender, or its last. */
+static bool
+is_suitable(const Run *run)
+{
+	const Contender *c = run_head_or_keeper(run);
+
+	return c && entry_of(c)->request.kind == CONTENDER_LOCK &&
+		   run->request.mode == LOCK_MODE_EXCLUSIVE && !run->path->recipe->recurs(&run->request);
+}
+
+/* Returns true if a node that is created for the run now may be kept later. */
+bool
+kept_later(const Run *run)
+{
+	return is_suitable(run) && run->path->nforeign == 0 && is_hot(run->path);
+}
+
+/* Ends the time for which a run is kept, if it is. */
+void
+kept_end(Run *run)
+{
+	if (!run_is_kept(run))
+		return;
+	dlist_delete(&run->kept_link);
+	run->kept_since = 0;
+}
+
+/* Does the same, and the run is not kept again. */
+static void
+give_up(Run *run)
+{
+	kept_end(run);
+	run->may_keep = false;
+}
+
+/* Gives up the run that has been kept for longest. */
+static void
+give_up_oldest(void)
+{
+	Run *run = dlist_head_element(Run, kept_link, &kept);
+
+	give_up(run);
+	path_mark(run->path);
+}
+
+/*
+ * Begins to keep a run.  Returns false if its last contender has not just released the lock, or
+ * if there is no room; then the one that has been kept for longest gives way, for the next.
+ */
+static bool
+begin(Run *run)
+{
+	int			index = entry_index(run->keeper);
+	EntryStatus status = entry_status(index);
+
+	if (status.state != CONTENDER_RELEASING || status.mode != LOCK_MODE_EXCLUSIVE ||
+		entry_is_overrun(status.expires_us))
+		return false;
+	if (engine.kept_bytes + run->bytes > MAX_KEPT_BYTES || !entry_keep(index))
+	{
+		if (!dlist_is_empty(&kept))
+			give_up_oldest();
+		return false;
+	}
+	run_pay(run, PAYER_NOBODY);
+	run->kept_since = zklock_now_ms();
+	dlist_push_tail(&kept, &run->kept_link);
+	return true;
+}
+
+/* Returns true if a contender of this server could be granted the lock under the run's node. */
+static bool
+is_usable(const Run *run)
+{
+	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS && run->listed &&
+		   !run->closed && run->joined < MAX_GRANTS && run == run_last(run->path);
+}
+
+/* Returns true if the node of a run whose queue is empty stays; begins to keep it, or ends that. */
+bool
+kept_stays(Run *run)
+{
+	const Path *path = run->path;
+	bool		is_alone = path->nforeign == 0 && path->child_watch == WATCH_SET;
+	bool		is_new = run->payer != PAYER_NOBODY;
+
+	if (run->state != RUN_GRANTED || !is_suitable(run))
+		return false;
+	if (is_new || !is_alone)
+		note_release(path, is_alone);
+	if (run->may_keep && is_alone && is_usable(run) && (!is_new || begin(run)))
+		return true;
+	give_up(run);
+	return false;
+}
+
+/* Goes on with a kept run for its new contender, whose entry has the node's name by now. */
+void
+kept_resume(Run *run)
+{
+	Contender *keeper = run->keeper;
+
+	kept_end(run);
+	run->keeper = NULL;
+	contender_forget(keeper);
+	run_pay(run, entry_of(run_head(run))->request.pid);
+}
+
+/*
+ * Returns when kept runs must be looked at, ms.  All runs are looked at in the same moments, so
+ * that many of them do not wake the worker more often than a few; none is kept for longer
+ * than zklock.keep_idle.
+ */
+int64
+kept_next_wakeup(void)
+{
+	int64 step = Max(zklock_keep_idle / 4, 1);
+
+	if (dlist_is_empty(&kept))
+		return NEVER;
+	return (dlist_head_element(Run, kept_link, &kept)->kept_since + zklock_keep_idle) / step * step;
+}
+
+/* Ends the time of those runs for which it is over. */
+void
+kept_expire(void)
+{
+	while (zklock_now_ms() >= kept_next_wakeup())
+		give_up_oldest();
+}
+
+/*
+ * Returns true if nothing is in the way of a contender but one node of another client, which
+ * may be kept for nobody.
+ */
+static bool
+may_be_free(const Contender *c)
+{
+	const Path	 *path = c->path;
+	RecipeRequest request = contender_request(c);
+	int			  n = 0;
+
+	for (int i = 0; i < path->nforeign; i++)
+	{
+		const RecipePeer *peer = &path->foreign[i].peer;
+
+		if (!path->recipe->excludes(peer, &request) ||
+			(c->run && peer->sequence > c->run->peer.sequence))
+			continue;
+		if (!peer->may_be_kept)
+			return false;
+		n++;
+	}
+	return n == 1;
+}
+
+/*
+ * Returns true if a contender that finds the lock taken, and does not wait for other holders,
+ * is to have a node, or, if it has one, to wait a little: for PATIENCE_MS, and for as long as
+ * its own node has taken, since ZooKeeper may be far away.
+ */
+bool
+kept_may_go(Contender *c)
+{
+	int64 now = zklock_now_ms();
+
+	if (entry_of(c)->request.manner != ASK_AND_LOOK || c->path->recipe->excludes == NULL ||
+		!may_be_free(c))
+		return false;
+	if (c->run && c->patient_until == 0)
+		c->patient_until = now + (now - c->came_at) + PATIENCE_MS;
+	return c->run == NULL || !engine_retry_is_due(c->patient_until);
+}
