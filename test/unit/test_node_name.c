@@ -439,6 +439,39 @@ test_names(void)
 	}
 }
 
+/* A UUID of version 8, in a name as we give it, shows that the node may be kept. */
+static void
+test_may_be_kept(void)
+{
+	static const struct
+	{
+		const char *node;
+		bool		may_be_kept;
+	} cases[] = {{"_c_3f2504e0-4f89-8123-9a0c-0305e82c3301-lock-0000000001", true},
+				 {"_c_3f2504e0-4f89-8123-9a0c-0305e82c3301-__WRIT__0000000001", true},
+				 {"3f2504e04f8981239a0c0305e82c3301__lock__0000000001", true},
+				 {"x-3f2504e04f898123-0000000001", true},
+				 {"_c_3f2504e0-4f89-4123-9a0c-0305e82c3301-lock-0000000001", false},
+				 {"_c_3f2504e0-4f89-8123-9a0c-0305e82c3301-__READ__0000000001", false},
+				 {"_c_3f2504e04f8981239a0c0305e82c3301-lock-0000000001", false}, /* go-zk's */
+				 {"_c_3F2504E0-4f89-8123-9a0c-0305e82c3301-lock-0000000001", false},
+				 {"3f2504e0-4f89-8123-9a0c-0305e82c3301-lock-0000000001", false},
+				 {"_c_3f2504e0-4f89-8123-9a0c-0305e82c3301x-lock-0000000001", false},
+				 {"_c_3f2504e0-4f89-8123-9a0c-lock-0000000001", false},
+				 {"3f2504e04f8981239a0c0305e82c3301-write-0000000001", false},
+				 {"LOCK-EXCLUSIVE-0000000001", false},
+				 {"lock-0000000001", false}};
+	size_t i;
+
+	for (i = 0; i < LENGTH(cases); i++)
+	{
+		NodeName parsed = {.may_be_kept = !cases[i].may_be_kept};
+
+		ok(node_name_parse(cases[i].node, &parsed) && parsed.may_be_kept == cases[i].may_be_kept,
+		   "%s kept: %s", cases[i].may_be_kept ? "may be" : "is not", cases[i].node);
+	}
+}
+
 /* What ends in a sequence may have been meant as a lock. */
 static void
 test_sequences(void)
@@ -600,6 +633,7 @@ main(void)
 {
 	test_paths();
 	test_names();
+	test_may_be_kept();
 	test_sequences();
 	test_long_name();
 	test_prefixes();

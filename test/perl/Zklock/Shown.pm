@@ -186,12 +186,13 @@ END
 }
 
 # Answers and watch events of one ZooKeeper session come in order. So a lock taken and
-# released on another path proves that the server knows of all that happened before.
+# released on another path proves that the server knows of all that happened before. It is a
+# shared one: an exclusive one may be kept, and then asks ZooKeeper nothing.
 sub settle($self)
 {
 	my $barrier = $self->{barrier} ||= $self->session(name => $self->name . '.barrier');
 	croak $self->name . ': the barrier failed'
-	  unless $barrier->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')") eq 't';
+	  unless $barrier->query("SELECT zk_lock_shared('/t/barrier', '30s') AND zk_unlock_shared('/t/barrier')") eq 't';
 	return;
 }
 
