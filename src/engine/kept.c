@@ -55,7 +55,7 @@ typedef struct Release
 	int64  at;	 /* ms */
 } Release;
 
-static Release	  releases[4096];
+static Release	  releases[1024];
 static dlist_head kept = DLIST_STATIC_INIT(kept); /* runs, the longest kept first */
 
 /* Returns the place of a path, which is that of another one if the hash differs. */

@@ -84,7 +84,7 @@ subtest 'the reference lists the settings there are, with their defaults' => sub
 		my (undef, $default, $takes_effect, $meaning) = @{ $documented{$name} || next };
 		$default =~ tr/`//d;
 		$default = '' if $default eq 'empty';
-		$default *= 1000 if $unit eq 'ms' && $default =~ s/s$//;
+		$default =~ s/ms$// or $unit eq 'ms' && $default =~ s/s$// && ($default *= 1000);
 		is($default, $value, "$name: default");
 		like($meaning, qr/`$_`/, "$name: value $_") foreach split(' ', $values // '');
 		my %how = (

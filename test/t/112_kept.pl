@@ -40,6 +40,14 @@ sub gone($path, $name)
 	return;
 }
 
+# From now on nodes are kept for so long, which the worker knows when it keeps one.
+sub set_keep_idle($time)
+{
+	$a->set_conf('zklock.keep_idle' => $time);
+	wait_until { again(on($a, 's'), '/k/again', 2); $zk->children('/k/again') } 'a node to be kept';
+	return;
+}
+
 sub requests($name) { return is_deeply($proxy->asked, {}, $name); }
 
 story 'a hot lock costs no request' => sub {
@@ -160,13 +168,16 @@ story 'the node goes when nobody has come back, and with the setting' => sub {
 	gone($path, 'a shorter time counts at once');
 	again($s{s}, $path, 3);
 	gone($path, 'it does not stay for longer');
+	set_keep_idle('1min');
+	keep($a, 's', $path);
 	$a->set_conf('zklock.keep_idle' => 0);
+	gone($path, 'with 0 what is kept goes at once');
 	again($s{s}, $path, 3);
-	is(scalar($zk->children($path)), 0, 'with 0 nothing is kept');
+	is(scalar($zk->children($path)), 0, 'and nothing is kept');
 	hold($a, 's', $path);
 	unlike(($zk->children($path))[0], $may_be_kept, 'and no name says so');
 	unlock('s', $path);
-	$a->set_conf('zklock.keep_idle' => '1min');
+	set_keep_idle('1min');
 };
 
 story 'a loss ends it' => sub {
