@@ -891,6 +891,7 @@ check_drained(void)
 		const char		   *name = server_worker(s)->name;
 
 		check_left(name, "entries", api->entries_in_use(), nelections);
+		check_left(name, "entries that are kept", api->pool()->nkept, 0);
 		check_left(name, "paths", api->engine_paths(), nelections);
 		check_left(name, "bytes of paths", api->engine_bytes(), nelections * 1000);
 		check_left(name, "slots for calls", api->calls_in_use(), 0);
