@@ -45,9 +45,6 @@
 /* Most bytes of kept nodes, and as many of watches: the packets have that much room besides */
 #define MAX_KEPT_BYTES (64 * 1024)
 
-/* How long a call that does not wait for others waits for a node that may be kept */
-#define PATIENCE_MS 20
-
 /* When a path was released last; two paths may share a place, and the later one has it */
 typedef struct Release
 {
@@ -162,8 +159,8 @@ begin(Run *run)
 static bool
 is_usable(const Run *run)
 {
-	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS && run->listed &&
-		   !run->closed && run->joined < MAX_GRANTS && run == run_last(run->path);
+	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS &&
+		   run->listed && !run->closed && run->joined < MAX_GRANTS && run == run_last(run->path);
 }
 
 /* Returns true if the node of a run whose queue is empty stays; begins to keep it, or ends that. */
@@ -246,7 +243,7 @@ may_be_free(const Contender *c)
 
 /*
  * Returns true if a contender that finds the lock taken, and does not wait for other holders,
- * is to have a node, or, if it has one, to wait a little: for PATIENCE_MS, and for as long as
+ * is to have a node, or, if it has one, to wait a little: for KEPT_PATIENCE_MS, and for as long as
  * its own node has taken, since ZooKeeper may be far away.
  */
 bool
@@ -258,6 +255,6 @@ kept_may_go(Contender *c)
 		!may_be_free(c))
 		return false;
 	if (c->run && c->patient_until == 0)
-		c->patient_until = now + (now - c->came_at) + PATIENCE_MS;
+		c->patient_until = now + (now - c->came_at) + KEPT_PATIENCE_MS;
 	return c->run == NULL || !engine_retry_is_due(c->patient_until);
 }

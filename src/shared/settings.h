@@ -46,6 +46,9 @@ extern char *zklock_tls_ca_file;
 extern char *zklock_tls_cert_file;
 extern char *zklock_tls_key_file;
 
+/* How long a call that does not wait for others waits for a node that may be kept, ms */
+#define KEPT_PATIENCE_MS 20
+
 extern const char *zklock_host_name(void);
 extern char		  *zklock_own_name(void);
 

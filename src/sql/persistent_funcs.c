@@ -29,10 +29,20 @@
 #include "recipes/recipe.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
+#include "utils/fmgrprotos.h"
+#include "utils/uuid.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_lock_persistent);
 COMPAT_FUNCTION_INFO_V1(zk_lock_persistent_shared);
 COMPAT_FUNCTION_INFO_V1(zk_unlock_persistent);
+
+/* Who is in the way of a lock */
+typedef enum Obstacle
+{
+	OBSTACLE_NONE,
+	OBSTACLE_MAY_GO, /* one node, which may be kept for nobody, and then goes */
+	OBSTACLE_STAYS
+} Obstacle;
 
 /* A lock that is being taken or released */
 typedef struct Persistent
@@ -106,24 +116,27 @@ read_contenders(Persistent *lock, int most)
 }
 
 /*
- * Returns true if somebody is in the way: of the lock's node, or, if there is none yet, of one
- * that is created now.  A node that is gone is in its own way.
+ * Returns who is in the way: of the lock's node, or, if there is none yet, of one that is
+ * created now.  A node that is gone is in its own way.
  */
-static bool
-is_blocked(Persistent *lock)
+static Obstacle
+find_obstacle(Persistent *lock)
 {
 	Contenders contenders = read_contenders(lock, 0);
+	Obstacle   obstacle = OBSTACLE_NONE;
 
 	for (int i = 0; i < contenders.n; i++)
 	{
 		const ContenderNode *node = &contenders.nodes[i];
 
 		if (lock->name && strcmp(node->name, lock->name) == 0)
-			return !node->holds;
-		if (lock->name == NULL && lock_recipe.excludes(&node->peer, &lock->request))
-			return true;
+			return obstacle;
+		if (!lock_recipe.excludes(&node->peer, &lock->request))
+			continue;
+		obstacle = obstacle == OBSTACLE_NONE && node->peer.may_be_kept ? OBSTACLE_MAY_GO
+																	   : OBSTACLE_STAYS;
 	}
-	return lock->name != NULL;
+	return lock->name ? OBSTACLE_STAYS : obstacle;
 }
 
 static const char *
@@ -160,13 +173,11 @@ find_node(Persistent *lock)
 static void
 create_node(Persistent *lock)
 {
-	uint8 uuid[ZKLOCK_UUID_BYTES];
-	char  attempt[ZKLOCK_UUID_BYTES * 2 + 1];
+	const pg_uuid_t *uuid = DatumGetUUIDP(DirectFunctionCall1(gen_random_uuid, (Datum) 0));
+	char			 attempt[ZKLOCK_UUID_BYTES * 2 + 1];
 
-	if (!pg_strong_random(uuid, sizeof(uuid)))
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	uuid_format(attempt, sizeof(attempt), uuid, UUID_HEX);
-	lock_recipe.write(lock->prefix, sizeof(lock->prefix), &lock->request, uuid);
+	uuid_format(attempt, sizeof(attempt), uuid->data, UUID_HEX);
+	lock_recipe.write(lock->prefix, sizeof(lock->prefix), &lock->request, uuid->data);
 	lock->data = node_data_compose(lock->request.dialect, LOCK_SCOPE_SESSION, attempt);
 	do
 	{
@@ -197,17 +208,24 @@ create_node(Persistent *lock)
 static bool
 take_lock(Persistent *lock)
 {
+	int64			until;
+	Obstacle		obstacle;
 	const char	   *path;
 	const CallStep *look;
 
-	if (is_blocked(lock))
+	if (find_obstacle(lock) == OBSTACLE_STAYS)
 		return false;
 
 	/* A cancellation that has come already is handled before anything is sent. */
 	CHECK_FOR_INTERRUPTS();
 	create_node(lock);
 	path = node_path(lock, lock->name);
-	if (!is_blocked(lock))
+	until = zklock_now_ms() + KEPT_PATIENCE_MS;
+	do
+	{
+		obstacle = find_obstacle(lock);
+	} while (obstacle == OBSTACLE_MAY_GO && zklock_now_ms() < until);
+	if (obstacle == OBSTACLE_NONE)
 	{
 		look = call_make(&lock->call, (CallStep){.kind = OP_LOOK, .path = path}, CALL_AS_KNOWN);
 		if (look->result.outcome == CALL_OK && look->result.stat.czxid == lock->stat.czxid)
