@@ -38,7 +38,9 @@ sub program($server, $name, %arg)
 sub ends($program, $code, $name)
 {
 	$program->wait_end(60);
-	return is($program->status_text, "exit code $code", $name) || diag(slurp_file($program->log_file));
+	is($program->status_text, "exit code $code", $name);
+	note(slurp_file($program->log_file));
+	return;
 }
 
 # The migrations create a table of the program's name, and wait at the gate before. "refused" is what the program says if
@@ -52,7 +54,7 @@ sub take_turns($name, %arg)
 	my $refusals = q{SELECT sum(busy) FROM zk_stats};
 	$gate->query('BEGIN; LOCK TABLE gate');
 	my $first = program($a, $name, %arg);
-	$a->wait_value(q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'app' AND wait_event_type = 'Lock'}, 1);
+	$a->wait_value(q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'app' AND wait_event = 'relation'}, 1);
 	is($a->lock_count($key), 1, 'the first runs, and has its lock in ZooKeeper');
 	my $before = $b->value($refusals);
 	my $second = program($b, $name, %arg);
@@ -67,12 +69,19 @@ sub take_turns($name, %arg)
 		ok($second->running, 'that on the other server is refused the lock, and waits');
 	}
 	is(has_table($b, $name), 'f', 'it has done nothing');
+	my @marks = map { $_->log_mark } $a, $b;
 	$gate->query('COMMIT');
 	ends($first, 0, 'the first ends well');
 	$second = program($b, $name, %arg) if $refused;
 	ends($second, 0, 'now that on the other server does');
-	is(has_table($_, $name), 't', 'server ' . $_->name . ' has the table') foreach $a, $b;
-	is($_->lock_count($key), 0, 'and no lock') foreach $a, $b;
+	foreach my $server ($a, $b)
+	{
+		is(has_table($server, $name), 't', 'server ' . $server->name . ' has the table');
+		is($server->lock_count($key), 0, 'and no lock');
+		my $log = $server->log_since(shift @marks);
+		like($log, qr/SELECT pg_advisory_unlock/, 'which the program has released');
+		unlike($log, qr/WARNING:  you don't own a lock/, '... here, and not in the server alone');
+	}
 	$gate->disconnect;
 	return;
 }
@@ -106,7 +115,7 @@ subtest 'what the npm registry has' => sub {
 
 	subtest 'node-pg-migrate' => sub {
 		take_turns('node',
-			argv => [ "$modules/node_modules/.bin/node-pg-migrate", 'up', '-m',
+			argv => [ "$modules/node_modules/.bin/node-pg-migrate", qw(up --schema public --schema zk_advisory --schema pg_catalog -m),
 				file(PostgreSQL::Test::Utils::tempdir, '1_node.sql', "-- Up Migration\nLOCK TABLE gate;\nCREATE TABLE node ();\n") ],
 			dir     => $modules,
 			refused => qr/Another migration is already running/);
