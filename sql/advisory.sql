@@ -129,7 +129,7 @@ SELECT count(*) FROM zk_advisory.pg_locks WHERE locktype = 'advisory' AND pid = 
 SET search_path = public, zk_advisory, pg_catalog;
 BEGIN;
 SELECT pg_advisory_lock(42), pg_advisory_lock_shared(-1), pg_advisory_xact_lock(1, 2);
-SELECT replace(path, current_database(), 'DATABASE'), mode, scope, count FROM zk_locks WHERE pid = pg_backend_pid() ORDER BY 1;
+SELECT replace(path, current_database(), 'DATABASE'), mode, scope, count FROM zk_locks WHERE pid = pg_backend_pid() ORDER BY path COLLATE "C";
 COMMIT;
 SELECT pg_advisory_unlock_all();
 SET zklock.advisory_path = '/regress/shards';
@@ -148,7 +148,7 @@ SELECT '/advisory/' || current_database() AS advisory_path \gset
 SELECT zk_lock('/regress/advisory'), zk_lock(:'advisory_path' || '/name'), zk_lock(:'advisory_path' || '/1/2'),
   zk_lock(:'advisory_path' || '1/2'), zk_semaphore_acquire(:'advisory_path' || '/7', 1), pg_advisory_lock(7) IS NOT NULL;
 SELECT pg_advisory_unlock_all();
-SELECT replace(path, current_database(), 'DATABASE'), kind FROM zk_locks WHERE pid = pg_backend_pid() AND state = 'held' ORDER BY 1;
+SELECT replace(path, current_database(), 'DATABASE'), kind FROM zk_locks WHERE pid = pg_backend_pid() AND state = 'held' ORDER BY path COLLATE "C";
 SELECT zk_unlock_all();
 
 -- paths that no key has are not in the view
