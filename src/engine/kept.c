@@ -10,8 +10,8 @@
  *
  *	begins	when the last contender of a run has released an exclusive lock, nobody else is
  *			known on the path, and the child watch stands, which reports whoever comes
- *	ends	when somebody has come, at once; when zklock.keep_idle has passed; when another
- *			run of ours stands behind it, or too many nodes are kept, the oldest first; with the
+ *	ends	when somebody has come, at once; when zklock.keep_idle has passed; when there is
+ *			another run of ours, or too many nodes are kept, the oldest first; with the
  *			connection, the lease, or a setting.  Then nobody joins the run any more, and its
  *			node is deleted like any other.
  *
@@ -155,12 +155,13 @@ begin(Run *run)
 	return true;
 }
 
-/* Returns true if a contender of this server could be granted the lock under the run's node. */
+/* Returns true if the next contender of this server could be granted the lock under the run's node. */
 static bool
 is_usable(const Run *run)
 {
-	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS &&
-		   run->listed && !run->closed && run->joined < MAX_GRANTS && run == run_last(run->path);
+	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS && run->listed &&
+		   !run->closed && run->joined < MAX_GRANTS && run == run_first(run->path) &&
+		   run == run_last(run->path);
 }
 
 /* Returns true if the node of a run whose queue is empty stays; begins to keep it, or ends that. */
