@@ -152,7 +152,8 @@ define_settings(void)
 	DefineCustomIntVariable("zklock.keep_idle",
 							"Sets how long the node of a lock that this server takes again and again is kept after its release.",
 							"Whoever else wants the lock has the node deleted at once. 0 means that none is kept.",
-							&zklock_keep_idle, 100, 0, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+							&zklock_keep_idle, 100, 0, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL,
+							NULL, NULL);
 	DefineCustomIntVariable("zklock.max_hold_time",
 							"Sets the time for which a lock or permit can be held, from its grant on.",
 							"One that is held for longer counts as lost, and others get it. 0 means no limit.",

@@ -73,7 +73,7 @@ contender_arrive(Contender *c, Path *path)
 	c->run = NULL;
 	c->next_list = path->lists_sent + 1;
 	c->came_at = zklock_now_ms();
-	c->patient_until = 0;
+	c->gives_up = 0;
 	dlist_push_tail(&path->arrivals, &c->link);
 	if (entry->node.run_id != 0)
 	{

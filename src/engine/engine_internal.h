@@ -234,7 +234,7 @@ struct Contender
 	int			   next_list; /* number of the first listing sent since it arrived */
 	uint64		   ticket;	  /* its entry's, when engine.c began to look at a batch */
 	int64		   came_at;	  /* when it was put into the arrivals, ms */
-	int64		   patient_until; /* see kept_may_go(); 0: not known yet */
+	int64		   gives_up;  /* when it waits no more for a node that may be kept, ms; or 0 */
 };
 
 typedef struct Engine

@@ -159,9 +159,9 @@ begin(Run *run)
 static bool
 is_usable(const Run *run)
 {
-	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS && run->listed &&
-		   !run->closed && run->joined < MAX_GRANTS && run == run_first(run->path) &&
-		   run == run_last(run->path);
+	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS &&
+		   run->listed && !run->closed && run->joined < MAX_GRANTS &&
+		   run == run_first(run->path) && run == run_last(run->path);
 }
 
 /* Returns true if the node of a run whose queue is empty stays; begins to keep it, or ends that. */
@@ -255,7 +255,7 @@ kept_may_go(Contender *c)
 	if (entry_of(c)->request.manner != ASK_AND_LOOK || c->path->recipe->excludes == NULL ||
 		!may_be_free(c))
 		return false;
-	if (c->run && c->patient_until == 0)
-		c->patient_until = now + (now - c->came_at) + KEPT_PATIENCE_MS;
-	return c->run == NULL || !engine_retry_is_due(c->patient_until);
+	if (c->run && c->gives_up == 0)
+		c->gives_up = now + (now - c->came_at) + KEPT_PATIENCE_MS;
+	return c->run == NULL || !engine_retry_is_due(c->gives_up);
 }

@@ -161,8 +161,8 @@ arrival_must_look(const Contender *c)
 
 	if (open && run_is_kept(last))
 		return false;
-	return asked->manner == ASK_AND_LOOK || (c->path->recipe->bars && run_replaced_for(c) == NULL) ||
-		   (open && !run_is_fresh(last));
+	return asked->manner == ASK_AND_LOOK ||
+		   (c->path->recipe->bars && run_replaced_for(c) == NULL) || (open && !run_is_fresh(last));
 }
 
 /* Places the arrivals, but for those that must wait for a listing, and those behind them. */

@@ -34,7 +34,7 @@ lock_read(const char *child, RecipePeer *peer)
 		return false;
 	*peer = (RecipePeer){.sequence = parsed.sequence,
 						 .numbered = true,
-						 .may_be_kept = parsed.may_be_kept,
+						 .may_be_kept = parsed.kept,
 						 .mode = parsed.mode};
 	return true;
 }

@@ -276,7 +276,7 @@ node_name_parse(const char *name, NodeName *parsed)
 			*parsed = (NodeName){.mode = marker->mode,
 								 .sequence = sequence,
 								 .dialect = marker->dialect,
-								 .may_be_kept = may_be_kept(name, prefix_len, marker->dialect)};
+								 .kept = may_be_kept(name, prefix_len, marker->dialect)};
 			return true;
 		}
 	}
@@ -286,7 +286,7 @@ node_name_parse(const char *name, NodeName *parsed)
 	*parsed = (NodeName){.mode = LOCK_MODE_EXCLUSIVE,
 						 .sequence = sequence,
 						 .dialect = DIALECT_ZOOKEEPER,
-						 .may_be_kept = may_be_kept(name, prefix_len, DIALECT_ZOOKEEPER)};
+						 .kept = may_be_kept(name, prefix_len, DIALECT_ZOOKEEPER)};
 	return true;
 }
 

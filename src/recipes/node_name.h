@@ -74,7 +74,7 @@ typedef struct NodeName
 	int64_t		sequence; /* in the range of a 32-bit signed integer */
 	NodeDialect dialect;  /* whose clients write such names; for names that
 						   * several do, the one to write for all of them */
-	bool		may_be_kept; /* the UUID is one of UUID_VERSION_KEPT */
+	bool		kept;	  /* the UUID is of UUID_VERSION_KEPT: the node may be kept */
 } NodeName;
 
 /* The names of the dialects in settings and views, with a NULL behind the last */

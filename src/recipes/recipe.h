@@ -47,8 +47,8 @@ typedef struct RecipeRequest
 /* A contender, as the name of its node describes it */
 typedef struct RecipePeer
 {
-	int64_t	 sequence; /* in the range of a 32-bit signed integer */
-	bool	 numbered; /* it has a sequence; the recipe says what follows if not */
+	int64_t	 sequence;	  /* in the range of a 32-bit signed integer */
+	bool	 numbered;	  /* it has a sequence; the recipe says what follows if not */
 	bool	 may_be_kept; /* its server may keep the node for a moment when nobody needs it */
 	LockMode mode;
 	int32_t	 permits;	   /* the semaphore's in its owner's opinion, 0 if the name has none */

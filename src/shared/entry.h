@@ -223,8 +223,7 @@ typedef struct EntryStatus
 	uint32		check_wanted; /* number of the last check of its node that was asked for */
 	EntryNotice notice;		  /* of its end */
 	bool		consumed;	  /* RELEASING: the element is deleted with its node */
-	bool		kept;		  /* RELEASING: its node is nobody's by now (engine/kept.c); set by the
-							   * worker */
+	bool		kept;		  /* RELEASING: its node is nobody's by now; set by the worker */
 
 	/*
 	 * Why the lock is lost if its node is deleted.  Written by any process that has the

@@ -192,14 +192,19 @@ finish_call(Call *call, ZkReply *reply)
 }
 
 /*
- * Makes the reply to a request that of the n-th of its calls.  Several creates, and an append,
- * are answered by the paths of the nodes.
+ * Returns the reply to the n-th call of a request.  Several creates, and an append, are answered
+ * by the paths of the nodes, which come as children do.
  */
-static void
-select_reply(ZkReply *reply, const Call *call, int n)
+static ZkReply
+nth_reply(const ZkReply *all, const Call *call, int n)
 {
-	if (call->asked.kind != ZK_LIST && n < reply->nchildren)
-		reply->path = reply->children[n];
+	ZkReply reply = *all;
+
+	if (call->asked.kind == ZK_LIST || n >= all->nchildren)
+		return reply;
+	reply.path = all->children[n];
+	reply.nchildren = 0;
+	return reply;
 }
 
 /* Answers all calls of a request, which is no longer in any list. */
@@ -213,9 +218,10 @@ finish_request(Call *first, ZkReply *reply)
 						  zklock_now_us() - first->sent_at);
 	for (Call *call = first; call; call = next)
 	{
+		ZkReply own = nth_reply(reply, call, n++);
+
 		next = call->next;
-		select_reply(reply, call, n++);
-		finish_call(call, reply);
+		finish_call(call, &own);
 	}
 }
 
@@ -366,12 +372,12 @@ static const char *
 find_fault(const Call *first, const Event *event)
 {
 	const char *fault = event->fault;
-	ZkReply		reply = event->reply;
 	int			n = 0;
 
 	for (const Call *call = first; call && fault == NULL; call = call->next)
 	{
-		select_reply(&reply, call, n++);
+		ZkReply reply = nth_reply(&event->reply, call, n++);
+
 		fault = zk_answer_fault(&call->asked, &reply, session);
 	}
 	return fault;

@@ -746,7 +746,8 @@ is_watched(const ModelNode *node, const char *path, int kind)
 static void
 check_watched(const ModelNode *node, const char *parent)
 {
-	if (!is_watched(node, node->path, MODEL_WATCH_DATA) && !is_watched(node, parent, MODEL_WATCH_CHILDREN))
+	if (!is_watched(node, node->path, MODEL_WATCH_DATA) &&
+		!is_watched(node, parent, MODEL_WATCH_CHILDREN))
 		sim_violation(parent, "W: session 0x%llx would not hear of the end of %s, under which it holds",
 					  (long long) node->owner, node->path);
 }

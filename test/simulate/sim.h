@@ -88,7 +88,7 @@ typedef struct SimPath
 
 extern SimPath sim_paths[SIM_PATHS];
 extern int	   sim_npaths;
-extern int	   sim_pace; /* how slow sessions and clients are */
+extern int	   sim_pace;	  /* how slow sessions and clients are */
 extern int	   sim_keep_idle; /* zklock.keep_idle, ms */
 
 /* What goes on */

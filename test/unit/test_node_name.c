@@ -465,9 +465,9 @@ test_may_be_kept(void)
 
 	for (i = 0; i < LENGTH(cases); i++)
 	{
-		NodeName parsed = {.may_be_kept = !cases[i].may_be_kept};
+		NodeName parsed = {.kept = !cases[i].may_be_kept};
 
-		ok(node_name_parse(cases[i].node, &parsed) && parsed.may_be_kept == cases[i].may_be_kept,
+		ok(node_name_parse(cases[i].node, &parsed) && parsed.kept == cases[i].may_be_kept,
 		   "%s kept: %s", cases[i].may_be_kept ? "may be" : "is not", cases[i].node);
 	}
 }
