@@ -24,6 +24,7 @@ subtest 'sessions of two servers exclude each other, as doc/advisory-locks.md sh
 	value($s2, 'pg_try_advisory_lock(42)', 'f', 'the other server does not get the key');
 	value($s2, 'pg_try_advisory_lock_shared(42)', 'f', 'nor a share of it');
 	value($s2, 'pg_try_advisory_xact_lock(42)', 'f', 'nor for a transaction');
+	value($s2, 'pg_catalog.pg_try_advisory_lock(42)', 't', 'a call with the schema of PostgreSQL escapes');
 	value($s2, 'pg_try_advisory_lock(0, 42)', 't', 'two integers are another key');
 	value($s1, 'pg_try_advisory_lock(0, 42)', 'f', 'which excludes as well');
 	fails($s2->try("SET lock_timeout = '10ms'; SELECT pg_advisory_lock(42)"), '55P03', 'lock_timeout',
@@ -118,6 +119,9 @@ subtest 'a lost lock is told, and never taken again' => sub {
 	is($result->{text}, 'f', 'unlocking returns false');
 	like("@{ $result->{notices} }", qr/lock on ZooKeeper path "\Q$path\E" was lost/, 'with a warning');
 	value($s, 'pg_try_advisory_lock(42)', 't', 'then it can be had again');
+	$s->query('BEGIN; SELECT pg_advisory_xact_lock(43); CREATE TEMP TABLE written ()');
+	$b->lose($zk, $s, '/advisory/postgres/43');
+	fails($s->try('COMMIT'), '40001', 'a transaction that has lost one is not committed');
 	$s->disconnect;
 };
 
