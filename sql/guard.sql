@@ -5,7 +5,7 @@ SELECT current_user AS superuser \gset
 CREATE TABLE written (i int);
 -- Takes away a lock of this session. Once another one has been got and given back, the server knows of that.
 CREATE FUNCTION lose(path text) RETURNS text LANGUAGE sql SECURITY DEFINER AS $$
-  SELECT zk_break_lock(path) AND zk_lock('/regress/guard/barrier') AND zk_unlock('/regress/guard/barrier');
+  SELECT zk_break_lock(path) AND zk_lock_shared('/regress/guard/barrier') AND zk_unlock_shared('/regress/guard/barrier');
   SELECT string_agg(l.path || ' ' || state, ', ') FROM zk_locks l WHERE pid = pg_backend_pid() AND l.path = $1 $$;
 
 -- By default a statement goes on when a lock is lost, and the commit is refused; the lock is not taken again behind its
