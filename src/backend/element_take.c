@@ -391,5 +391,8 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 		wait_granted(&queue.wait);
 	else
 		wait_refused(&queue.wait);
+
+	/* A later cancellation would find no context that names what was removed. */
+	interrupt_check(take_context, &queue);
 	return found;
 }
