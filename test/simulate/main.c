@@ -167,11 +167,13 @@ attend_cut_off(void)
 		if (!model_cut_off[i] || (sim_phase == PHASE_TURMOIL && sim_now() < cut_off_until[i]))
 			continue;
 		model_cut_off[i] = false;
-		if (sim_one_in(2))
+		if (i == model_deposed)
+			model_reset_server(i);
+		else if (sim_one_in(2))
 			model_stop_server(i);
 	}
 	for (int i = 0; i < MODEL_SERVERS; i++)
-		model_down[i] = sim_now() < no_leader_until;
+		model_down[i] = i != model_deposed && sim_now() < no_leader_until;
 }
 
 /* The session of a foreign client ends.  That of a server ends of itself alone. */
@@ -190,6 +192,20 @@ expire_foreign(void)
 			return;
 		}
 	}
+}
+
+/* Another ZooKeeper server leads; the former leader may not hear of it for a while. */
+static void
+depose(void)
+{
+	int former = model_leader;
+
+	model_new_leader(sim_below(MODEL_SERVERS));
+	sim_tell("fault: ZooKeeper server %d leads, no longer server %d", model_leader, former);
+	no_leader_until = sim_now() + sim_below(tick_ms * MS);
+	if (sim_one_in(2))
+		cut_off(former);
+	model_deposed = model_cut_off[former] ? former : -1;
 }
 
 static void
@@ -223,11 +239,7 @@ happen(void)
 	if (sim_one_in(sim_rates.cut_off))
 		cut_off(sim_below(MODEL_SERVERS));
 	if (sim_one_in(sim_rates.new_leader))
-	{
-		sim_tell("fault: another ZooKeeper server leads");
-		model_new_leader(sim_below(MODEL_SERVERS));
-		no_leader_until = sim_now() + sim_below(tick_ms * MS);
-	}
+		depose();
 	if (sim_one_in(sim_rates.kill_worker) && server_worker(server)->state != PROCESS_DEAD)
 		server_worker(server)->doomed = true;
 	if (sim_one_in(sim_rates.freeze))

@@ -17,10 +17,11 @@
  *	  the same queues as everything else.
  *	- A connection that breaks loses the rest of what is under way in either direction.
  *	- A new leader has the whole log, forgets what was forwarded, gives each session a new
- *	  timeout, and all connections break.
+ *	  timeout, and all connections break.  The former one may not know of it for a while.
+ *	  Then it admits clients, as far as they have seen nothing newer, and answers what needs
+ *	  no quorum, syncs too; nobody else hears of that.
  *
- * What it leaves out: ACLs, quotas, TTL nodes, servers that lose their memory, a deposed
- * leader that goes on answering.
+ * What it leaves out: ACLs, quotas, TTL nodes, servers that lose their memory.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -42,6 +43,7 @@ typedef struct Server
 int64_t			 model_now;
 int64_t			 model_last_zxid;
 int				 model_leader;
+int				 model_deposed = -1;
 ModelSession	*model_sessions;
 ModelConnection *model_connections;
 bool			 model_cut_off[MODEL_SERVERS];
@@ -433,7 +435,10 @@ answer_read(ModelPacket *packet)
 static bool
 leader_decides(const ModelPacket *packet)
 {
-	return packet->ops[0].kind <= MODEL_TOUCH;
+	ModelKind kind = packet->ops[0].kind;
+
+	return kind <= MODEL_TOUCH &&
+		   !(kind == MODEL_SYNC && packet->connection->server == model_deposed);
 }
 
 /* Answers a session's reads that wait for no write before them. */
@@ -485,13 +490,16 @@ fire_for(int server, const ModelOp *op)
 static void
 answer_ping(int server)
 {
-	bool loses = sim_one_in(20); /* a touch that comes just then is lost */
-
 	for (ModelSession *s = model_sessions; s; s = s->next)
 	{
-		if (s->heard[server] && !(loses && sim_one_in(2)))
+		if (s->heard[server] == 0)
+			continue;
+
+		/* A touch that comes just then is lost; two in a row would be against all odds. */
+		s->lost[server] = !s->lost[server] && s->heard[server] == 1 && sim_one_in(40);
+		if (!s->lost[server])
 			forward_for(s, MODEL_TOUCH, server);
-		s->heard[server] = false;
+		s->heard[server] = 0;
 	}
 }
 
@@ -569,7 +577,7 @@ take_up(ModelSession *session, int server, ModelPacket *packet)
 	if (server == model_leader)
 		touch(session);
 	else
-		session->heard[server] = true;
+		session->heard[server]++;
 	packet->session = session;
 	queue_push(&session->pending[server], packet);
 	if (leader_decides(packet))
@@ -584,6 +592,20 @@ model_can_step_connection(const ModelConnection *connection)
 		   queue_first(&connection->sent);
 }
 
+/* The former leader admits a client, which no other server hears of. */
+static void
+admit(ModelPacket *packet)
+{
+	ModelSession *session = model_sessions;
+
+	while (session && session->id != packet->connection->offered)
+		session = session->next;
+	if (session == NULL || session->closing)
+		return;
+	packet->session = session;
+	finish_handshake(packet);
+}
+
 /* A server gets the next that the client has sent. */
 void
 model_step_connection(ModelConnection *connection)
@@ -594,10 +616,12 @@ model_step_connection(ModelConnection *connection)
 	packet->connection = connection;
 	if (packet->ops[0].kind != MODEL_BEGIN)
 		take_up(connection->session, server, packet);
-	else if (packet->zxid <= servers[server].zxid)
-		queue_push(&servers[server].forwarded, packet);
-	else
+	else if (packet->zxid > servers[server].zxid)
 		break_at_server(connection);
+	else if (server == model_deposed)
+		admit(packet);
+	else
+		queue_push(&servers[server].forwarded, packet);
 	model_release(packet);
 }
 
@@ -662,23 +686,33 @@ model_stop_server(int server)
 	}
 }
 
-/* Another server leads.  What was forwarded and is not in the log is lost. */
+/* A server hears who leads.  What it has forwarded and is not in the log is lost. */
+void
+model_reset_server(int server)
+{
+	model_stop_server(server);
+	queue_clear(&servers[server].forwarded);
+	for (ModelSession *s = model_sessions; s; s = s->next)
+	{
+		queue_clear(&s->pending[server]);
+		s->heard[server] = 0;
+	}
+	model_cut_off[server] = false;
+	if (server == model_deposed)
+		model_deposed = -1;
+}
+
+/* Another server leads. */
 void
 model_new_leader(int server)
 {
 	for (int i = 0; i < MODEL_SERVERS; i++)
-	{
-		model_stop_server(i);
-		queue_clear(&servers[i].forwarded);
-		model_cut_off[i] = false;
-	}
+		model_reset_server(i);
 	model_leader = server;
 	model_last_zxid = ((model_last_zxid >> 32) + 1) << 32;
+	next_ping = model_now + sim_below(tick / 2);
 	for (ModelSession *s = model_sessions; s; s = s->next)
 	{
-		for (int i = 0; i < MODEL_SERVERS; i++)
-			queue_clear(&s->pending[i]);
-		memset(s->heard, 0, sizeof(s->heard));
 		s->closing = false;
 		touch(s);
 	}
@@ -694,7 +728,7 @@ model_start(const ModelHooks *hooks_, int64_t tick_)
 {
 	hooks = *hooks_;
 	tick = tick_;
-	next_ping = tick / 2;
+	next_ping = sim_below(tick / 2);
 	last_session = INT64_C(1) << 56;
 	model_last_zxid = INT64_C(1) << 32;
 	truth = tree_new();

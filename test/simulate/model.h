@@ -115,8 +115,9 @@ struct ModelSession
 	int64_t		  expires_at; /* us, by the leader */
 	bool		  closing;	  /* the leader refuses what it asks */
 	int			  owner;	  /* the server it was connected to last, as the leader knows */
-	bool		  heard[MODEL_SERVERS];	  /* by a server, since the leader's last ping */
-	ModelQueue	  pending[MODEL_SERVERS]; /* what a server has not answered */
+	int		   heard[MODEL_SERVERS]; /* how often, by a server, since the leader's last ping */
+	bool	   lost[MODEL_SERVERS];	 /* what a server had heard by then, it has not reported */
+	ModelQueue pending[MODEL_SERVERS]; /* what a server has not answered */
 };
 
 struct ModelConnection
@@ -143,8 +144,9 @@ typedef struct ModelHooks
 	void (*session_ended)(const ModelSession *session, bool expired);
 } ModelHooks;
 
-extern int64_t			model_now; /* us; the caller advances it by model_advance() */
-extern int				model_leader;
+extern int64_t model_now; /* us; the caller advances it by model_advance() */
+extern int	   model_leader;
+extern int	   model_deposed; /* it led before, and does not know that it does not; -1: none */
 extern ModelSession	   *model_sessions;
 extern ModelConnection *model_connections;
 extern bool				model_cut_off[MODEL_SERVERS]; /* from the leader */
@@ -175,6 +177,7 @@ extern bool model_step_reap(void); /* returns false if there was nothing */
 /* Faults */
 extern void model_break(ModelConnection *connection);
 extern void model_stop_server(int server);
+extern void model_reset_server(int server);
 extern void model_new_leader(int server);
 extern void model_expire(ModelSession *session);
 
