@@ -499,12 +499,17 @@ extern int clock_gettime(clockid_t clock, struct timespec *now);
 extern int gettimeofday(struct timeval *now, void *zone);
 extern int usleep(useconds_t us);
 
-/* A process that looks at the clock may be held up there, or end. */
+/* A process that looks at the clock may be cancelled or held up there, or end. */
 int
 clock_gettime(clockid_t clock, struct timespec *now)
 {
-	if (may_pause() && sim_one_in(sim_rates.yield))
-		pause_here();
+	if (may_pause())
+	{
+		if (sim_process->number != SIM_WORKER && sim_one_in(4 * sim_rates.cancel))
+			sim_signal(MyProcPid, SIGINT);
+		if (sim_one_in(sim_rates.yield))
+			pause_here();
+	}
 	now->tv_sec = sim_now() / 1000000;
 	now->tv_nsec = sim_now() % 1000000 * 1000;
 	return 0;

@@ -40,6 +40,7 @@ typedef struct Ledger
 
 static Ledger ledger;
 static Ledger at_savepoint[XACT_MAX_DEPTH + 1]; /* by depth: before that was reached */
+static Ledger at_statement;						/* before that began */
 
 /* What the transaction has taken of queues */
 typedef struct Taken
@@ -52,6 +53,7 @@ static Taken taken[64];
 static int	 ntaken;
 static int	 ntaken_at[XACT_MAX_DEPTH + 1];
 
+static Taken		 removed;  /* by this statement; or 0 */
 static int			 offering; /* the element, while that is offered; or 0 */
 static int64		 commit_zxid;
 static MemoryContext statement_context;
@@ -341,6 +343,27 @@ do_lock_again(int path)
 	}
 }
 
+/* Goes a step on the way from having a lock for itself to sharing it. */
+static void
+do_downgrade(int path)
+{
+	int		  *shared = count_of(&ledger, path, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
+	LockTarget target = {.path = sim_paths[path].path,
+						 .mode = *shared > 0 ? LOCK_MODE_EXCLUSIVE : LOCK_MODE_SHARED};
+	LockSet	   set = {.targets = &target, .n = 1};
+
+	if (*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION) == 0)
+		return;
+	tell_locks(*shared > 0 ? "gives up" : "also asks for", &set, LOCK_SCOPE_SESSION);
+	if (*shared == 0)
+		*shared += lock_acquire(&set, LOCK_SCOPE_SESSION, LOCK_NO_WAIT);
+	else
+	{
+		uncount(path, LOCK_MODE_EXCLUSIVE);
+		(void) lock_release(&set);
+	}
+}
+
 static void
 do_release_all(int path)
 {
@@ -384,8 +407,6 @@ do_offer(int path)
 	snprintf(data, sizeof(data), "%d", offering);
 	sim_tell("%s: offers %s at %s", sim_process->name, data, queue);
 	name = take_offer(queue, data, strlen(data));
-	check_offered(offering, OFFER_MADE);
-	offering = 0;
 	sim_tell("%s: has added %s/%s", sim_process->name, queue, name ? name : "?");
 }
 
@@ -400,7 +421,6 @@ seek(int path, TakeHow how, Element *element)
 	sim_process->seeks = path;
 	sim_process->removes = how == TAKE_REMOVE;
 	found = take_first(sim_paths[path].path, how, timeout, STATS_QUEUE, element);
-	sim_process->seeks = -1;
 	if (found)
 		sim_tell("%s: has %s", sim_process->name, element->name);
 	return found;
@@ -412,7 +432,7 @@ do_remove(int path)
 	Element element;
 
 	if (seek(path, TAKE_REMOVE, &element))
-		check_delivered(path, element.token, 0, false);
+		removed = (Taken){path, element.token};
 }
 
 static void
@@ -516,6 +536,7 @@ static const Thing things[] = {
 	{"DISCARD ALL", do_release_all, ANY_USE, 0, XACT_MAX_DEPTH, 30},
 	{"lock", do_lock, USE_LOCK, 0, XACT_MAX_DEPTH, 1},
 	{"unlock", do_unlock, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
+	{"downgrade", do_downgrade, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
 	{"permit", do_acquire_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
 	{"permit back", do_release_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
 	{"is_leader", do_lead, USE_ELECTION, 0, XACT_MAX_DEPTH, 1},
@@ -545,7 +566,20 @@ choose(int path)
 	return thing;
 }
 
-/* After an error: what it says of what may have been done counts. */
+/* The client hears that the statement has done what it was to do. */
+static void
+on_done(void)
+{
+	if (offering)
+		check_offered(offering, OFFER_MADE);
+	if (removed.czxid)
+		check_delivered(removed.path, removed.czxid, 0, false);
+}
+
+/*
+ * After an error: what it says of what may have been done counts, and nothing that the
+ * statement has acquired is held.
+ */
 static void
 on_error(const char *name)
 {
@@ -568,8 +602,8 @@ on_error(const char *name)
 		check_offered(offering, doubt ? OFFER_IN_DOUBT : OFFER_FAILED);
 	if (sim_process->seeks >= 0 && sim_process->removes && doubt)
 		check_removal_in_doubt(sim_process->seeks);
-	offering = 0;
-	sim_process->seeks = -1;
+	for (int i = LOCK_SCOPE_SESSION; i < LEDGER_SIZE; i += 2)
+		ledger.of[i] = Min(ledger.of[i], at_statement.of[i]);
 }
 
 static void
@@ -578,6 +612,8 @@ execute(const Thing *thing, int path)
 	bool alone = xact_depth() == 0 && !thing->ends;
 
 	sim_process->doing = thing->name;
+	at_statement = ledger;
+	removed = (Taken){0};
 	MemoryContextReset(statement_context);
 	MemoryContextSwitchTo(statement_context);
 	PG_TRY();
@@ -587,14 +623,21 @@ execute(const Thing *thing, int path)
 		thing->act(path);
 		sim_process->is_stuck = false;
 		CHECK_FOR_INTERRUPTS();
+		on_done();
+		sim_process->seeks = -1;
 		if (alone)
+		{
+			(void) zklock_now_us(); /* an interrupt that comes now is looked at by no executor */
 			do_commit(path);
+		}
 	}
 	PG_CATCH();
 	{
 		on_error(thing->name);
 	}
 	PG_END_TRY();
+	sim_process->seeks = -1;
+	offering = 0;
 	sim_process->is_stuck = false;
 	sim_process->doing = NULL;
 	check_ledger(thing->name);
