@@ -14,7 +14,7 @@
  *	G	what a transaction that commits has relied on is held
  *	S	who waits for an element gets one that is free
  *	H	a session holds what its calls have promised, and nothing else (session.c)
- *	L	while a lease holds, the leader has not ended the session
+ *	L	a lease ends before the leader would end the session, if it heard no more of it
  *
  * In calm, moreover:
  *
@@ -68,6 +68,7 @@ typedef struct Known
 	int64  deleted_by; /* zxid, if somebody else has deleted it */
 	int64  heir_of;	   /* the first of those for which it stands; 0: for itself */
 	bool   is_stray;   /* it took the place of another client's node of the same name */
+	int64  created_by; /* of a container: the ZooKeeper session */
 
 	/* Of an element */
 	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
@@ -164,14 +165,15 @@ is_servers(int64 session)
 	return false;
 }
 
-static bool
-session_lives(int64 id)
+/* NULL if it has ended */
+static const ModelSession *
+find_session(int64 id)
 {
 	const ModelSession *session = model_sessions;
 
 	while (session && session->id != id)
 		session = session->next;
-	return session && !session->closing;
+	return session && !session->closing ? session : NULL;
 }
 
 /* ------------------------------------------------------------------------
@@ -270,7 +272,7 @@ check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
 
 	sim_tell("element 0x%llx of %s is delivered", (long long) czxid, sim_paths[path].path);
 	if (element->delivered && !element->unguarded && !unguarded &&
-		(element->taken_in == 0 || session_lives(element->taken_in)))
+		(element->taken_in == 0 || find_session(element->taken_in)))
 		sim_violation(sim_paths[path].path, "Q: element 0x%llx is delivered twice", (long long) czxid);
 	undelivered[path] -= element->removed && !element->delivered;
 	element->delivered = true;
@@ -325,6 +327,8 @@ on_created(const ModelNode *node, const ModelSession *by)
 	if (by && is_servers(by->id) && queue_of(node->path) >= 0)
 		element_created(node);
 	strlcpy(created_number, number_of(node->path), sizeof(created_number));
+	if (by && node->container)
+		known(created_last, created_place)->created_by = by->id;
 	if (sim_tells)
 		sim_tell("zookeeper: 0x%llx creates %s (czxid 0x%llx)", by ? (long long) by->id : 0LL,
 				 node->path, (long long) node->stat.czxid);
@@ -351,22 +355,11 @@ on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 		known(created_last, created_place)->heir_of = ancestor(node);
 }
 
-/* L: the leader ends a session. */
 static void
 on_session_ended(const ModelSession *session, bool expired)
 {
 	sim_changed = true;
 	sim_tell("zookeeper: session 0x%llx %s", (long long) session->id, expired ? "expires" : "is closed");
-	for (int s = 0; s < sim_nservers; s++)
-	{
-		const SimServerApi *api = server_enter(s);
-
-		if (expired && api->session_id() == session->id && api->lease_state() == LEASE_HOLDS)
-			sim_violation(NULL, "L: the leader ends session 0x%llx of server %d, whose lease holds for %lld ms",
-						  (long long) session->id, s,
-						  (long long) (api->lease_until() - sim_now()) / 1000);
-		server_leave();
-	}
 }
 
 void
@@ -438,7 +431,7 @@ check_element(const Holder *holder)
 	const ModelNode *node = holder->kind == CONTENDER_ELEMENT ? model_node(holder->place) : NULL;
 	const Known		*element = node ? known_node(node) : NULL;
 
-	if (element && element->delivered && !element->unguarded && session_lives(element->taken_in))
+	if (element && element->delivered && !element->unguarded && find_session(element->taken_in))
 		accuse(holder, "Q: the element was delivered:", element->czxid);
 }
 
@@ -626,6 +619,18 @@ check_permits(void)
 	}
 }
 
+/* L */
+static void
+check_lease(int server, const ModelSession *session)
+{
+	const SimServerApi *api = server_api(server);
+
+	if (api->lease_state() == LEASE_HOLDS && api->lease_until() > session->expires_at)
+		sim_violation(NULL, "L: the lease of server %d holds for %lld ms, its session for %lld ms",
+					  server, (long long) (api->lease_until() - sim_now()) / 1000,
+					  (long long) (session->expires_at - sim_now()) / 1000);
+}
+
 /* Checks what must always hold. */
 void
 check_step(void)
@@ -647,10 +652,13 @@ check_step(void)
 	for (int s = 0; s < sim_nservers; s++)
 	{
 		const SimServerApi *api = server_api(s);
-		int64				session = api->session_id();
+		const ModelSession *session = find_session(api->session_id());
 
-		for (int i = 0; i < sim_npaths && session_lives(session); i++)
-			check_records(s, session, api->pool(), model_node(sim_paths[i].path));
+		if (session == NULL)
+			continue;
+		check_lease(s, session);
+		for (int i = 0; i < sim_npaths; i++)
+			check_records(s, session->id, api->pool(), model_node(sim_paths[i].path));
 	}
 }
 
@@ -852,6 +860,25 @@ check_calm(void)
 	}
 }
 
+/* Has a server's worker been connected, in that session, since before a zxid? */
+static bool
+was_connected(int64 session, int64 zxid)
+{
+	zhandle_t *handles[64];
+	int		   n = library_handles(handles, lengthof(handles));
+
+	for (int i = 0; i < n; i++)
+	{
+		if (library_owner(handles[i]) != FOREIGN && library_session(handles[i]) == session)
+			return library_connected_since(handles[i]) < zxid;
+	}
+	return false;
+}
+
+/*
+ * Nodes of sessions are left only of candidates; a container that never had a child, which
+ * ZooKeeper keeps for ever, only if who created it has lost the connection.
+ */
 static void
 check_nodes(const ModelNode *node)
 {
@@ -861,7 +888,9 @@ check_nodes(const ModelNode *node)
 		int				 path = path_of(node->path);
 
 		check_nodes(child);
-		if (child->owner != 0 && (path < 0 || sim_paths[path].use != USE_ELECTION))
+		if ((child->owner != 0 && (path < 0 || sim_paths[path].use != USE_ELECTION)) ||
+			(child->container && child->stat.cversion == 0 &&
+			 was_connected(known_node(child)->created_by, child->stat.czxid)))
 			sim_violation(node->path, "left: node %s (czxid 0x%llx)", child->path,
 						  (long long) child->stat.czxid);
 	}

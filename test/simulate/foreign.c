@@ -193,6 +193,16 @@ remove_node(Foreign *client, const char *path)
 	return answer(client);
 }
 
+static void
+remove_certainly(Foreign *client, const char *path)
+{
+	int code;
+
+	do
+		code = remove_node(client, path);
+	while (code != ZOK && code != ZNONODE);
+}
+
 /* ------------------------------------------------------------------------
  * Recipes
  * ------------------------------------------------------------------------
@@ -335,9 +345,7 @@ contend(Foreign *client)
 		if (get(client, before, on_event) == ZOK)
 			rest(client, 2000 * MS);
 	}
-	do
-		code = remove_node(client, client->node);
-	while (code != ZOK && code != ZNONODE);
+	remove_certainly(client, client->node);
 	if (client->kind->traits & TIDIES)
 		(void) remove_node(client, path_of(client));
 }
@@ -373,6 +381,19 @@ take(Foreign *client)
 		if (code != ZNONODE)
 			return;
 	}
+}
+
+/* Has something below the path for a while. */
+static void
+visit(Foreign *client)
+{
+	char visitor[PATH_SIZE];
+
+	(void) create(client, path_of(client), ZOO_CONTAINER);
+	rest(client, 20 * MS * sim_pace);
+	(void) create_node(client, ZOO_EPHEMERAL, visitor);
+	rest(client, 20 * MS * sim_pace);
+	remove_certainly(client, visitor);
 }
 
 /* Deletes the path with all of its children, or only one of them. */
@@ -431,6 +452,9 @@ static const ForeignKind kinds[] = {
 	/* ZooKeeper's DistributedQueue: who offers, and who takes */
 	{USE_QUEUE, 0, offer, ELEMENT_PREFIX, UUID_NONE},
 	{USE_QUEUE, 0, take, .heeds = {ELEMENT_PREFIX}},
+
+	/* Somebody who does not know that there are claims on the path */
+	{USE_CLAIM, 0, visit, "visitor", UUID_NONE, .traits = USES_CONTAINERS},
 };
 
 /* Chooses who to be, of those who are at home on some path. */
@@ -449,7 +473,7 @@ choose_kind(Foreign *client)
 			sim_below(++n) == 0)
 			client->kind = &kinds[i];
 	}
-	if (client->kind && sim_one_in(sim_rates.delete_node))
+	if (client->kind && path->use != USE_CLAIM && sim_one_in(sim_rates.delete_node))
 		client->kind = &meddler;
 }
 

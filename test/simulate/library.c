@@ -73,6 +73,7 @@ struct _zhandle
 	int64_t			 heard_at;	 /* us */
 	int64_t			 sent_at;	 /* us */
 	int64_t			 zxid;
+	int64_t			 connected_since; /* zxid */
 	uint64_t		 last_number;
 	STAILQ_HEAD(, Pending) pending; /* those that are sent come first */
 	ModelPacket watches;
@@ -252,6 +253,7 @@ on_connected(zhandle_t *handle)
 
 	handle->id.client_id = handle->connection->session->id;
 	handle->sent_at = model_now;
+	handle->connected_since = model_last_zxid;
 	if (handle->watches.nops > 0)
 		send_watches(handle);
 	STAILQ_FOREACH(pending, &handle->pending, link)
@@ -458,6 +460,12 @@ int64_t
 library_session(zhandle_t *handle)
 {
 	return handle->id.client_id;
+}
+
+int64_t
+library_connected_since(zhandle_t *handle)
+{
+	return handle->connected_since;
 }
 
 /* ------------------------------------------------------------------------

@@ -170,7 +170,8 @@ extern void	   library_abandon(int owner);		/* and so with all of its handles */
 extern int64_t library_zxid(int owner);			/* seen by a database server's worker */
 extern int	   library_watches(zhandle_t *handle);
 extern int64_t library_session(zhandle_t *handle);
-extern int	   library_owner(zhandle_t *handle); /* a database server, or FOREIGN */
+extern int64_t library_connected_since(zhandle_t *handle); /* zxid */
+extern int	   library_owner(zhandle_t *handle);		   /* a database server, or FOREIGN */
 extern void	   library_attend_connections(void);
 
 /* ------------------------------------------------------------------------
