@@ -338,11 +338,11 @@ bool
 sim_sleep(int64_t timeout_ms)
 {
 	sim_process->rounds = 0;
-	if (sim_process->number == SIM_WORKER)
-		sim_process->zxid = library_zxid(sim_current);
 	sim_process->state = PROCESS_ASLEEP;
 	sim_process->wake_at = timeout_ms < 0 ? SIM_NEVER : sim_now() + timeout_ms * MS;
 	pause_here();
+	if (sim_process->number == SIM_WORKER)
+		sim_process->zxid = library_zxid(sim_current);
 	sim_process->state = PROCESS_RUNNABLE;
 	return MyLatch->is_set;
 }

@@ -46,7 +46,7 @@ struct SimProcess
 
 	const void *awaits; /* a condition variable, or NULL */
 	int			rounds; /* since it slept */
-	int64_t		zxid;	/* of a worker: seen when it slept last */
+	int64_t		zxid;	/* of a worker: seen when it woke last */
 
 	/* A backend's */
 	const char *doing;	  /* NULL: it is idle */
