@@ -14,7 +14,8 @@ my ($s, $other) = map { $a->session(name => $_) } qw(s other);
 # Named like whoever runs the tests.
 my $user = $s->query('SELECT session_user');
 
-my $uuid = '[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
+# Of version 8 where the node may be kept, as 112_kept.pl has it
+my $uuid = '[0-9a-f]{8}-[0-9a-f]{4}-[48][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
 my %name = (
 	curator    => [ qr/^_c_$uuid-lock-\d{10}$/,     qr/^_c_$uuid-__READ__\d{10}$/ ],
 	curator_rw => [ qr/^_c_$uuid-__WRIT__\d{10}$/,  qr/^_c_$uuid-__READ__\d{10}$/ ],
