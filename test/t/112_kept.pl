@@ -13,7 +13,7 @@ use Zklock::JavaPeer;
 
 my @conf = ("zklock.keep_idle = '1min'", "zklock.path_dialects = '/k/hive=hive, /k/kazoo=kazoo, /k/recipe=zookeeper'");
 my ($zk, $proxy, $a, $b) =
-  cast('a b', proxied => 'a', timeout => '30s', conf => \@conf, b => { conf => ['zklock.keep_idle = 0'] });
+  cast('a b', proxied => 'a', timeout => '30s', conf => \@conf, a => { faults => 'near' }, b => { conf => ['zklock.keep_idle = 0'] });
 my $shell = $zk->shell;
 my $may_be_kept = qr/^_c_[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}-lock-\d{10}$/;
 
