@@ -172,7 +172,8 @@ subtest 'a node whose name does not tell it from others is created by itself, an
 	$shell->create($hive, makepath => 1);
 	begin('others');
 	on($a, 'hive')->query_start("SELECT zk_lock('$hive')");
-	is(($zk->wait_children($hive, 1))[0] =~ s/\d+$//r, 'LOCK-EXCLUSIVE-', 'it is created while the others wait');
+	is(($zk->wait_children($hive, 1))[0] =~ s/\d+$//r, 'LOCK-EXCLUSIVE-', 'it is created');
+	is($proxy->counts->{create2}, 2, 'while the others wait');
 	$proxy->heal;
 	is($s{hive}->finish, 't', 'its session has the lock');
 	all_hold(everyone());
