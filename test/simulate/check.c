@@ -30,8 +30,6 @@
  */
 #include "process.h"
 
-#include "model.h"
-
 #define MAX_HOLDERS 160
 #define MAX_ENTRIES (SIM_ENTRIES + ENTRIES_SPARE_LIMIT)
 #define REMEMBERED 65536
@@ -41,16 +39,17 @@
 /* Somebody who holds something now */
 typedef struct Holder
 {
-	int			server;	 /* FOREIGN: a foreign client */
-	int			process; /* or the client */
-	int			path;
-	EntryKind	kind;
-	bool		shared;
-	int64		token;
-	int			entry;
-	const char *node;
-	int64		czxid; /* of that; 0: of a foreign client */
-	const char *place; /* what is held: a path, or an element */
+	int				 server;  /* FOREIGN: a foreign client */
+	int				 process; /* or the client */
+	int				 path;
+	EntryKind		 kind;
+	bool			 shared;
+	int64			 token;
+	int				 entry;
+	const char		*node;
+	int64			 czxid; /* of that; 0: of a foreign client */
+	const ModelNode *at;	/* the same, in ZooKeeper */
+	const char		*place; /* what is held: a path, or an element */
 } Holder;
 
 static Holder holders[MAX_HOLDERS];
@@ -78,8 +77,7 @@ typedef struct Known
 } Known;
 
 static Known  all_known[REMEMBERED];
-static int64  created_last;		  /* czxid ... */
-static uint32 created_place;	  /* ... and place */
+static Known *created_last = all_known;
 static char	  created_number[16]; /* the end of its name */
 
 /* The end of a name, where the number of a contender is */
@@ -91,33 +89,22 @@ number_of(const char *path)
 	return path + (len > 10 ? len - 10 : 0);
 }
 
-/* Returns a number for a path of "len" bytes, by FNV-1a.  Hardly ever do two have the same. */
-static uint32
-place_number(const char *path, size_t len)
-{
-	uint32 hash = 2166136261u;
-
-	for (size_t i = 0; i < len; i++)
-		hash = (hash ^ (unsigned char) path[i]) * 16777619u;
-	return hash;
-}
-
+/* Returns a number for a path, by FNV-1a.  Hardly ever do two have the same. */
 static uint32
 place_of(const char *path)
 {
-	return place_number(path, strlen(path));
-}
+	uint32 hash = 2166136261u;
 
-static uint32
-place_above(const ModelNode *node)
-{
-	return place_number(node->path, strrchr(node->path, '/') - node->path);
+	while (*path)
+		hash = (hash ^ (unsigned char) *path++) * 16777619u;
+	return hash;
 }
 
 /* Hardly ever do two share an element of the array. */
 static Known *
-known(int64 czxid, uint32 place)
+known(int64 czxid, const char *parent)
 {
+	uint32 place = place_of(parent);
 	uint64 key = (czxid >> 32) * 4099 + (czxid & 0xffffffff) + (uint64) place * 64;
 	Known *found = &all_known[key % REMEMBERED];
 
@@ -129,7 +116,7 @@ known(int64 czxid, uint32 place)
 static Known *
 known_node(const ModelNode *node)
 {
-	return known(node->stat.czxid, place_above(node));
+	return known(node->stat.czxid, node->parent);
 }
 
 /* The czxid of the node for which this one stands, if it is an heir; else its own */
@@ -139,30 +126,6 @@ ancestor(const ModelNode *node)
 	int64 heir_of = known_node(node)->heir_of;
 
 	return heir_of ? heir_of : node->stat.czxid;
-}
-
-/* The ZooKeeper sessions that servers had */
-#define SESSIONS 4096
-
-static int64 sessions[SESSIONS];
-static int	 nsessions;
-
-static void
-note_session(int64 session)
-{
-	if (sessions[(nsessions + SESSIONS - 1) % SESSIONS] != session)
-		sessions[nsessions++ % SESSIONS] = session;
-}
-
-static bool
-is_servers(int64 session)
-{
-	for (int i = 0; i < Min(nsessions, SESSIONS); i++)
-	{
-		if (sessions[i] == session)
-			return true;
-	}
-	return false;
 }
 
 /* NULL if it has ended */
@@ -182,7 +145,7 @@ find_session(int64 id)
  */
 
 static int undelivered[SIM_PATHS]; /* elements removed by servers */
-static int removals_in_doubt[SIM_PATHS];
+int		   check_removals_in_doubt[SIM_PATHS];
 
 /* By the number of an offer */
 typedef struct Offer
@@ -195,23 +158,19 @@ static Offer offers[REMEMBERED];
 static int	 noffers;
 
 static bool claimed[SIM_PATHS][REMEMBERED];
-static int	last_claim[SIM_PATHS];
+int			check_last_claim[SIM_PATHS];
 
 /* The path of which that is an element; -1 if it is none */
 static int
-queue_of(const char *path)
+queue_of(const ModelNode *node)
 {
-	const char *name = strrchr(path, '/') + 1;
+	int path = sim_path_of(node->path);
 
-	for (int i = 0; i < sim_npaths && strncmp(name, ELEMENT_PREFIX, strlen(ELEMENT_PREFIX)) == 0; i++)
-	{
-		size_t len = strlen(sim_paths[i].path);
-
-		if (sim_paths[i].use == USE_QUEUE && path + len + 1 == name &&
-			strncmp(sim_paths[i].path, path, len) == 0)
-			return i;
-	}
-	return -1;
+	return path >= 0 && sim_paths[path].use == USE_QUEUE &&
+				   strcmp(node->parent, sim_paths[path].path) == 0 &&
+				   strncmp(node->name, ELEMENT_PREFIX, strlen(ELEMENT_PREFIX)) == 0
+			   ? path
+			   : -1;
 }
 
 /* A session begins to offer an element, which has that number. */
@@ -249,16 +208,10 @@ element_created(const ModelNode *node)
 static void
 element_removed(int path, int64 czxid)
 {
-	Known *element = known(czxid, place_of(sim_paths[path].path));
+	Known *element = known(czxid, sim_paths[path].path);
 
 	element->removed = true;
 	undelivered[path] += !element->delivered;
-}
-
-void
-check_removal_in_doubt(int path)
-{
-	removals_in_doubt[path]++;
 }
 
 /*
@@ -268,7 +221,7 @@ check_removal_in_doubt(int path)
 void
 check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
 {
-	Known *element = known(czxid, place_of(sim_paths[path].path));
+	Known *element = known(czxid, sim_paths[path].path);
 
 	sim_tell("element 0x%llx of %s is delivered", (long long) czxid, sim_paths[path].path);
 	if (element->delivered && !element->unguarded && !unguarded &&
@@ -278,26 +231,6 @@ check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
 	element->delivered = true;
 	element->unguarded |= unguarded;
 	element->taken_in = taken_in;
-}
-
-static void
-check_undelivered(void)
-{
-	for (int i = 0; i < sim_npaths; i++)
-	{
-		if (undelivered[i] > removals_in_doubt[i])
-			sim_violation(sim_paths[i].path,
-						  "Q: %d elements were removed and not delivered, %d of them with an error that says so",
-						  undelivered[i], removals_in_doubt[i]);
-		undelivered[i] = removals_in_doubt[i] = 0;
-	}
-}
-
-/* The last slot that is known to be claimed */
-int
-check_last_claim(int path)
-{
-	return last_claim[path];
 }
 
 /* A slot was claimed, by a call that began when the last one was that. */
@@ -310,7 +243,7 @@ check_claimed(int path, int slot, int last)
 		sim_violation(sim_paths[path].path, "C: slot %d is claimed, after slot %d", slot,
 					  claimed[path][slot] ? slot : last);
 	claimed[path][slot] = true;
-	last_claim[path] = Max(last_claim[path], slot);
+	check_last_claim[path] = Max(check_last_claim[path], slot);
 }
 
 /* ------------------------------------------------------------------------
@@ -322,16 +255,13 @@ static void
 on_created(const ModelNode *node, const ModelSession *by)
 {
 	sim_changed = true;
-	created_last = node->stat.czxid;
-	created_place = place_above(node);
-	if (by && is_servers(by->id) && queue_of(node->path) >= 0)
+	created_last = known_node(node);
+	created_last->created_by = by && node->container ? by->id : 0;
+	if (by && by->client != FOREIGN && queue_of(node) >= 0)
 		element_created(node);
 	strlcpy(created_number, number_of(node->path), sizeof(created_number));
-	if (by && node->container)
-		known(created_last, created_place)->created_by = by->id;
-	if (sim_tells)
-		sim_tell("zookeeper: 0x%llx creates %s (czxid 0x%llx)", by ? (long long) by->id : 0LL,
-				 node->path, (long long) node->stat.czxid);
+	sim_tell("zookeeper: 0x%llx creates %s (czxid 0x%llx)", by ? (long long) by->id : 0LL,
+			 node->path, (long long) node->stat.czxid);
 }
 
 static void
@@ -340,19 +270,18 @@ on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 	int queue;
 
 	sim_changed = true;
-	if (sim_tells)
-		sim_tell("zookeeper: 0x%llx deletes %s (czxid 0x%llx)%s", by ? (long long) by->id : 0LL,
-				 node->path, (long long) node->stat.czxid, expired ? ", its session is over" : "");
-	if (by && !expired && is_servers(by->id) && (queue = queue_of(node->path)) >= 0)
+	sim_tell("zookeeper: 0x%llx deletes %s (czxid 0x%llx)%s", by ? (long long) by->id : 0LL,
+			 node->path, (long long) node->stat.czxid, expired ? ", its session is over" : "");
+	if (by && !expired && by->client != FOREIGN && (queue = queue_of(node)) >= 0)
 		element_removed(queue, node->stat.czxid);
-	if (by && by->id != node->owner && node->owner != 0)
+	if (by && by->id != node->stat.ephemeralOwner && node->stat.ephemeralOwner != 0)
 	{
-		known(ancestor(node), place_above(node))->deleted_by = model_last_zxid;
-		known(created_last, created_place)->is_stray = created_last == model_last_zxid;
+		known(ancestor(node), node->parent)->deleted_by = model_last_zxid;
+		created_last->is_stray = created_last->czxid == model_last_zxid;
 	}
-	else if (by && !expired && created_last == model_last_zxid &&
+	else if (by && !expired && created_last->czxid == model_last_zxid &&
 			 strcmp(created_number, number_of(node->path)) == 0)
-		known(created_last, created_place)->heir_of = ancestor(node);
+		created_last->heir_of = ancestor(node);
 }
 
 static void
@@ -362,35 +291,48 @@ on_session_ended(const ModelSession *session, bool expired)
 	sim_tell("zookeeper: session 0x%llx %s", (long long) session->id, expired ? "expires" : "is closed");
 }
 
-void
-check_start(int64_t tick)
-{
-	static const ModelHooks hooks = {.deleted = on_deleted,
-									 .created = on_created,
-									 .session_ended = on_session_ended};
+const ModelHooks model_hooks = {on_deleted, on_created, on_session_ended};
 
-	model_start(&hooks, tick);
+/* ------------------------------------------------------------------------
+ * I4
+ * ------------------------------------------------------------------------
+ */
+
+/* Does the entry tell of the node?  As long as the create is not answered, it has the beginning of the name. */
+static bool
+tells_of(const ContenderEntry *entry, const ModelNode *node)
+{
+	if (entry->status.state == CONTENDER_FREE || entry->node.run_id == 0 ||
+		strcmp(node->parent, entry->request.path) != 0)
+		return false;
+	return entry->node.czxid == ancestor(node) ||
+		   (entry->node.czxid == 0 &&
+			strncmp(node->name, entry->node.name, strlen(entry->node.name)) == 0);
+}
+
+/* A pin is a call's for a while. */
+static void
+check_records(int server, int64 session, const EntryPool *pool)
+{
+	for (int i = 0; i < model_truth->n; i++)
+	{
+		const ModelNode *node = model_truth->nodes[i];
+		bool			 is_told = node->stat.ephemeralOwner != session ||
+					   strncmp(node->name, PIN_PREFIX, strlen(PIN_PREFIX)) == 0 ||
+					   known_node(node)->is_stray || sim_path_of(node->path) < 0;
+
+		for (int j = 0; j < pool->max_entries && !is_told; j++)
+			is_told = tells_of(&pool->entries[j], node);
+		if (!is_told)
+			sim_violation(node->parent, "I4: server %d has node %s (czxid 0x%llx) in no entry",
+						  server, node->path, (long long) node->stat.czxid);
+	}
 }
 
 /* ------------------------------------------------------------------------
  * Who holds what
  * ------------------------------------------------------------------------
  */
-
-/* The path of which an entry's is, or is below; -1 if none */
-static int
-path_of(const char *name)
-{
-	for (int i = 0; i < sim_npaths; i++)
-	{
-		size_t len = strlen(sim_paths[i].path);
-
-		if (strncmp(name, sim_paths[i].path, len) == 0 &&
-			(name[len] == '\0' || sim_paths[i].use == USE_SEMAPHORE || sim_paths[i].use == USE_QUEUE))
-			return i;
-	}
-	return -1;
-}
 
 pg_noreturn static void
 accuse(const Holder *holder, const char *what, int64 number)
@@ -405,21 +347,20 @@ accuse(const Holder *holder, const char *what, int64 number)
 static int64
 deleted_by_others(const Holder *holder)
 {
-	return known(holder->czxid, place_of(holder->place))->deleted_by;
+	return known(holder->czxid, holder->place)->deleted_by;
 }
 
-/* I2: the node of a holder is there, and its server's.  Returns its name, which an heir has anew. */
-static const char *
+/* I2: the node of a holder is there, and its server's.  Returns it; an heir has a name of its own. */
+static const ModelNode *
 check_node(const Holder *holder, int64 session)
 {
-	const ModelNode *parent = model_node(holder->place);
-
-	for (int i = 0; parent && i < parent->stat.numChildren; i++)
+	for (int i = 0; i < model_truth->n; i++)
 	{
-		const ModelNode *node = parent->children[i];
+		const ModelNode *node = model_truth->nodes[i];
 
-		if (node->owner == session && ancestor(node) == holder->czxid)
-			return strrchr(node->path, '/') + 1;
+		if (node->stat.ephemeralOwner == session && ancestor(node) == holder->czxid &&
+			strcmp(node->parent, holder->place) == 0)
+			return node;
 	}
 	accuse(holder, "I2: what is held has no node of session", session);
 }
@@ -428,8 +369,9 @@ check_node(const Holder *holder, int64 session)
 static void
 check_element(const Holder *holder)
 {
-	const ModelNode *node = holder->kind == CONTENDER_ELEMENT ? model_node(holder->place) : NULL;
-	const Known		*element = node ? known_node(node) : NULL;
+	const ModelNode *node =
+		holder->kind == CONTENDER_ELEMENT ? tree_find(model_truth, holder->place) : NULL;
+	const Known *element = node ? known_node(node) : NULL;
 
 	if (element && element->delivered && !element->unguarded && find_session(element->taken_in))
 		accuse(holder, "Q: the element was delivered:", element->czxid);
@@ -467,25 +409,33 @@ leads(const SimServerApi *api, const ContenderEntry *entry)
 		   term == entry->status.token;
 }
 
+/* L: what of the lease is left, and of the session, us */
+static void
+check_lease(int server, int64 lease, int64 session)
+{
+	if (lease > session)
+		sim_violation(NULL, "L: the lease of server %d holds for %lld ms, its session for %lld ms",
+					  server, (long long) lease / 1000, (long long) session / 1000);
+}
+
 static void
 collect_server(int server)
 {
-	const SimServerApi *api = server_enter(server);
-	EntryPool		   *pool = api->pool();
-	int64				session = api->session_id();
+	const SimServerApi *api = server_worker(server)->api;
+	int64				session = (*api->session)->info.id;
+	const ModelSession *lives = find_session(session);
 	bool				proved = api->lease_state() == LEASE_HOLDS;
 
-	note_session(session);
-	for (int i = 0; i < pool->max_entries; i++)
+	for (int i = 0; i < (*api->pool)->max_entries; i++)
 	{
-		const ContenderEntry *entry = &pool->entries[i];
+		const ContenderEntry *entry = &(*api->pool)->entries[i];
 		Holder				  holder = {.server = server, .entry = i};
 
 		if (entry->status.state != CONTENDER_GRANTED ||
 			api->entry_is_overrun(entry->status.expires_us) ||
 			!(entry->request.kind == CONTENDER_CANDIDACY ? leads(api, entry) : proved))
 			continue;
-		holder.path = path_of(entry->request.path);
+		holder.path = sim_path_of(entry->request.path);
 		holder.process = entry->request.pid;
 		holder.kind = entry->request.kind;
 		holder.shared = entry->status.mode == LOCK_MODE_SHARED;
@@ -497,10 +447,15 @@ collect_server(int server)
 		check_token(&holder, entry->generation);
 		if (deleted_by_others(&holder) != 0)
 			continue;
-		holder.node = check_node(&holder, session);
+		holder.at = check_node(&holder, session);
+		holder.node = holder.at->name;
 		holders[nholders++] = holder;
 	}
-	server_leave();
+	if (lives)
+		check_records(server, session, *api->pool);
+	if (lives && proved)
+		check_lease(server, pg_atomic_read_u64(&(*api->session)->lease_until) - model_now,
+					lives->expires_at - model_now);
 }
 
 static void
@@ -509,64 +464,18 @@ collect(void)
 	nholders = 0;
 	for (int s = 0; s < sim_nservers; s++)
 		collect_server(s);
-	for (int i = 0; i < foreign_count(); i++)
+	for (const Foreign *f = foreign_clients; f < foreign_clients + foreign_count; f++)
 	{
-		ForeignHolder	 foreign;
-		bool			 holds = foreign_holds(i, &foreign);
-		const ModelNode *node = holds ? model_node(foreign.node) : NULL;
+		const ModelNode *node = f->holds ? tree_find(model_truth, f->node) : NULL;
+		bool			 leads = sim_paths[f->path].use == USE_ELECTION;
 
-		if (node && (foreign.czxid == 0 || foreign.czxid == node->stat.czxid))
-			holders[nholders++] =
-				(Holder){.server = FOREIGN,
-						 .process = i,
-						 .path = foreign.path,
-						 .kind = sim_paths[foreign.path].use == USE_ELECTION ? CONTENDER_CANDIDACY
-																			 : CONTENDER_LOCK,
-						 .shared = foreign.shared,
-						 .node = foreign.node};
-	}
-}
-
-/* ------------------------------------------------------------------------
- * I4
- * ------------------------------------------------------------------------
- */
-
-/* Does the entry tell of the node?  As long as the create is not answered, it has the beginning of the name. */
-static bool
-tells_of(const ContenderEntry *entry, const ModelNode *node)
-{
-	const char *name = strrchr(node->path, '/') + 1;
-	size_t		length = strlen(entry->request.path);
-
-	if (entry->status.state == CONTENDER_FREE || entry->node.run_id == 0 ||
-		strncmp(node->path, entry->request.path, length) != 0 || node->path + length + 1 != name)
-		return false;
-	return entry->node.czxid == ancestor(node) ||
-		   (entry->node.czxid == 0 && strncmp(name, entry->node.name, strlen(entry->node.name)) == 0);
-}
-
-/* Does a call, and no entry, have it for a while? */
-static bool
-is_pin(const ModelNode *node)
-{
-	return strncmp(strrchr(node->path, '/') + 1, PIN_PREFIX, strlen(PIN_PREFIX)) == 0;
-}
-
-static void
-check_records(int server, int64 session, const EntryPool *pool, const ModelNode *parent)
-{
-	for (int i = 0; parent && i < parent->stat.numChildren; i++)
-	{
-		const ModelNode *node = parent->children[i];
-		bool is_told = node->owner != session || is_pin(node) || known_node(node)->is_stray;
-
-		for (int j = 0; j < pool->max_entries && !is_told; j++)
-			is_told = tells_of(&pool->entries[j], node);
-		if (!is_told)
-			sim_violation(parent->path, "I4: server %d has node %s (czxid 0x%llx) in no entry",
-						  server, node->path, (long long) node->stat.czxid);
-		check_records(server, session, pool, node);
+		if (node && (f->node_czxid == 0 || f->node_czxid == node->stat.czxid))
+			holders[nholders++] = (Holder){.server = FOREIGN,
+										   .process = f->number,
+										   .path = f->path,
+										   .kind = leads ? CONTENDER_CANDIDACY : CONTENDER_LOCK,
+										   .shared = f->shares,
+										   .node = node->name};
 	}
 }
 
@@ -584,7 +493,7 @@ ignores(const Holder *a, const Holder *b)
 	return a->server == FOREIGN && path->use == USE_LOCK &&
 		   strcmp(number_of(a->node), number_of(b->node)) > 0 &&
 		   heed_expected(path->dialect, b->shared ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE,
-						 strrchr(a->node, '/') + 1) != HEED_YES;
+						 a->node) != HEED_YES;
 }
 
 static bool
@@ -604,61 +513,28 @@ excludes(const Holder *a, const Holder *b)
 	return a->server != b->server || a->process != b->process;
 }
 
-static void
-check_permits(void)
-{
-	int held[SIM_PATHS] = {0};
-
-	for (int i = 0; i < nholders; i++)
-	{
-		int path = holders[i].path;
-
-		if (holders[i].kind == CONTENDER_PERMIT && ++held[path] > sim_paths[path].permits)
-			sim_violation(sim_paths[path].path, "I1: %d sessions hold one of %d permits",
-						  held[path], sim_paths[path].permits);
-	}
-}
-
-/* L */
-static void
-check_lease(int server, const ModelSession *session)
-{
-	const SimServerApi *api = server_api(server);
-
-	if (api->lease_state() == LEASE_HOLDS && api->lease_until() > session->expires_at)
-		sim_violation(NULL, "L: the lease of server %d holds for %lld ms, its session for %lld ms",
-					  server, (long long) (api->lease_until() - sim_now()) / 1000,
-					  (long long) (session->expires_at - sim_now()) / 1000);
-}
-
 /* Checks what must always hold. */
 void
 check_step(void)
 {
-	collect();
-	for (int i = 0; i < nholders; i++)
-	{
-		for (int j = 0; j < i; j++)
-		{
-			if (excludes(&holders[i], &holders[j]))
-				sim_violation(sim_paths[holders[i].path].path,
-							  "%s: two hold it: server %d, entry %d, node %s; server %d, entry %d, node %s",
-							  holders[i].kind == CONTENDER_CANDIDACY ? "E" : "I1",
-							  holders[j].server, holders[j].entry, holders[j].node,
-							  holders[i].server, holders[i].entry, holders[i].node);
-		}
-	}
-	check_permits();
-	for (int s = 0; s < sim_nservers; s++)
-	{
-		const SimServerApi *api = server_api(s);
-		const ModelSession *session = find_session(api->session_id());
+	int permits[SIM_PATHS] = {0};
 
-		if (session == NULL)
-			continue;
-		check_lease(s, session);
-		for (int i = 0; i < sim_npaths; i++)
-			check_records(s, session->id, api->pool(), model_node(sim_paths[i].path));
+	collect();
+	for (const Holder *a = holders; a < holders + nholders; a++)
+	{
+		const SimPath *path = &sim_paths[a->path];
+
+		if (a->kind == CONTENDER_PERMIT && ++permits[a->path] > path->permits)
+			sim_violation(path->path, "I1: %d sessions hold one of %d permits",
+						  permits[a->path], path->permits);
+		for (const Holder *b = holders; b < a; b++)
+		{
+			if (excludes(a, b))
+				sim_violation(path->path,
+							  "%s: two hold it: server %d, entry %d, node %s; server %d, entry %d, node %s",
+							  a->kind == CONTENDER_CANDIDACY ? "E" : "I1", b->server, b->entry,
+							  b->node, a->server, a->entry, a->node);
+		}
 	}
 }
 
@@ -670,10 +546,10 @@ check_step(void)
 void
 check_relied(int server, int index, int64_t zxid)
 {
-	const SimServerApi	 *api = server_api(server);
-	const ContenderEntry *entry = &api->pool()->entries[index];
+	const SimServerApi	 *api = server_worker(server)->api;
+	const ContenderEntry *entry = &(*api->pool)->entries[index];
 	const Holder		  holder = {.server = server,
-									.path = path_of(entry->request.path),
+									.path = sim_path_of(entry->request.path),
 									.entry = index,
 									.node = entry->node.name,
 									.czxid = entry->node.czxid,
@@ -694,7 +570,8 @@ check_relied_term(int server, int election, int64_t term)
 {
 	int64 now;
 
-	if (server_api(server)->election_leadership(election, &now) != LEADERSHIP_PROVED || now != term)
+	if (server_worker(server)->api->election_leadership(election, &now) != LEADERSHIP_PROVED ||
+		now != term)
 		sim_violation(NULL, "G: a transaction of server %d commits that has relied on a term which is over",
 					  server);
 }
@@ -703,15 +580,15 @@ check_relied_term(int server, int election, int64_t term)
 void
 check_ended(const SimProcess *process)
 {
-	const EntryPool *pool = server_api(process->server)->pool();
+	const EntryPool *pool = *server_worker(process->server)->api->pool;
 
 	if (process->seeks >= 0 && process->removes)
-		check_removal_in_doubt(process->seeks);
+		check_removals_in_doubt[process->seeks]++;
 	for (int i = 0; i < pool->max_entries; i++)
 	{
 		const ContenderEntry *entry = &pool->entries[i];
 
-		if (entry->request.pid == process_pid(process) &&
+		if (entry->request.pid == process->proc->pid &&
 			entry->status.state != CONTENDER_FREE && entry->status.state != CONTENDER_RELEASING)
 			sim_violation(entry->request.path, "H: %s has ended, and has entry %d", process->name, i);
 	}
@@ -726,57 +603,56 @@ check_ended(const SimProcess *process)
 static void
 check_seeker(const SimProcess *process)
 {
-	const ModelNode *queue = process->seeks >= 0 ? model_node(sim_paths[process->seeks].path) : NULL;
-
-	for (int i = 0; queue && i < queue->stat.numChildren; i++)
+	for (int i = 0; process->seeks >= 0 && i < model_truth->n; i++)
 	{
-		const ModelNode *node = queue->children[i];
+		const ModelNode *node = model_truth->nodes[i];
 
-		if (queue_of(node->path) >= 0 && node->stat.numChildren == 0)
-			sim_violation(queue->path, "S: %s waits for an element, and %s is free",
+		if (queue_of(node) == process->seeks && node->stat.numChildren == 0)
+			sim_violation(node->parent, "S: %s waits for an element, and %s is free",
 						  process->name, node->path);
 	}
 }
 
 /* Does the owner of a node have a watch there? */
 static bool
-is_watched(const ModelNode *node, const char *path, int kind)
+is_watched(const ModelNode *node, const char *path, ModelWatchKind kind)
 {
 	ModelConnection *connection = model_connections;
 
-	while (connection &&
-		   (connection->broken || !connection->session || connection->session->id != node->owner))
+	while (connection && (connection->broken || !connection->session ||
+						  connection->session->id != node->stat.ephemeralOwner))
 		connection = connection->next;
 	return connection && model_watch_has(&connection->watches, path, kind);
 }
 
 /* W: does a watch of the session's tell of the node's end? */
 static void
-check_watched(const ModelNode *node, const char *parent)
+check_watched(const ModelNode *node)
 {
 	if (!is_watched(node, node->path, MODEL_WATCH_DATA) &&
-		!is_watched(node, parent, MODEL_WATCH_CHILDREN))
-		sim_violation(parent, "W: session 0x%llx would not hear of the end of %s, under which it holds",
-					  (long long) node->owner, node->path);
+		!is_watched(node, node->parent, MODEL_WATCH_CHILDREN))
+		sim_violation(node->parent,
+					  "W: session 0x%llx would not hear of the end of %s, under which it holds",
+					  (long long) node->stat.ephemeralOwner, node->path);
 }
 
 /* K: an entry whose node may be kept, if that is not gone by now */
 static void
 check_kept(const ContenderEntry *entry)
 {
-	const char		*parent = entry->request.path;
-	const ModelNode *path = model_node(parent);
-
-	for (int i = 0; path && i < path->stat.numChildren; i++)
+	for (int i = 0; i < model_truth->n; i++)
 	{
-		const ModelNode *node = path->children[i];
-		const char		*name = strrchr(node->path, '/') + 1;
+		const ModelNode *node = model_truth->nodes[i];
+		bool			 is_own = strcmp(node->name, entry->node.name) == 0;
 		RecipePeer		 peer;
 
-		if (strcmp(name, entry->node.name) == 0 && !is_watched(node, parent, MODEL_WATCH_CHILDREN))
-			sim_violation(parent, "K: nobody would hear of another than %s, which is kept", node->path);
-		if (strcmp(name, entry->node.name) != 0 && lock_recipe.read(name, &peer))
-			sim_violation(parent, "K: %s is kept beside %s", entry->node.name, node->path);
+		if (strcmp(node->parent, entry->request.path) != 0)
+			continue;
+		if (is_own && !is_watched(node, node->parent, MODEL_WATCH_CHILDREN))
+			sim_violation(node->parent,
+						  "K: nobody would hear of another than %s, which is kept", node->path);
+		if (!is_own && lock_recipe.read(node->name, &peer))
+			sim_violation(node->parent, "K: %s is kept beside %s", entry->node.name, node->path);
 	}
 }
 
@@ -805,21 +681,21 @@ static void
 check_waits(int server, const EntryPool *pool, const ContenderEntry *waits)
 {
 	const Recipe *recipe = waits->request.kind == CONTENDER_CANDIDACY ? &election_recipe : &lock_recipe;
-	const ModelNode *path = model_node(waits->request.path);
-	RecipeRequest	 request = waits->request.terms;
-	RecipePeer		 own;
+	RecipeRequest request = waits->request.terms;
+	RecipePeer	  own;
 
 	request.mode = waits->status.mode;
 	(void) recipe->read(waits->node.name, &own);
-	for (int i = 0; path && i < path->stat.numChildren; i++)
+	for (int i = 0; i < model_truth->n; i++)
 	{
-		const ModelNode *node = path->children[i];
-		const char		*name = strrchr(node->path, '/') + 1;
+		const ModelNode *node = model_truth->nodes[i];
 		RecipePeer		 peer;
-		bool is_before = recipe->read(name, &peer) && peer.sequence < own.sequence &&
-						 (recipe->excludes == NULL || recipe->excludes(&peer, &request));
+		bool			 is_own = strcmp(node->name, waits->node.name) == 0;
 
-		if ((is_before || strcmp(name, waits->node.name) == 0) && is_of_others(pool, node, waits))
+		if (strcmp(node->parent, waits->request.path) == 0 && recipe->read(node->name, &peer) &&
+			(is_own || (peer.sequence < own.sequence &&
+						(recipe->excludes == NULL || recipe->excludes(&peer, &request)))) &&
+			is_of_others(pool, node, waits))
 			return;
 	}
 	sim_violation(waits->request.path, "S: server %d, entry %d waits for nobody, with node \"%s\"",
@@ -837,15 +713,12 @@ check_calm(void)
 		check_seeker(&sim_processes[i]);
 	for (int i = 0; i < nholders; i++)
 	{
-		char node[ZKLOCK_MAX_PATH + ZKLOCK_NODE_SIZE + 2];
-
-		snprintf(node, sizeof(node), "%s/%s", holders[i].place, holders[i].node);
 		if (holders[i].server != FOREIGN)
-			check_watched(model_node(node), holders[i].place);
+			check_watched(holders[i].at);
 	}
 	for (int s = 0; s < sim_nservers; s++)
 	{
-		const EntryPool *pool = server_api(s)->pool();
+		const EntryPool *pool = *server_worker(s)->api->pool;
 
 		for (int i = 0; i < pool->max_entries; i++)
 		{
@@ -864,13 +737,10 @@ check_calm(void)
 static bool
 was_connected(int64 session, int64 zxid)
 {
-	zhandle_t *handles[64];
-	int		   n = library_handles(handles, lengthof(handles));
-
-	for (int i = 0; i < n; i++)
+	for (const zhandle_t *h = library_handles; h; h = h->next)
 	{
-		if (library_owner(handles[i]) != FOREIGN && library_session(handles[i]) == session)
-			return library_connected_since(handles[i]) < zxid;
+		if (h->owner != FOREIGN && h->id.client_id == session)
+			return h->connected_since < zxid;
 	}
 	return false;
 }
@@ -880,23 +750,22 @@ was_connected(int64 session, int64 zxid)
  * ZooKeeper keeps for ever, only if who created it has lost the connection.
  */
 static void
-check_nodes(const ModelNode *node)
+check_nodes(void)
 {
-	for (int i = 0; i < node->stat.numChildren; i++)
+	for (int i = 0; i < model_truth->n; i++)
 	{
-		const ModelNode *child = node->children[i];
-		int				 path = path_of(node->path);
+		const ModelNode *node = model_truth->nodes[i];
+		int				 path = sim_path_of(node->path);
 
-		check_nodes(child);
-		if ((child->owner != 0 && (path < 0 || sim_paths[path].use != USE_ELECTION)) ||
-			(child->container && child->stat.cversion == 0 &&
-			 was_connected(known_node(child)->created_by, child->stat.czxid)))
-			sim_violation(node->path, "left: node %s (czxid 0x%llx)", child->path,
-						  (long long) child->stat.czxid);
+		if ((node->stat.ephemeralOwner != 0 && (path < 0 || sim_paths[path].use != USE_ELECTION)) ||
+			(node->container && node->stat.cversion == 0 &&
+			 was_connected(known_node(node)->created_by, node->stat.czxid)))
+			sim_violation(node->parent, "left: node %s (czxid 0x%llx)", node->path,
+						  (long long) node->stat.czxid);
 	}
 }
 
-static void
+void
 check_left(const char *of, const char *what, size_t n, size_t most)
 {
 	if (n > most)
@@ -907,33 +776,31 @@ check_left(const char *of, const char *what, size_t n, size_t most)
 void
 check_drained(void)
 {
-	zhandle_t *handles[64];
-	int		   n = library_handles(handles, lengthof(handles));
-	int		   nelections = 0;
+	int nelections = 0;
 
+	check_nodes();
 	for (int i = 0; i < sim_npaths; i++)
+	{
 		nelections += sim_paths[i].use == USE_ELECTION;
-	check_nodes(model_node("/"));
-	check_undelivered();
-	for (int s = 0; s < sim_nservers; s++)
-	{
-		const SimServerApi *api = server_enter(s);
-		const char		   *name = server_worker(s)->name;
-
-		check_left(name, "entries", api->entries_in_use(), nelections);
-		check_left(name, "entries that are kept", api->pool()->nkept, 0);
-		check_left(name, "paths", api->engine_paths(), nelections);
-		check_left(name, "bytes of paths", api->engine_bytes(), nelections * 1000);
-		check_left(name, "slots for calls", api->calls_in_use(), 0);
-		server_leave();
+		if (undelivered[i] > check_removals_in_doubt[i])
+			sim_violation(sim_paths[i].path,
+						  "Q: %d elements were removed and not delivered, %d of them with an error that says so",
+						  undelivered[i], check_removals_in_doubt[i]);
+		undelivered[i] = check_removals_in_doubt[i] = 0;
 	}
+	for (int s = 0; s < sim_nservers; s++)
+		server_worker(s)->api->check_rest(server_worker(s)->name, nelections);
 	for (int i = 0; i < sim_nprocesses; i++)
-		check_left(sim_processes[i].name, "bytes of memory", process_memory(&sim_processes[i]),
-				   MAX_MEMORY);
-	for (int i = 0; i < n; i++)
 	{
-		if (library_owner(handles[i]) != FOREIGN)
-			check_left(server_worker(library_owner(handles[i]))->name, "watches",
-					   library_watches(handles[i]), 2 * nelections);
+		const SimProcess *process = &sim_processes[i];
+
+		check_left(process->name, "bytes of memory",
+				   process->memory ? MemoryContextMemAllocated(process->memory, true) : 0,
+				   MAX_MEMORY);
+	}
+	for (const zhandle_t *h = library_handles; h; h = h->next)
+	{
+		if (h->owner != FOREIGN)
+			check_left(server_worker(h->owner)->name, "watches", h->watches.nops, 2 * nelections);
 	}
 }

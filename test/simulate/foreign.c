@@ -16,10 +16,6 @@
 #include "sim.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <ucontext.h>
 
 #include "recipes/recipe.h"
 
@@ -27,12 +23,8 @@
 #define MAX_SWEPT 16
 #define MAX_HEEDED 2
 #define DIGITS 10 /* of the number at the end of a name */
-#define PATH_SIZE 256
-#define STACK_SIZE (64 * 1024)
 
-typedef struct Foreign Foreign;
-
-typedef struct ForeignKind
+struct ForeignKind
 {
 	SimUse use;	   /* of the paths where it is at home */
 	int	   tongue; /* there: a NodeDialect, an ElectionFamily, or 0 */
@@ -41,7 +33,7 @@ typedef struct ForeignKind
 	UuidForm	uuid;			   /* UUID_NONE: nobody can tell whose it is */
 	const char *heeds[MAX_HEEDED]; /* what is before the number in names that it waits for, or takes */
 	int			traits;
-} ForeignKind;
+};
 
 enum /* traits */
 {
@@ -52,36 +44,16 @@ enum /* traits */
 	USES_CONTAINERS = 16
 };
 
-struct Foreign
-{
-	const ForeignKind *kind; /* NULL: nothing is to be done */
-	int				   path;
-	zhandle_t		  *handle;
-	bool			   over; /* its session is of no use any more */
-	bool			   holds;
-	bool			   busy;	/* a request is under way */
-	int64_t			   next_at; /* if not: us */
-	char			   node[PATH_SIZE];
-	int64_t			   node_czxid; /* 0: it was found by its name */
+Foreign foreign_clients[MAX_CLIENTS];
+int		foreign_count;
 
-	/* The last answer */
-	int							code;
-	const struct String_vector *children; /* until something else is asked */
-
-	ucontext_t context;
-	char	   stack[STACK_SIZE];
-};
-
-static Foreign	  clients[MAX_CLIENTS];
-static int		  nclients;
 static Foreign	 *running;
 static ucontext_t world;
 
 static void
 tell(const Foreign *client, const char *what, const char *path)
 {
-	if (sim_tells)
-		sim_tell("foreign %d: %s %s", (int) (client - clients), what, path);
+	sim_tell("foreign %d: %s %s", client->number, what, path);
 }
 
 static const char *
@@ -106,7 +78,7 @@ enter(Foreign *client)
 static void
 rest(Foreign *client, int64_t most)
 {
-	client->next_at = sim_now() + sim_below(most);
+	client->next_at = model_now + sim_below(most);
 	swapcontext(&client->context, &world);
 }
 
@@ -162,7 +134,7 @@ on_event(zhandle_t *handle, int type, int state, const char *path, void *context
 	Foreign *client = context;
 
 	client->over |= type == ZOO_SESSION_EVENT && state == ZOO_EXPIRED_SESSION_STATE;
-	client->next_at = sim_now();
+	client->next_at = model_now;
 }
 
 static int
@@ -302,6 +274,7 @@ static void
 hold(Foreign *client)
 {
 	tell(client, "has", client->node);
+	client->shares = client->kind->traits & SHARES;
 	client->holds = sim_changed = true;
 	rest(client, 20 * MS * sim_pace);
 	tell(client, "gives back", client->node);
@@ -504,7 +477,7 @@ start(Foreign *client)
 	client->over = client->holds = client->busy = false;
 	getcontext(&client->context);
 	client->context.uc_stack.ss_sp = client->stack;
-	client->context.uc_stack.ss_size = STACK_SIZE;
+	client->context.uc_stack.ss_size = sizeof(client->stack);
 	makecontext(&client->context, client_main, 0);
 	enter(client);
 }
@@ -512,41 +485,34 @@ start(Foreign *client)
 void
 foreign_start(int n)
 {
-	nclients = n;
+	foreign_count = n;
 	for (int i = 0; i < n; i++)
-		start(&clients[i]);
-}
-
-int
-foreign_count(void)
-{
-	return nclients;
+	{
+		foreign_clients[i].number = i;
+		start(&foreign_clients[i]);
+	}
 }
 
 /* Is there nothing that it would do now? */
 bool
-foreign_is_done(int i)
+foreign_is_done(const Foreign *client)
 {
-	return (sim_phase != PHASE_TURMOIL && clients[i].kind == NULL) ||
-		   (sim_phase == PHASE_CALM && clients[i].holds);
+	return (sim_phase != PHASE_TURMOIL && client->kind == NULL) ||
+		   (sim_phase == PHASE_CALM && client->holds);
 }
 
 int64_t
-foreign_next_timer(int i)
+foreign_next_step(const Foreign *client)
 {
-	return clients[i].busy || foreign_is_done(i) ? SIM_NEVER : clients[i].next_at;
-}
-
-bool
-foreign_can_run(int i)
-{
-	return clients[i].over || foreign_next_timer(i) <= sim_now();
+	if (client->over)
+		return model_now;
+	return client->busy || foreign_is_done(client) ? SIM_NEVER : client->next_at;
 }
 
 void
-foreign_run(int i)
+foreign_run(void *who)
 {
-	Foreign *client = &clients[i];
+	Foreign *client = who;
 
 	if (sim_one_in(sim_rates.abandon))
 	{
@@ -561,28 +527,4 @@ foreign_run(int i)
 	}
 	else
 		enter(client);
-}
-
-/* ------------------------------------------------------------------------
- * What is known of them
- * ------------------------------------------------------------------------
- */
-
-bool
-foreign_holds(int i, ForeignHolder *holder)
-{
-	const Foreign *client = &clients[i];
-
-	if (client->holds)
-		*holder = (ForeignHolder){i, client->path, client->kind->traits & SHARES, client->node,
-								  client->node_czxid};
-	return client->holds;
-}
-
-void
-foreign_describe(int i)
-{
-	if (clients[i].kind)
-		printf("  foreign %d is at %s, its last node %s, its last answer %d\n", i,
-			   path_of(&clients[i]), clients[i].node, clients[i].code);
 }

@@ -16,25 +16,6 @@
  */
 #include "sim.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/queue.h>
-
-#include "model.h"
-
-/* What of an answer its receiver gets */
-typedef enum Answer
-{
-	ANSWER_CODE,
-	ANSWER_CREATED,
-	ANSWER_STAT,
-	ANSWER_DATA,
-	ANSWER_CHILDREN,
-	ANSWER_SYNCED,
-	ANSWER_ACL
-} Answer;
-
 typedef union Receiver
 {
 	void_completion_t		  code;
@@ -47,61 +28,21 @@ typedef union Receiver
 } __attribute__((transparent_union)) Receiver; /* as an argument, each of them will do */
 
 /* What was asked and has not been answered */
-typedef struct Pending
+typedef struct Request
 {
-	STAILQ_ENTRY(Pending) link;
-	uint64_t		 number;
-	ModelPacket		*unsent; /* NULL once it is sent */
-	Answer			 answer;
+	ModelPacket		 packet; /* it comes first */
+	bool			 sent;
 	Receiver		 receiver;
 	const void		*context;
 	zoo_op_result_t *results; /* of a multi */
-} Pending;
+} Request;
 
-struct _zhandle
-{
-	LIST_ENTRY(_zhandle) link;
-	int				 owner;
-	watcher_fn		 watcher;
-	void			*context;
-	int				 state;
-	int				 told;	  /* the state that the watcher knows */
-	int				 timeout; /* ms */
-	clientid_t		 id;
-	ModelConnection *connection;
-	int64_t			 connect_at; /* us; without a connection */
-	int64_t			 heard_at;	 /* us */
-	int64_t			 sent_at;	 /* us */
-	int64_t			 zxid;
-	int64_t			 connected_since; /* zxid */
-	uint64_t		 last_number;
-	STAILQ_HEAD(, Pending) pending; /* those that are sent come first */
-	ModelPacket watches;
-};
-
-static LIST_HEAD(, _zhandle) handles = LIST_HEAD_INITIALIZER(handles);
+zhandle_t *library_handles;
 
 /* ------------------------------------------------------------------------
  * Answers
  * ------------------------------------------------------------------------
  */
-
-static Pending *
-take_first(zhandle_t *handle)
-{
-	Pending *pending = STAILQ_FIRST(&handle->pending);
-
-	STAILQ_REMOVE_HEAD(&handle->pending, link);
-	return pending;
-}
-
-static void
-discard(Pending *pending)
-{
-	if (pending->unsent)
-		model_release(pending->unsent);
-	free(pending);
-}
 
 static void
 give_results(const ModelPacket *answer, zoo_op_result_t *results)
@@ -119,75 +60,77 @@ give_results(const ModelPacket *answer, zoo_op_result_t *results)
 }
 
 static void
-give_children(const Pending *pending, ModelNode *node)
+give_children(const Request *request, ModelNode *node)
 {
+	const ModelTree		*tree = request->packet.tree;
 	int					 n = node->stat.numChildren;
 	char				*names[n + 1];
 	struct String_vector children = {n, names};
 
-	for (int i = 0; i < n; i++)
-		names[i] = strrchr(node->children[i]->path, '/') + 1;
-	pending->receiver.children(ZOK, &children, &node->stat, pending->context);
+	for (int i = 0, found = 0; found < n; i++)
+	{
+		if (strcmp(tree->nodes[i]->parent, node->path) == 0)
+			names[found++] = (char *) tree->nodes[i]->name;
+	}
+	request->receiver.children(ZOK, &children, &node->stat, request->context);
 }
 
 /* Answers what was asked first.  Of an error, nobody gets more than the code. */
 static void
-answer_first(zhandle_t *handle, int code, const ModelPacket *answer)
+answer_first(zhandle_t *handle, int code)
 {
-	Pending		  *pending = take_first(handle);
-	Receiver	   to = pending->receiver;
-	const void	  *context = pending->context;
-	const ModelOp *op = code == ZOK ? &answer->ops[0] : NULL;
-	ModelNode	  *node = op ? op->node : NULL;
+	const Request *request = (Request *) queue_pop(&handle->pending);
+	Receiver	   to = request->receiver;
+	const void	  *context = request->context;
+	const ModelOp *op = &request->packet.ops[0];
+	const char	  *path = code == ZOK ? op->path : NULL;
+	ModelNode	  *node = code == ZOK ? op->node : NULL;
 	struct Stat	  *stat = node ? &node->stat : NULL;
 	const char	  *data = node ? node->data : NULL;
 
-	if (answer && pending->results)
-		give_results(answer, pending->results);
-	switch (pending->answer)
+	switch (request->results ? MODEL_CHECK : op->kind)
 	{
-		case ANSWER_CODE:
-			if (to.code)
-				to.code(code, context);
+		case MODEL_CREATE:
+			to.created(code, path, stat, context);
 			break;
-		case ANSWER_CREATED:
-			to.created(code, op ? op->path : NULL, stat, context);
-			break;
-		case ANSWER_STAT:
+		case MODEL_SET:
+		case MODEL_LOOK:
 			to.stat(code, stat, context);
 			break;
-		case ANSWER_DATA:
+		case MODEL_LOOK_ACL:
+			to.acl(code, node ? &ZOO_OPEN_ACL_UNSAFE : NULL, stat, context);
+			break;
+		case MODEL_READ:
 			to.data(code, data, data ? stat->dataLength : -1, stat, context);
 			break;
-		case ANSWER_CHILDREN:
+		case MODEL_LIST:
 			if (node)
-				give_children(pending, node);
+				give_children(request, node);
 			else
 				to.children(code, NULL, NULL, context);
 			break;
-		case ANSWER_SYNCED:
-			to.synced(code, op ? op->path : NULL, context);
+		case MODEL_SYNC:
+			to.synced(code, path, context);
 			break;
-		case ANSWER_ACL:
-			to.acl(code, node ? &ZOO_OPEN_ACL_UNSAFE : NULL, stat, context);
-			break;
+		default:
+			if (to.code)
+				to.code(code, context);
 	}
-	discard(pending);
 }
 
-/* Fails all until the one with that number; what is asked meanwhile comes behind that. */
+/* The first of what was asked fails. */
 static void
-fail_until(zhandle_t *handle, uint64_t last, int code)
+fail(zhandle_t *handle, int n, int code)
 {
-	while (!STAILQ_EMPTY(&handle->pending) && STAILQ_FIRST(&handle->pending)->number <= last)
-		answer_first(handle, code, NULL);
+	while (n-- > 0)
+		answer_first(handle, code);
 }
 
 static void
-send_pending(zhandle_t *handle, Pending *pending)
+send_request(zhandle_t *handle, Request *request)
 {
-	model_send(handle->connection, pending->unsent);
-	pending->unsent = NULL;
+	queue_push(&handle->connection->sent, &request->packet);
+	request->sent = true;
 	handle->sent_at = model_now;
 }
 
@@ -229,42 +172,38 @@ lose_connection(zhandle_t *handle, int state, int code)
 																		  : 200 * MS);
 	if (handle->told != state)
 		enter_state(handle, state);
-	fail_until(handle, handle->last_number, code);
+	fail(handle, queue_length(&handle->pending), code);
 }
 
-/* The library takes its watches from one connection to the next. */
-static void
-send_watches(zhandle_t *handle)
-{
-	ModelPacket *packet = calloc(1, sizeof(ModelPacket));
-
-	packet->zxid = handle->zxid;
-	for (int i = 0; i < handle->watches.nops; i++)
-		model_watch_set(packet, handle->watches.ops[i].path, handle->watches.ops[i].watch);
-	model_send(handle->connection, packet);
-}
-
-/* What was sent before was sent on a connection whose loss nobody has heard of. */
+/*
+ * The library takes its watches from one connection to the next.  What was sent before was sent
+ * on a connection whose loss nobody has heard of.
+ */
 static void
 on_connected(zhandle_t *handle)
 {
-	uint64_t sent = 0;
-	Pending *pending;
+	int			 nsent = 0;
+	ModelPacket *watches = calloc(1, sizeof(ModelPacket));
 
 	handle->id.client_id = handle->connection->session->id;
 	handle->sent_at = model_now;
 	handle->connected_since = model_last_zxid;
-	if (handle->watches.nops > 0)
-		send_watches(handle);
-	STAILQ_FOREACH(pending, &handle->pending, link)
+	watches->zxid = handle->zxid;
+	for (int i = 0; i < handle->watches.nops; i++)
+		model_add_op(watches, handle->watches.ops[i]);
+	if (watches->nops > 0)
+		queue_push(&handle->connection->sent, watches);
+	for (int i = handle->pending.begin; i < handle->pending.end; i++)
 	{
-		if (pending->unsent)
-			send_pending(handle, pending);
+		Request *request = (Request *) handle->pending.items[i];
+
+		if (request->sent)
+			nsent++;
 		else
-			sent = pending->number;
+			send_request(handle, request);
 	}
 	enter_state(handle, ZOO_CONNECTED_STATE);
-	fail_until(handle, sent, ZRUNTIMEINCONSISTENCY);
+	fail(handle, nsent, ZRUNTIMEINCONSISTENCY);
 }
 
 /* The watcher hears of it if a watch waits for that. */
@@ -284,15 +223,17 @@ on_answer(zhandle_t *handle, const ModelPacket *answer)
 
 	if (answer->zxid > handle->zxid)
 		handle->zxid = answer->zxid;
-	if (answer->number == 0) /* to a ping, or to the watches */
+	if (op->kind == MODEL_PING || op->kind == MODEL_SET_WATCHES)
 		return;
-	if (STAILQ_FIRST(&handle->pending)->number != answer->number)
+	if (queue_first(&handle->pending) != answer)
 		abort();
 	if (answer->code == ZOK && op->kind == MODEL_UNWATCH)
 		(void) model_watch_take(&handle->watches, op->path, op->watch);
 	else if (answer->code == ZOK && op->watch)
 		model_watch_set(&handle->watches, op->path, op->watch);
-	answer_first(handle, answer->code, answer);
+	if (((const Request *) answer)->results)
+		give_results(answer, ((const Request *) answer)->results);
+	answer_first(handle, answer->code);
 }
 
 static void
@@ -307,7 +248,6 @@ receive(zhandle_t *handle, ModelPacket *packet)
 		on_connected(handle);
 	else
 		lose_connection(handle, ZOO_EXPIRED_SESSION_STATE, ZSESSIONEXPIRED);
-	model_release(packet);
 }
 
 /* ------------------------------------------------------------------------
@@ -325,14 +265,14 @@ silence_ends(const zhandle_t *handle)
 static int64_t
 ping_due(const zhandle_t *handle)
 {
-	return handle->state == ZOO_CONNECTED_STATE && STAILQ_EMPTY(&handle->pending)
+	return handle->state == ZOO_CONNECTED_STATE && queue_length(&handle->pending) == 0
 			   ? handle->sent_at + handle->timeout * MS / 3
 			   : SIM_NEVER;
 }
 
 /* When there is something to do; or might be, as a connection moves on then */
-static int64_t
-next_step(const zhandle_t *handle)
+int64_t
+library_next_step(const zhandle_t *handle)
 {
 	const ModelConnection *connection = handle->connection;
 	int64_t				   next = silence_ends(handle);
@@ -343,29 +283,24 @@ next_step(const zhandle_t *handle)
 		return handle->connect_at;
 	if (ping_due(handle) < next)
 		next = ping_due(handle);
-	if (connection->stalled_until > model_now && connection->stalled_until < next)
-		return connection->stalled_until;
-	return model_can_receive(connection) ? model_now : next;
-}
-
-bool
-library_can_step(zhandle_t *handle)
-{
-	return next_step(handle) <= model_now;
+	if (connection->stalled_until > model_now)
+		return connection->stalled_until < next ? connection->stalled_until : next;
+	return queue_first(&connection->received) || connection->broken ? model_now : next;
 }
 
 void
-library_step(zhandle_t *handle)
+library_step(void *which)
 {
-	int			 former = sim_current;
+	zhandle_t	*handle = which;
 	ModelPacket *packet;
 
 	sim_current = handle->owner; /* whose functions are called */
 	if (handle->connection == NULL)
 	{
 		handle->heard_at = model_now;
-		handle->connection = model_connect(sim_below(MODEL_SERVERS), handle->id.client_id,
-										   handle->timeout * MS, handle->zxid, handle);
+		handle->connection =
+			model_connect(&model_servers[sim_below(MODEL_SERVERS)], handle->owner,
+						  handle->id.client_id, handle->timeout * MS, handle->zxid);
 		if (handle->connection == NULL)
 			lose_connection(handle, ZOO_CONNECTING_STATE, ZCONNECTIONLOSS);
 	}
@@ -373,99 +308,25 @@ library_step(zhandle_t *handle)
 		lose_connection(handle, ZOO_CONNECTING_STATE, ZOPERATIONTIMEOUT);
 	else if (model_now >= ping_due(handle))
 	{
-		model_send(handle->connection, model_packet(MODEL_PING, "/"));
+		queue_push(&handle->connection->sent, model_packet(MODEL_PING, "/"));
 		handle->sent_at = model_now;
 	}
-	else if ((packet = model_receive(handle->connection)) != NULL)
+	else if ((packet = queue_pop(&handle->connection->received)) != NULL)
 		receive(handle, packet);
 	else if (handle->connection->broken)
 		lose_connection(handle, ZOO_CONNECTING_STATE, ZCONNECTIONLOSS);
-	sim_current = former;
+	sim_current = FOREIGN;
 }
 
 /* Connections that were closed in good order go when the server is done with them. */
 void
 library_attend_connections(void)
 {
-	ModelConnection *next;
-
-	for (ModelConnection *c = model_connections; c; c = next)
+	for (ModelConnection *c = model_connections; c; c = c->next)
 	{
-		next = c->next;
 		if (c->left && c->broken)
 			model_leave(c);
 	}
-}
-
-/* ------------------------------------------------------------------------
- * What the world wants to know
- * ------------------------------------------------------------------------
- */
-
-int64_t
-library_next_timer(void)
-{
-	const zhandle_t *h;
-	int64_t			 next = SIM_NEVER;
-
-	LIST_FOREACH(h, &handles, link)
-	{
-		int64_t at = next_step(h);
-
-		next = at < next ? at : next;
-	}
-	return next;
-}
-
-int
-library_handles(zhandle_t **found, int max)
-{
-	zhandle_t *h;
-	int		   n = 0;
-
-	LIST_FOREACH(h, &handles, link)
-	{
-		if (n < max)
-			found[n++] = h;
-	}
-	return n;
-}
-
-int
-library_owner(zhandle_t *handle)
-{
-	return handle->owner;
-}
-
-int64_t
-library_zxid(int owner)
-{
-	const zhandle_t *h;
-
-	LIST_FOREACH(h, &handles, link)
-	{
-		if (h->owner == owner && h->state == ZOO_CONNECTED_STATE)
-			return h->zxid;
-	}
-	return 0;
-}
-
-int
-library_watches(zhandle_t *handle)
-{
-	return handle->watches.nops;
-}
-
-int64_t
-library_session(zhandle_t *handle)
-{
-	return handle->id.client_id;
-}
-
-int64_t
-library_connected_since(zhandle_t *handle)
-{
-	return handle->connected_since;
 }
 
 /* ------------------------------------------------------------------------
@@ -473,154 +334,110 @@ library_connected_since(zhandle_t *handle)
  * ------------------------------------------------------------------------
  */
 
-static Pending *
-expect(ModelPacket *request, Answer answer, Receiver receiver, const void *context)
-{
-	Pending *pending = calloc(1, sizeof(Pending));
-
-	pending->unsent = request;
-	pending->answer = answer;
-	pending->receiver = receiver;
-	pending->context = context;
-	return pending;
-}
-
 /* Sends a request at once or when there is a connection. */
 static int
-ask(zhandle_t *handle, Pending *pending)
+submit(zhandle_t *handle, Request *request)
 {
 	if (handle->state < 0)
-	{
-		discard(pending);
 		return ZINVALIDSTATE;
-	}
-	pending->unsent->number = pending->number = ++handle->last_number;
-	STAILQ_INSERT_TAIL(&handle->pending, pending, link);
+	queue_push(&handle->pending, &request->packet);
 	if (handle->state == ZOO_CONNECTED_STATE)
-		send_pending(handle, pending);
+		send_request(handle, request);
 	return ZOK;
 }
 
-int
-zoo_acreate2(zhandle_t *handle, const char *path, const char *value, int length,
-			 const struct ACL_vector *acl, int mode, string_stat_completion_t completion,
-			 const void *context)
+static int
+ask(zhandle_t *handle, ModelOp op, Receiver receiver, const void *context)
 {
-	ModelPacket *request = model_packet(MODEL_CREATE, path);
+	Request *request = calloc(1, sizeof(Request));
 
-	model_op_data(&request->ops[0], value, length);
-	request->ops[0].mode = mode;
-	return ask(handle, expect(request, ANSWER_CREATED, completion, context));
+	model_add_op(&request->packet, op);
+	request->receiver = receiver;
+	request->context = context;
+	return submit(handle, request);
 }
 
-int
-zoo_adelete(zhandle_t *handle, const char *path, int version, void_completion_t completion,
-			const void *context)
-{
-	ModelPacket *request = model_packet(MODEL_DELETE, path);
+/*
+ * A function of the library: the completion that it takes, what it asks for, and its arguments
+ * between the path and the completion.  A watcher is always that of the handle.
+ */
+#define ASKS_FOR(name, completion_type, op, ...)                                       \
+	int name(zhandle_t *handle, const char *path, ##__VA_ARGS__, completion_type done, \
+			 const void *context)                                                      \
+	{                                                                                  \
+		return ask(handle, op, done, context);                                         \
+	}
 
-	request->ops[0].version = version;
-	return ask(handle, expect(request, ANSWER_CODE, completion, context));
-}
-
-int
-zoo_aset(zhandle_t *handle, const char *path, const char *value, int length, int version,
-		 stat_completion_t completion, const void *context)
-{
-	ModelPacket *request = model_packet(MODEL_SET, path);
-
-	model_op_data(&request->ops[0], value, length);
-	request->ops[0].version = version;
-	return ask(handle, expect(request, ANSWER_STAT, completion, context));
-}
-
-int
-zoo_aexists(zhandle_t *handle, const char *path, int watch, stat_completion_t completion,
-			const void *context)
-{
-	return ask(handle, expect(model_packet(MODEL_LOOK, path), ANSWER_STAT, completion, context));
-}
-
-int
-zoo_awget(zhandle_t *handle, const char *path, watcher_fn watcher, void *watcher_context,
-		  data_completion_t completion, const void *context)
-{
-	ModelPacket *request = model_packet(MODEL_READ, path);
-
-	request->ops[0].watch = watcher ? MODEL_WATCH_DATA : 0; /* the watcher is that of the handle */
-	return ask(handle, expect(request, ANSWER_DATA, completion, context));
-}
-
-int
-zoo_awget_children2(zhandle_t *handle, const char *path, watcher_fn watcher, void *watcher_context,
-					strings_stat_completion_t completion, const void *context)
-{
-	ModelPacket *request = model_packet(MODEL_LIST, path);
-
-	request->ops[0].watch = watcher ? MODEL_WATCH_CHILDREN : 0;
-	return ask(handle, expect(request, ANSWER_CHILDREN, completion, context));
-}
-
-int
-zoo_aget_acl(zhandle_t *handle, const char *path, acl_completion_t completion, const void *context)
-{
-	return ask(handle, expect(model_packet(MODEL_LOOK, path), ANSWER_ACL, completion, context));
-}
-
-int
-zoo_async(zhandle_t *handle, const char *path, string_completion_t completion, const void *context)
-{
-	return ask(handle, expect(model_packet(MODEL_SYNC, path), ANSWER_SYNCED, completion, context));
-}
+/* clang-format off */
+ASKS_FOR(zoo_acreate2, string_stat_completion_t,
+		 ((ModelOp){MODEL_CREATE, path, .data = value, .length = length, .mode = mode}),
+		 const char *value, int length, const struct ACL_vector *acl, int mode)
+ASKS_FOR(zoo_adelete, void_completion_t, ((ModelOp){MODEL_DELETE, path, .version = version}), int version)
+ASKS_FOR(zoo_aset, stat_completion_t,
+		 ((ModelOp){MODEL_SET, path, .data = value, .length = length, .version = version}),
+		 const char *value, int length, int version)
+ASKS_FOR(zoo_aexists, stat_completion_t, ((ModelOp){MODEL_LOOK, path}), int watch)
+ASKS_FOR(zoo_awget, data_completion_t, ((ModelOp){MODEL_READ, path, .watch = watcher ? MODEL_WATCH_DATA : 0}),
+		 watcher_fn watcher, void *watcher_context)
+ASKS_FOR(zoo_awget_children2, strings_stat_completion_t,
+		 ((ModelOp){MODEL_LIST, path, .watch = watcher ? MODEL_WATCH_CHILDREN : 0}),
+		 watcher_fn watcher, void *watcher_context)
+ASKS_FOR(zoo_aget_acl, acl_completion_t, ((ModelOp){MODEL_LOOK_ACL, path}))
+ASKS_FOR(zoo_async, string_completion_t, ((ModelOp){MODEL_SYNC, path}))
+/* clang-format on */
 
 int
 zoo_aremove_all_watches(zhandle_t *handle, const char *path, ZooWatcherType type, int local,
 						void_completion_t *completion, const void *context)
 {
-	ModelPacket *request = model_packet(MODEL_UNWATCH, path);
+	bool children = type == ZWATCHTYPE_CHILD;
+	ModelOp op = {MODEL_UNWATCH, path, .watch = children ? MODEL_WATCH_CHILDREN : MODEL_WATCH_DATA};
 
-	request->ops[0].watch = type == ZWATCHTYPE_CHILD ? MODEL_WATCH_CHILDREN : MODEL_WATCH_DATA;
-	return ask(handle, expect(request, ANSWER_CODE, (void_completion_t) completion, context));
+	return ask(handle, op, (void_completion_t) completion, context);
 }
 
 /* The types of operations are the protocol's numbers for them. */
-static void
-add_op(ModelPacket *request, const zoo_op_t *op, zoo_op_result_t *result)
+static ModelOp
+op_of(const zoo_op_t *from, zoo_op_result_t *result)
 {
 	static const ModelKind kinds[] = {[1] = MODEL_CREATE, [2] = MODEL_DELETE, [5] = MODEL_SET, [13] = MODEL_CHECK};
 
-	ModelOp *to = model_add_op(request, kinds[op->type], op->check_op.path); /* all begin with it */
+	ModelOp op = {kinds[from->type], from->check_op.path}; /* all begin with it */
 
 	*result = (zoo_op_result_t){0};
-	switch (to->kind)
+	switch (op.kind)
 	{
 		case MODEL_CREATE:
-			model_op_data(to, op->create_op.data, op->create_op.datalen);
-			to->mode = op->create_op.flags;
-			result->value = op->create_op.buf;
-			result->valuelen = op->create_op.buflen;
+			op.data = from->create_op.data;
+			op.length = from->create_op.datalen;
+			op.mode = from->create_op.flags;
+			result->value = from->create_op.buf;
+			result->valuelen = from->create_op.buflen;
 			break;
 		case MODEL_SET:
-			model_op_data(to, op->set_op.data, op->set_op.datalen);
-			to->version = op->set_op.version;
-			result->stat = op->set_op.stat;
+			op.data = from->set_op.data;
+			op.length = from->set_op.datalen;
+			op.version = from->set_op.version;
+			result->stat = from->set_op.stat;
 			break;
 		default:
-			to->version = op->check_op.version; /* DELETE has it there, too */
+			op.version = from->check_op.version; /* DELETE has it there, too */
 	}
+	return op;
 }
 
 int
 zoo_amulti(zhandle_t *handle, int n, const zoo_op_t *ops, zoo_op_result_t *results,
 		   void_completion_t completion, const void *context)
 {
-	ModelPacket *request = calloc(1, sizeof(ModelPacket));
-	Pending		*pending = expect(request, ANSWER_CODE, completion, context);
+	Request *request = calloc(1, sizeof(Request));
 
 	for (int i = 0; i < n; i++)
-		add_op(request, &ops[i], &results[i]);
-	pending->results = results;
-	return ask(handle, pending);
+		model_add_op(&request->packet, op_of(&ops[i], &results[i]));
+	request->receiver.code = completion;
+	request->context = context;
+	request->results = results;
+	return submit(handle, request);
 }
 
 /* ------------------------------------------------------------------------
@@ -641,9 +458,9 @@ zookeeper_init2(const char *host, watcher_fn watcher, int timeout, const clienti
 	handle->timeout = timeout;
 	if (id)
 		handle->id = *id;
-	STAILQ_INIT(&handle->pending);
 	handle->connect_at = model_now + sim_below(10 * MS);
-	LIST_INSERT_HEAD(&handles, handle, link);
+	handle->next = library_handles;
+	library_handles = handle;
 	return handle;
 }
 
@@ -651,22 +468,19 @@ zookeeper_init2(const char *host, watcher_fn watcher, int timeout, const clienti
 void
 library_drop(zhandle_t *handle)
 {
+	zhandle_t **link = &library_handles;
+
 	leave_connection(handle);
-	LIST_REMOVE(handle, link);
-	while (!STAILQ_EMPTY(&handle->pending))
-		discard(take_first(handle));
-	model_packet_clear(&handle->watches);
-	free(handle);
+	while (*link != handle)
+		link = &(*link)->next;
+	*link = handle->next;
 }
 
 void
 library_abandon(int owner)
 {
-	zhandle_t *next;
-
-	for (zhandle_t *h = LIST_FIRST(&handles); h; h = next)
+	for (zhandle_t *h = library_handles; h; h = h->next)
 	{
-		next = LIST_NEXT(h, link);
 		if (h->owner == owner)
 			library_drop(h);
 	}
@@ -678,29 +492,22 @@ zookeeper_close(zhandle_t *handle)
 {
 	if (handle->state == ZOO_CONNECTED_STATE)
 	{
-		model_send(handle->connection, model_packet(MODEL_CLOSE, "/"));
+		queue_push(&handle->connection->sent, model_packet(MODEL_CLOSE, "/"));
 		handle->connection->left = true;
-		handle->connection->client = NULL;
 		handle->connection = NULL;
 	}
 	library_drop(handle);
 	return ZOK;
 }
 
-int
-zoo_state(zhandle_t *handle)
-{
-	return handle->state;
-}
+#define TELLS(type, name, value) \
+	type name(zhandle_t *handle) \
+	{                            \
+		return value;            \
+	}
 
-const clientid_t *
-zoo_client_id(zhandle_t *handle)
-{
-	return &handle->id;
-}
-
-int
-zoo_recv_timeout(zhandle_t *handle)
-{
-	return handle->timeout;
-}
+/* clang-format off */
+TELLS(int, zoo_state, handle->state)
+TELLS(const clientid_t *, zoo_client_id, &handle->id)
+TELLS(int, zoo_recv_timeout, handle->timeout)
+/* clang-format on */

@@ -17,7 +17,6 @@
 #include <stdarg.h>
 #include <unistd.h>
 
-#include "model.h"
 #include "postmaster/postmaster.h"
 #include "utils/memutils.h"
 
@@ -26,20 +25,19 @@
 #define CALM_STEPS 400000
 
 SimRates sim_rates;
-bool	 sim_tells;
 bool	 sim_changed;
 SimPath	 sim_paths[SIM_PATHS];
 int		 sim_npaths;
 int		 sim_pace = 1;
+int		 sim_tick_ms;
+int		 sim_timeout_ms;
 int		 sim_keep_idle;
 SimPhase sim_phase;
 
 static uint64_t step;
 static uint64_t tell_from = UINT64_MAX;
+static bool		tells;
 static uint64_t seed;
-static int64_t	tick_ms;
-static int64_t	timeout_ms;
-static int64_t	cut_off_until[MODEL_SERVERS];
 static int64_t	no_leader_until;
 
 /* ------------------------------------------------------------------------
@@ -47,10 +45,18 @@ static int64_t	no_leader_until;
  * ------------------------------------------------------------------------
  */
 
-int64_t
-sim_now(void)
+/* The number of the path that this is, or is below; -1 if there is none */
+int
+sim_path_of(const char *path)
 {
-	return model_now;
+	for (int i = 0; i < sim_npaths; i++)
+	{
+		size_t length = strlen(sim_paths[i].path);
+
+		if (strncmp(path, sim_paths[i].path, length) == 0 && strchr("/", path[length]))
+			return i;
+	}
+	return -1;
 }
 
 /* Does a line of the history name no other path than the one that matters? */
@@ -77,13 +83,14 @@ sim_tell(const char *format, ...)
 	va_list args;
 	char	line[1024];
 
-	if (!sim_tells)
+	if (!tells)
 		return;
 	va_start(args, format);
 	vsnprintf(line, sizeof(line), format, args);
 	va_end(args);
 	if (is_of_interest(line))
-		printf("%8llu %12.3f ms  %s\n", (unsigned long long) step, model_now / 1000.0, line);
+		printf("%8llu %12.3f ms  %s%s%s\n", (unsigned long long) step, model_now / 1000.0,
+			   sim_process ? sim_process->name : "", sim_process ? ": " : "", line);
 }
 
 /* Tells what is wrong, and with a second run how it came to that. */
@@ -93,7 +100,7 @@ sim_violation(const char *path, const char *format, ...)
 	va_list args;
 	char	from[32];
 
-	if (!sim_tells)
+	if (!tells)
 	{
 		snprintf(from, sizeof(from), "%llu",
 				 (unsigned long long) (step > TOLD_STEPS ? step - TOLD_STEPS : 1));
@@ -116,9 +123,8 @@ sim_violation(const char *path, const char *format, ...)
 static void
 on_log(ErrorData *error)
 {
-	if (sim_tells)
-		sim_tell("server %d: log: %s%s%s", sim_current, error->message,
-				 error->detail ? " | " : "", error->detail ? error->detail : "");
+	sim_tell("log: %s%s%s", error->message, error->detail ? " | " : "",
+			 error->detail ? error->detail : "");
 	error->output_to_server = false;
 }
 
@@ -144,75 +150,64 @@ some_connection(void)
 static int64_t
 some_time(void)
 {
-	return sim_now() + (sim_one_in(3) ? sim_below(2 * timeout_ms * MS) : sim_below(100 * MS));
+	return model_now + (sim_one_in(3) ? sim_below(2 * sim_timeout_ms * MS) : sim_below(100 * MS));
 }
 
 static void
-cut_off(int server)
+cut_off(ModelServer *server)
 {
 	if (server == model_leader)
 		return;
-	model_cut_off[server] = true;
-	cut_off_until[server] =
-		sim_now() + (sim_one_in(2) ? sim_below(6 * tick_ms * MS) : sim_below(20 * MS));
-	sim_tell("fault: ZooKeeper server %d is cut off from the leader", server);
+	server->cut_off_until =
+		model_now + (sim_one_in(2) ? sim_below(6 * sim_tick_ms * MS) : sim_below(20 * MS));
+	sim_tell("fault: ZooKeeper server %d is cut off from the leader", (int) (server - model_servers));
 }
 
 /* A server that has heard nothing of the leader for long gives its clients up. */
 static void
 attend_cut_off(void)
 {
-	for (int i = 0; i < MODEL_SERVERS; i++)
+	for (ModelServer *s = model_servers; s < model_servers + MODEL_SERVERS; s++)
 	{
-		if (!model_cut_off[i] || (sim_phase == PHASE_TURMOIL && sim_now() < cut_off_until[i]))
-			continue;
-		model_cut_off[i] = false;
-		if (i == model_deposed)
-			model_reset_server(i);
-		else if (sim_one_in(2))
-			model_stop_server(i);
+		bool is_over = s->cut_off_until != 0 &&
+					   (sim_phase != PHASE_TURMOIL || model_now >= s->cut_off_until);
+
+		if (is_over)
+			s->cut_off_until = 0;
+		if (is_over && s == model_deposed)
+			model_reset_server(s);
+		else if (is_over && sim_one_in(2))
+			model_stop_server(s);
+		s->down = s != model_deposed && model_now < no_leader_until;
 	}
-	for (int i = 0; i < MODEL_SERVERS; i++)
-		model_down[i] = i != model_deposed && sim_now() < no_leader_until;
 }
 
 /* The session of a foreign client ends.  That of a server ends of itself alone. */
 static void
 expire_foreign(void)
 {
-	zhandle_t *handles[64];
-	int		   n = library_handles(handles, lengthof(handles));
-	zhandle_t *handle = n > 0 ? handles[sim_below(n)] : NULL;
+	const Foreign *client = &foreign_clients[sim_below(foreign_count)];
+	ModelSession  *session = model_sessions;
 
-	for (ModelSession *s = model_sessions; s; s = s->next)
-	{
-		if (handle && library_owner(handle) == FOREIGN && s->id == library_session(handle) && !s->closing)
-		{
-			model_expire(s);
-			return;
-		}
-	}
+	while (session && session->id != client->handle->id.client_id)
+		session = session->next;
+	if (session && !session->closing)
+		model_expire(session);
 }
 
 /* Another ZooKeeper server leads; the former leader may not hear of it for a while. */
 static void
 depose(void)
 {
-	int former = model_leader;
+	ModelServer *former = model_leader;
 
-	model_new_leader(sim_below(MODEL_SERVERS));
-	sim_tell("fault: ZooKeeper server %d leads, no longer server %d", model_leader, former);
-	no_leader_until = sim_now() + sim_below(tick_ms * MS);
+	model_new_leader(&model_servers[sim_below(MODEL_SERVERS)]);
+	sim_tell("fault: ZooKeeper server %d leads, no longer server %d",
+			 (int) (model_leader - model_servers), (int) (former - model_servers));
+	no_leader_until = model_now + sim_below(sim_tick_ms * MS);
 	if (sim_one_in(2))
 		cut_off(former);
-	model_deposed = model_cut_off[former] ? former : -1;
-}
-
-static void
-interrupt(const SimProcess *process, int signal)
-{
-	sim_tell("fault: %s is %s", process->name, signal == SIGINT ? "cancelled" : "terminated");
-	process_signal(process, signal);
+	model_deposed = former->cut_off_until != 0 ? former : NULL;
 }
 
 static void
@@ -234,10 +229,10 @@ happen(void)
 		connection->stalled_until = some_time();
 		sim_tell("fault: a connection of session 0x%llx stalls for %lld ms",
 				 connection->session ? (long long) connection->session->id : 0LL,
-				 (long long) (connection->stalled_until - sim_now()) / 1000);
+				 (long long) (connection->stalled_until - model_now) / 1000);
 	}
 	if (sim_one_in(sim_rates.cut_off))
-		cut_off(sim_below(MODEL_SERVERS));
+		cut_off(&model_servers[sim_below(MODEL_SERVERS)]);
 	if (sim_one_in(sim_rates.new_leader))
 		depose();
 	if (sim_one_in(sim_rates.kill_worker) && server_worker(server)->state != PROCESS_DEAD)
@@ -246,18 +241,18 @@ happen(void)
 	{
 		process->frozen_until = some_time();
 		sim_tell("fault: %s is stopped for %lld ms", process->name,
-				 (long long) (process->frozen_until - sim_now()) / 1000);
+				 (long long) (process->frozen_until - model_now) / 1000);
 	}
 	if (sim_one_in(sim_rates.cancel) && process->number != SIM_WORKER)
-		interrupt(process, SIGINT);
+		process_signal(process, SIGINT);
 	if (sim_one_in(sim_rates.terminate) && process->number != SIM_WORKER)
-		interrupt(process, SIGTERM);
+		process_signal(process, SIGTERM);
 	if (sim_one_in(sim_rates.crash))
 	{
 		sim_tell("fault: server %d crashes", server);
 		server_crash(server);
 	}
-	if (sim_one_in(sim_rates.expire) && foreign_count() > 0)
+	if (sim_one_in(sim_rates.expire) && foreign_count > 0)
 		expire_foreign();
 }
 
@@ -273,99 +268,54 @@ typedef struct Actor
 	void *what;
 } Actor;
 
-static Actor actors[MAX_ACTORS];
-static int	 nactors;
+static Actor   actors[MAX_ACTORS];
+static int	   nactors;
+static int64_t next_time; /* us: when there are more */
 
+/* Adds somebody who can do something from that time on. */
 static void
-add_actor(bool can_act, void (*act)(void *), void *what)
+add_actor(int64_t time, void (*act)(void *), void *what)
 {
-	if (can_act && nactors < MAX_ACTORS)
+	if (time > model_now)
+		next_time = Min(next_time, time);
+	else if (nactors < MAX_ACTORS)
 		actors[nactors++] = (Actor){act, what};
 }
 
 static void
-run_process(void *process)
-{
-	sim_changed |= ((SimProcess *) process)->number == SIM_WORKER;
-	process_run(process);
-}
-
-static void
-run_connection(void *connection)
-{
-	model_step_connection(connection);
-}
-
-static void
-run_forward(void *server)
-{
-	model_step_forward((intptr_t) server);
-}
-
-static void
-run_apply(void *server)
-{
-	model_step_apply((intptr_t) server);
-}
-
-static void
-run_library(void *handle)
-{
-	library_step(handle);
-}
-
-static void
-run_foreign(void *client)
-{
-	foreign_run((intptr_t) client);
-}
-
-/* Finds who can do something.  Returns when more of them can. */
-static int64_t
 find_actors(void)
 {
-	zhandle_t *handles[64];
-	int		   n = library_handles(handles, lengthof(handles));
-	int64_t	   next = Min(model_next_timer(), library_next_timer());
-
 	nactors = 0;
-	for (int i = 0; i < sim_nprocesses; i++)
-	{
-		add_actor(process_can_run(&sim_processes[i]), run_process, &sim_processes[i]);
-		next = Min(next, process_next_timer(&sim_processes[i]));
-	}
+	next_time = model_next_timer();
+	for (SimProcess *p = sim_processes; p < sim_processes + sim_nprocesses; p++)
+		add_actor(process_next_step(p), process_run, p);
 	for (ModelConnection *c = model_connections; c; c = c->next)
-		add_actor(model_can_step_connection(c), run_connection, c);
-	for (intptr_t i = 0; i < MODEL_SERVERS; i++)
+		add_actor(model_can_step_connection(c) ? 0 : SIM_NEVER, model_step_connection, c);
+	for (ModelServer *s = model_servers; s < model_servers + MODEL_SERVERS; s++)
 	{
-		add_actor(model_can_forward(i), run_forward, (void *) i);
-		add_actor(model_can_apply(i), run_apply, (void *) i);
-		next = Min(next, model_cut_off[i] ? cut_off_until[i] : SIM_NEVER);
+		add_actor(model_can_forward(s) ? 0 : SIM_NEVER, model_step_forward, s);
+		add_actor(model_apply_at(s), model_step_apply, s);
+		if (s->cut_off_until != 0)
+			next_time = Min(next_time, s->cut_off_until);
 	}
-	for (int i = 0; i < n; i++)
-		add_actor(library_can_step(handles[i]), run_library, handles[i]);
-	for (intptr_t i = 0; i < foreign_count(); i++)
-	{
-		add_actor(foreign_can_run(i), run_foreign, (void *) i);
-		next = Min(next, foreign_next_timer(i));
-	}
-	return next;
+	for (zhandle_t *h = library_handles; h; h = h->next)
+		add_actor(library_next_step(h), library_step, h);
+	for (Foreign *f = foreign_clients; f < foreign_clients + foreign_count; f++)
+		add_actor(foreign_next_step(f), foreign_run, f);
 }
 
 static void
 make_step(void)
 {
-	int64_t next;
-
 	step++;
-	sim_tells = step >= tell_from;
+	tells = step >= tell_from;
 	if (sim_phase == PHASE_TURMOIL)
 		happen();
 	attend_cut_off();
 	library_attend_connections();
 	if (sim_one_in(500) && model_step_reap())
 		return;
-	next = find_actors();
+	find_actors();
 	if (nactors > 0)
 	{
 		const Actor *actor = &actors[sim_below(nactors)];
@@ -373,10 +323,10 @@ make_step(void)
 		actor->act(actor->what);
 		model_advance(model_now + sim_below(40));
 		if (sim_one_in(sim_rates.long_pause))
-			model_advance(model_now + sim_below(timeout_ms * MS / 4));
+			model_advance(model_now + sim_below(sim_timeout_ms * MS / 4));
 	}
 	else
-		model_advance(Max(next, model_now + 1));
+		model_advance(Max(next_time, model_now + 1));
 	if (sim_changed)
 		check_step();
 	sim_changed = false;
@@ -386,37 +336,6 @@ make_step(void)
  * Seasons
  * ------------------------------------------------------------------------
  */
-
-/* What SIM_WITHOUT names does not happen. */
-static void
-leave_out_faults(void)
-{
-	static const struct
-	{
-		const char *name;
-		int		   *rate;
-	} faults[] = {{"break_connection", &sim_rates.break_connection},
-				  {"stall_connection", &sim_rates.stall_connection},
-				  {"cut_off", &sim_rates.cut_off},
-				  {"new_leader", &sim_rates.new_leader},
-				  {"expire", &sim_rates.expire},
-				  {"kill_worker", &sim_rates.kill_worker},
-				  {"freeze", &sim_rates.freeze},
-				  {"crash", &sim_rates.crash},
-				  {"yield", &sim_rates.yield},
-				  {"long_pause", &sim_rates.long_pause},
-				  {"away", &sim_rates.away},
-				  {"silent", &sim_rates.silent},
-				  {"delete_node", &sim_rates.delete_node},
-				  {"abandon", &sim_rates.abandon}};
-	const char *without = getenv("SIM_WITHOUT");
-
-	for (int i = 0; without && i < (int) lengthof(faults); i++)
-	{
-		if (strstr(without, faults[i].name))
-			*faults[i].rate = 0;
-	}
-}
 
 /* One in so many steps, or never; in a bad season, everything happens. */
 static int
@@ -430,32 +349,35 @@ some_rate(int usual, bool bad)
 static void
 begin_turmoil(void)
 {
-	bool bad = sim_one_in(4);
+	static const struct
+	{
+		const char *name; /* in WITHOUT */
+		int		   *rate;
+		int			usual;
+	} faults[] = {
+#define FAULT(name, usual) {#name, &sim_rates.name, usual},
+		SIM_FAULTS(FAULT)
+#undef FAULT
+	};
+
+	const char *without = getenv("SIM_WITHOUT");
+	bool		bad = sim_one_in(4);
 	bool split = sim_one_in(3); /* ZooKeeper's servers lose touch, and little else happens */
 
 	sim_phase = PHASE_TURMOIL;
-	sim_rates = (SimRates){.break_connection = some_rate(400, bad),
-						   .stall_connection = some_rate(1000, bad),
-						   .cut_off = some_rate(2000, bad),
-						   .new_leader = some_rate(5000, bad),
-						   .expire = some_rate(4000, bad),
-						   .kill_worker = some_rate(1500, bad),
-						   .freeze = some_rate(1000, bad),
-						   .cancel = some_rate(300, bad),
-						   .terminate = some_rate(1000, bad),
-						   .crash = some_rate(20000, bad),
-						   .yield = some_rate(60, bad),
-						   .long_pause = some_rate(2000, bad),
-						   .away = some_rate(6, bad),
-						   .silent = some_rate(8, bad),
-						   .delete_node = some_rate(8, bad),
-						   .abandon = some_rate(200, bad)};
+	for (int i = 0; i < (int) lengthof(faults); i++)
+		*faults[i].rate = some_rate(faults[i].usual, bad);
 	if (split)
 		sim_rates =
 			(SimRates){.cut_off = 100, .yield = some_rate(60, false), .freeze = some_rate(1000, false)};
-	leave_out_faults();
+	for (int i = 0; without && i < (int) lengthof(faults); i++)
+	{
+		if (strstr(without, faults[i].name))
+			*faults[i].rate = 0;
+	}
 	for (int i = 0; i < MODEL_SERVERS; i++)
-		model_lag[i] = sim_one_in(3) ? sim_below(sim_one_in(2) ? 5 * MS : tick_ms * MS / 4) : 0;
+		model_servers[i].lag =
+			sim_one_in(3) ? sim_below(sim_one_in(2) ? 5 * MS : sim_tick_ms * MS / 4) : 0;
 	sim_pace = split ? 100 : sim_one_in(2) ? 1 : sim_one_in(2) ? 10 : 100;
 
 	/* What is kept for an hour is still there in calm. */
@@ -473,8 +395,12 @@ describe(void)
 			   sim_processes[i].doing ? sim_processes[i].doing : "nothing");
 	}
 	printf("  %d can do something\n", nactors);
-	for (int i = 0; i < foreign_count(); i++)
-		foreign_describe(i);
+	for (const Foreign *f = foreign_clients; f < foreign_clients + foreign_count; f++)
+	{
+		if (f->kind)
+			printf("  foreign %d is at %s, its last node %s, its last answer %d\n", f->number,
+				   sim_paths[f->path].path, f->node, f->code);
+	}
 }
 
 /* Everybody has what he can have, and the session of each server is proved to live. */
@@ -485,18 +411,14 @@ is_quiet(void)
 		return false;
 	for (int i = 0; i < sim_nservers; i++)
 	{
-		bool holds;
-
-		if (server_worker(i)->state != PROCESS_ASLEEP || process_can_run(server_worker(i)))
-			return false;
-		holds = server_enter(i)->lease_state() == LEASE_HOLDS;
-		server_leave();
-		if (!holds)
+		if (server_worker(i)->state != PROCESS_ASLEEP ||
+			process_next_step(server_worker(i)) <= model_now ||
+			server_worker(i)->api->lease_state() != LEASE_HOLDS)
 			return false;
 	}
-	for (int i = 0; i < foreign_count() && sim_phase == PHASE_DRAIN; i++)
+	for (int i = 0; i < foreign_count && sim_phase == PHASE_DRAIN; i++)
 	{
-		if (!foreign_is_done(i))
+		if (!foreign_is_done(&foreign_clients[i]))
 			return false;
 	}
 	return true;
@@ -504,7 +426,7 @@ is_quiet(void)
 
 /* Has everybody given back what he has?  Who waits for what need not come is helped. */
 static bool
-all_done(void)
+is_drained(void)
 {
 	bool done = true;
 
@@ -516,34 +438,41 @@ all_done(void)
 			continue;
 		done = false;
 		if (process->is_stuck && sim_one_in(1000))
-			interrupt(process, SIGINT);
+			process_signal(process, SIGINT);
 	}
-	return done;
+	return done && is_quiet();
+}
+
+/* Goes on until that time, and until something is so, which it must be soon. */
+static void
+go_on(int64_t until, bool (*is_so)(void), const char *if_not)
+{
+	uint64_t end = step + CALM_STEPS;
+
+	while (model_now < until || !is_so())
+	{
+		make_step();
+		if (step < end)
+			continue;
+		describe();
+		sim_violation(NULL, "%s", if_not);
+	}
 }
 
 /* No faults any more: all that has happened comes to be known. */
 static void
 calm_down(void)
 {
-	int64_t until;
-
 	sim_phase = PHASE_CALM;
 	sim_rates = (SimRates){0};
 	no_leader_until = 0;
-	memset(model_lag, 0, sizeof(model_lag));
+	for (int i = 0; i < MODEL_SERVERS; i++)
+		model_servers[i].lag = 0;
 	for (int i = 0; i < sim_nprocesses; i++)
 		sim_processes[i].frozen_until = 0;
 	for (ModelConnection *c = model_connections; c; c = c->next)
 		c->stalled_until = 0;
-	until = sim_now() + 3 * timeout_ms * MS + 10000 * MS;
-	for (uint64_t end = step + CALM_STEPS; (sim_now() < until || !is_quiet());)
-	{
-		make_step();
-		if (step < end)
-			continue;
-		describe();
-		sim_violation(NULL, "there is no rest");
-	}
+	go_on(model_now + 3 * sim_timeout_ms * MS + 10000 * MS, is_quiet, "there is no rest");
 	check_calm();
 }
 
@@ -551,22 +480,10 @@ calm_down(void)
 static void
 drain(void)
 {
-	int64_t	 until;
-	uint64_t end = step + CALM_STEPS;
-
 	sim_phase = PHASE_DRAIN;
 	sim_keep_idle = 0;
-	while (!all_done() || !is_quiet())
-	{
-		make_step();
-		if (step < end)
-			continue;
-		describe();
-		sim_violation(NULL, "somebody waits in vain");
-	}
-	until = sim_now() + 12000 * MS;
-	while (sim_now() < until || !is_quiet())
-		make_step();
+	go_on(0, is_drained, "somebody waits in vain");
+	go_on(model_now + 12000 * MS, is_quiet, "there is no rest");
 	check_drained();
 }
 
@@ -613,37 +530,19 @@ choose_paths(const char *only)
 static void
 begin(void)
 {
-	static char names[SIM_SERVERS][8];
-	char		elections[256] = "";
-	int			nbackends;
+	int nbackends;
 
 	seed = number_of("SIM_SEED", 1);
 	sim_seed(seed);
 	tell_from = number_of("SIM_TELL_FROM", UINT64_MAX);
 	sim_nservers = number_of("SIM_SERVERS", 1 + sim_below(SIM_SERVERS));
-	tick_ms = sim_one_in(2) ? 2000 : 500;
-	timeout_ms = tick_ms * (3 + sim_below(4));
-	check_start(tick_ms * MS);
+	sim_tick_ms = sim_one_in(2) ? 2000 : 500;
+	sim_timeout_ms = sim_tick_ms * (3 + sim_below(4));
+	model_start(sim_tick_ms * MS);
 	choose_paths(getenv("SIM_PATHS"));
-	for (int i = 0; i < sim_npaths; i++)
-	{
-		if (sim_paths[i].use == USE_ELECTION)
-			snprintf(elections + strlen(elections), sizeof(elections) - strlen(elections),
-					 "%s%s%s", elections[0] ? ", " : "", sim_paths[i].path,
-					 sim_paths[i].family == ELECTION_SUPPORT ? "=zookeeper" : "");
-	}
 	nbackends = number_of("SIM_SESSIONS", 1 + sim_below(SIM_PROCS - 1));
 	for (int i = 0; i < sim_nservers; i++)
-	{
-		SimSettings settings = {.session_timeout = timeout_ms,
-								.tick_time = tick_ms,
-								.name = names[i],
-								.elections = elections,
-								.faults = getenv("SIM_MUTANT") ? getenv("SIM_MUTANT") : ""};
-
-		snprintf(names[i], sizeof(names[i]), "db%d", i);
-		server_load(i, 1 + nbackends, &settings);
-	}
+		server_load(i, 1 + nbackends);
 	foreign_start(number_of("SIM_CLIENTS", sim_below(6)));
 }
 

@@ -27,46 +27,35 @@
  */
 #include "sim.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "parts.h"
-
-typedef struct Server
-{
-	ModelNode *tree;
-	int64_t	   zxid;	  /* of the last that it has applied */
-	ModelQueue log;		  /* the rest */
-	ModelQueue forwarded; /* on its way to the leader */
-} Server;
-
 int64_t			 model_now;
 int64_t			 model_last_zxid;
-int				 model_leader;
-int				 model_deposed = -1;
+ModelServer		 model_servers[MODEL_SERVERS];
+ModelServer		*model_leader = model_servers;
+ModelServer		*model_deposed;
+ModelTree		*model_truth;
 ModelSession	*model_sessions;
 ModelConnection *model_connections;
-bool			 model_cut_off[MODEL_SERVERS];
-bool			 model_down[MODEL_SERVERS];
-int64_t			 model_lag[MODEL_SERVERS];
 
-static ModelHooks hooks;
-static int64_t	  tick;
-static int64_t	  next_ping;
-static int64_t	  last_session;
-static ModelNode *truth;
-static Server	  servers[MODEL_SERVERS];
+static int64_t tick;
+static int64_t next_ping;
+static int64_t last_session;
 
 /* ------------------------------------------------------------------------
  * A server and its connections
  * ------------------------------------------------------------------------
  */
 
+static ModelPart *
+part_of(ModelSession *session, const ModelServer *server)
+{
+	return &session->parts[server - model_servers];
+}
+
 static void
 break_at_server(ModelConnection *connection)
 {
 	connection->broken = true;
-	model_packet_clear(&connection->watches);
+	connection->watches = (ModelPacket){0};
 }
 
 /* A packet returns as its answer, if the client is still there. */
@@ -75,7 +64,7 @@ answer(ModelPacket *packet)
 {
 	ModelConnection *connection = packet->connection;
 
-	packet->zxid = servers[connection->server].zxid;
+	packet->zxid = connection->server->applied->zxid;
 	if (packet->code == ZSESSIONMOVED)
 		break_at_server(connection);
 	if (!connection->broken)
@@ -84,7 +73,7 @@ answer(ModelPacket *packet)
 
 /* The connections of a session that a server has */
 static void
-break_session(int server, const ModelSession *session)
+break_session(const ModelServer *server, const ModelSession *session)
 {
 	for (ModelConnection *c = model_connections; c; c = c->next)
 	{
@@ -123,8 +112,7 @@ touch(ModelSession *session)
 static void
 transact(ModelPacket *packet)
 {
-	ModelNode *before = truth;
-	ModelNode *tree = tree_retain(truth);
+	ModelTree *tree = model_truth;
 
 	for (int i = 0; i < packet->nops; i++)
 	{
@@ -137,23 +125,15 @@ transact(ModelPacket *packet)
 			tree = tree_after(tree, packet, op);
 	}
 	if (packet->code != ZOK)
-	{
-		tree_release(tree);
 		return;
-	}
-	truth = tree;
-	for (int i = 0; i < packet->nops; i++)
+	model_truth = tree;
+	for (const ModelOp *op = packet->ops; op < packet->ops + packet->nops; op++)
 	{
-		const ModelOp	*op = &packet->ops[i];
-		const ModelNode *created = op->kind == MODEL_CREATE ? tree_find(truth, op->path) : NULL;
-		const ModelNode *deleted = op->kind == MODEL_DELETE ? tree_find(before, op->path) : NULL;
-
-		if (created)
-			hooks.created(created, packet->session);
-		if (deleted)
-			hooks.deleted(deleted, packet->session, packet->ops[0].kind == MODEL_EXPIRE);
+		if (op->kind == MODEL_CREATE && model_hooks.created)
+			model_hooks.created(op->node, packet->session);
+		if (op->kind == MODEL_DELETE && model_hooks.deleted)
+			model_hooks.deleted(op->node, packet->session, packet->ops[0].kind == MODEL_EXPIRE);
 	}
-	tree_release(before);
 }
 
 /* The log goes on with a packet, and what comes of it. */
@@ -166,9 +146,9 @@ append(ModelPacket *packet)
 	packet->decided_at = model_now;
 	if (packet->code == ZOK)
 		transact(packet);
-	packet->tree = tree_retain(truth);
-	for (int i = 0; i < MODEL_SERVERS; i++)
-		queue_push(&servers[i].log, packet);
+	packet->tree = model_truth;
+	for (ModelServer *s = model_servers; s < model_servers + MODEL_SERVERS; s++)
+		queue_push(&s->log, packet);
 }
 
 /* Returns the session of a handshake; NULL if it has ended. */
@@ -180,8 +160,10 @@ begin_session(const ModelConnection *connection)
 	if (connection->offered == 0)
 	{
 		session = calloc(1, sizeof(ModelSession));
-		*session =
-			(ModelSession){.next = model_sessions, .id = ++last_session, .timeout = connection->timeout};
+		*session = (ModelSession){.next = model_sessions,
+								  .id = ++last_session,
+								  .client = connection->client,
+								  .timeout = connection->timeout};
 		model_sessions = session;
 	}
 	while (session && connection->offered != 0 && session->id != connection->offered)
@@ -199,19 +181,16 @@ ends_session(const ModelPacket *packet)
 	return packet->ops[0].kind == MODEL_CLOSE || packet->ops[0].kind == MODEL_EXPIRE;
 }
 
-/* Adds the deletion of a session's nodes, of those below this one. */
+/* The leader refuses what is asked for a session. */
 static void
-delete_owned(ModelPacket *packet, const ModelNode *node)
+close_session(ModelSession *session, bool expired)
 {
-	for (int i = 0; i < node->stat.numChildren; i++)
-	{
-		delete_owned(packet, node->children[i]);
-		if (node->children[i]->owner == packet->session->id)
-			(void) model_add_op(packet, MODEL_DELETE, node->children[i]->path);
-	}
+	session->closing = true;
+	if (model_hooks.session_ended)
+		model_hooks.session_ended(session, expired);
 }
 
-/* A session ends: its nodes go with it.  It is not freed, since others may point to it. */
+/* A session ends: its nodes go with it. */
 static void
 end_session(ModelPacket *packet)
 {
@@ -219,9 +198,14 @@ end_session(ModelPacket *packet)
 	ModelSession **link = &model_sessions;
 
 	if (!session->closing)
-		hooks.session_ended(session, false);
-	session->closing = true;
-	delete_owned(packet, truth);
+		close_session(session, false);
+	for (int i = 0; i < model_truth->n; i++)
+	{
+		const ModelNode *node = model_truth->nodes[i];
+
+		if (node->stat.ephemeralOwner == session->id)
+			model_add_op(packet, (ModelOp){MODEL_DELETE, node->path, .version = -1});
+	}
 	while (*link != session)
 		link = &(*link)->next;
 	*link = session->next;
@@ -257,62 +241,51 @@ decide(ModelPacket *packet)
 }
 
 bool
-model_can_forward(int server)
+model_can_forward(const ModelServer *server)
 {
-	return queue_first(&servers[server].forwarded) && !model_cut_off[server];
+	return queue_first(&server->forwarded) && server->cut_off_until == 0;
 }
 
 /* The leader gets the next of what a server has forwarded. */
 void
-model_step_forward(int server)
+model_step_forward(void *server)
 {
-	ModelPacket *packet = queue_pop(&servers[server].forwarded);
-
-	decide(packet);
-	model_release(packet);
+	decide(queue_pop(&((ModelServer *) server)->forwarded));
 }
 
 /* A server, or the leader itself, has something to say of a session. */
 static void
-forward_for(ModelSession *session, ModelKind kind, int server)
+forward_for(ModelSession *session, ModelKind kind, ModelServer *server)
 {
 	ModelPacket *packet = model_packet(kind, "/");
 
 	packet->session = session;
-	queue_push(&servers[server].forwarded, packet);
+	queue_push(&server->forwarded, packet);
 }
 
 /* The leader has not heard of a session for its timeout. */
 void
 model_expire(ModelSession *session)
 {
-	session->closing = true;
-	hooks.session_ended(session, true);
+	close_session(session, true);
 	forward_for(session, MODEL_EXPIRE, model_leader);
 }
 
-/* A container below a node, or itself, that has had a child and has none; NULL if none has */
-static const ModelNode *
-find_empty(const ModelNode *node)
-{
-	const ModelNode *found = NULL;
-
-	if (node->container && node->stat.numChildren == 0 && node->stat.cversion > 0)
-		return node;
-	for (int i = 0; i < node->stat.numChildren && found == NULL; i++)
-		found = find_empty(node->children[i]);
-	return found;
-}
-
-/* The leader deletes a container that is empty. */
+/* The leader deletes a container that has had a child and has none. */
 bool
 model_step_reap(void)
 {
-	const ModelNode *empty = find_empty(truth);
+	for (int i = 0; i < model_truth->n; i++)
+	{
+		const ModelNode *node = model_truth->nodes[i];
 
-	if (empty)
-		append(model_packet(MODEL_DELETE, empty->path));
-	return empty != NULL;
+		if (node->container && node->stat.numChildren == 0 && node->stat.cversion > 0)
+		{
+			append(model_packet(MODEL_DELETE, node->path));
+			return true;
+		}
+	}
+	return false;
 }
 
 /* ------------------------------------------------------------------------
@@ -321,15 +294,15 @@ model_step_reap(void)
  */
 
 /* When a server can apply the next entry of the log, us */
-static int64_t
-apply_at(int server)
+int64_t
+model_apply_at(const ModelServer *server)
 {
-	const ModelPacket *next = queue_first(&servers[server].log);
+	const ModelPacket *next = queue_first(&server->log);
 
-	return next && !model_cut_off[server] ? next->decided_at + model_lag[server] : INT64_MAX;
+	return next && server->cut_off_until == 0 ? next->decided_at + server->lag : INT64_MAX;
 }
 
-/* When anything can happen next by time alone, us */
+/* When the leader does something next by itself, us */
 int64_t
 model_next_timer(void)
 {
@@ -339,11 +312,6 @@ model_next_timer(void)
 	{
 		if (!s->closing && s->expires_at < next)
 			next = s->expires_at;
-	}
-	for (int i = 0; i < MODEL_SERVERS; i++)
-	{
-		if (apply_at(i) > model_now && apply_at(i) < next)
-			next = apply_at(i);
 	}
 	return next;
 }
@@ -399,27 +367,15 @@ restore_watch(ModelConnection *connection, const ModelOp *op, const ModelNode *n
 		model_watch_set(&connection->watches, op->path, op->watch);
 }
 
-/* A server looks at what it has applied. */
-static int
-look(ModelConnection *connection, ModelOp *op, ModelNode *node)
-{
-	if (node == NULL)
-		return ZNONODE;
-	op->node = tree_retain(node);
-	if (op->watch)
-		model_watch_set(&connection->watches, op->path, op->watch);
-	return ZOK;
-}
-
 static void
 answer_read(ModelPacket *packet)
 {
 	ModelConnection *connection = packet->connection;
 
-	for (int i = 0; i < packet->nops; i++)
+	packet->tree = connection->server->applied->tree;
+	for (ModelOp *op = packet->ops; op < packet->ops + packet->nops; op++)
 	{
-		ModelOp	  *op = &packet->ops[i];
-		ModelNode *node = tree_find(servers[connection->server].tree, op->path);
+		ModelNode *node = tree_find(packet->tree, op->path);
 
 		if (op->kind == MODEL_SET_WATCHES)
 			restore_watch(connection, op, node, packet->zxid);
@@ -427,7 +383,12 @@ answer_read(ModelPacket *packet)
 			packet->code =
 				model_watch_take(&connection->watches, op->path, op->watch) ? ZOK : ZNOWATCHER;
 		else if (op->kind != MODEL_PING)
-			packet->code = look(connection, op, node);
+		{
+			op->node = node;
+			packet->code = node ? ZOK : ZNONODE;
+			if (node && op->watch)
+				model_watch_set(&connection->watches, op->path, op->watch);
+		}
 	}
 	answer(packet);
 }
@@ -452,7 +413,6 @@ answer_reads(ModelQueue *pending)
 		(void) queue_pop(pending);
 		if (!packet->connection->broken)
 			answer_read(packet);
-		model_release(packet);
 	}
 }
 
@@ -462,7 +422,7 @@ answer_reads(ModelQueue *pending)
  */
 
 static void
-fire(int server, int event, const char *path)
+fire(const ModelServer *server, int event, const char *path)
 {
 	for (ModelConnection *c = model_connections; c; c = c->next)
 	{
@@ -472,54 +432,45 @@ fire(int server, int event, const char *path)
 }
 
 static void
-fire_for(int server, const ModelOp *op)
+fire_for(const ModelServer *server, const ModelOp *op)
 {
-	int	  slash = strrchr(op->path, '/') - op->path;
-	char *parent = bytes_copy(op->path, slash > 0 ? slash : 1);
-
 	if (op->kind == MODEL_SET)
 		fire(server, ZOO_CHANGED_EVENT, op->path);
 	if (op->kind == MODEL_DELETE)
 		fire(server, ZOO_DELETED_EVENT, op->path);
 	if (op->kind == MODEL_CREATE || op->kind == MODEL_DELETE)
-		fire(server, ZOO_CHILD_EVENT, parent);
-	free(parent);
+		fire(server, ZOO_CHILD_EVENT, op->node->parent);
 }
 
 /* The leader's ping: the server answers with those that it has heard of since the last one. */
 static void
-answer_ping(int server)
+answer_ping(ModelServer *server)
 {
 	for (ModelSession *s = model_sessions; s; s = s->next)
 	{
-		if (s->heard[server] == 0)
+		ModelPart *part = part_of(s, server);
+
+		if (part->heard == 0)
 			continue;
 
 		/* A touch that comes just then is lost; two in a row would be against all odds. */
-		s->lost[server] = !s->lost[server] && s->heard[server] == 1 && sim_one_in(40);
-		if (!s->lost[server])
+		part->lost = !part->lost && part->heard == 1 && sim_one_in(40);
+		if (!part->lost)
 			forward_for(s, MODEL_TOUCH, server);
-		s->heard[server] = 0;
+		part->heard = 0;
 	}
-}
-
-bool
-model_can_apply(int server)
-{
-	return apply_at(server) <= model_now;
 }
 
 /* A server applies the next entry of the log. */
 void
-model_step_apply(int server)
+model_step_apply(void *which)
 {
-	ModelPacket	 *packet = queue_pop(&servers[server].log);
+	ModelServer	 *server = which;
+	ModelPacket	 *packet = queue_pop(&server->log);
 	ModelSession *session = packet->session;
-	ModelQueue	 *pending = session ? &session->pending[server] : NULL;
+	ModelQueue	 *pending = session ? &part_of(session, server)->pending : NULL;
 
-	servers[server].zxid = packet->zxid;
-	tree_release(servers[server].tree);
-	servers[server].tree = tree_retain(packet->tree);
+	server->applied = packet;
 	for (int i = 0; i < packet->nops && packet->code == ZOK; i++)
 		fire_for(server, &packet->ops[i]);
 	if (packet->ops[0].kind == MODEL_PING)
@@ -528,13 +479,12 @@ model_step_apply(int server)
 		finish_handshake(packet);
 	if (pending && queue_first(pending) == packet)
 	{
-		model_release(queue_pop(pending));
+		(void) queue_pop(pending);
 		answer(packet);
 		answer_reads(pending);
 	}
 	if (ends_session(packet) && packet->code == ZOK)
 		break_session(server, session);
-	model_release(packet);
 }
 
 /* ------------------------------------------------------------------------
@@ -544,45 +494,41 @@ model_step_apply(int server)
 
 /* Returns NULL if the server takes no connections. */
 ModelConnection *
-model_connect(int server, int64_t session, int64_t timeout, int64_t seen, void *client)
+model_connect(ModelServer *server, int client, int64_t session, int64_t timeout, int64_t seen)
 {
 	ModelPacket		*packet;
 	ModelConnection *connection;
 
-	if (model_down[server])
+	if (server->down)
 		return NULL;
 	packet = model_packet(MODEL_BEGIN, "/");
 	connection = calloc(1, sizeof(ModelConnection));
 	*connection = (ModelConnection){.next = model_connections,
 									.server = server,
+									.client = client,
 									.offered = session,
-									.timeout = timeout,
-									.client = client};
+									.timeout = timeout};
 	model_connections = connection;
 	packet->zxid = seen;
-	model_send(connection, packet);
-	return connection;
-}
-
-void
-model_send(ModelConnection *connection, ModelPacket *packet)
-{
 	queue_push(&connection->sent, packet);
+	return connection;
 }
 
 /* A server gets what it has been asked for a session. */
 static void
-take_up(ModelSession *session, int server, ModelPacket *packet)
+take_up(ModelSession *session, ModelServer *server, ModelPacket *packet)
 {
+	ModelPart *part = part_of(session, server);
+
 	if (server == model_leader)
 		touch(session);
 	else
-		session->heard[server]++;
+		part->heard++;
 	packet->session = session;
-	queue_push(&session->pending[server], packet);
+	queue_push(&part->pending, packet);
 	if (leader_decides(packet))
-		queue_push(&servers[server].forwarded, packet);
-	answer_reads(&session->pending[server]);
+		queue_push(&server->forwarded, packet);
+	answer_reads(&part->pending);
 }
 
 bool
@@ -608,36 +554,21 @@ admit(ModelPacket *packet)
 
 /* A server gets the next that the client has sent. */
 void
-model_step_connection(ModelConnection *connection)
+model_step_connection(void *which)
 {
-	ModelPacket *packet = queue_pop(&connection->sent);
-	int			 server = connection->server;
+	ModelConnection *connection = which;
+	ModelServer		*server = connection->server;
+	ModelPacket		*packet = queue_pop(&connection->sent);
 
 	packet->connection = connection;
 	if (packet->ops[0].kind != MODEL_BEGIN)
 		take_up(connection->session, server, packet);
-	else if (packet->zxid > servers[server].zxid)
+	else if (packet->zxid > server->applied->zxid)
 		break_at_server(connection);
 	else if (server == model_deposed)
 		admit(packet);
 	else
-		queue_push(&servers[server].forwarded, packet);
-	model_release(packet);
-}
-
-/* Has anything arrived, be it that the connection is gone? */
-bool
-model_can_receive(const ModelConnection *connection)
-{
-	return connection->stalled_until <= model_now &&
-		   (queue_first(&connection->received) || connection->broken);
-}
-
-/* The next that has arrived, to be released; NULL if there is none. */
-ModelPacket *
-model_receive(ModelConnection *connection)
-{
-	return queue_pop(&connection->received);
+		queue_push(&server->forwarded, packet);
 }
 
 /* It breaks: the server gets some of what is on its way, and the client, too. */
@@ -645,17 +576,14 @@ void
 model_break(ModelConnection *connection)
 {
 	ModelQueue *received = &connection->received;
-	int			lost;
 
 	while (queue_first(&connection->sent) && sim_one_in(2))
 		model_step_connection(connection);
 	break_at_server(connection);
-	lost = sim_below(received->end - received->begin + 1);
-	while (lost-- > 0)
-		model_release(received->items[--received->end]);
+	received->end -= sim_below(queue_length(received) + 1);
 }
 
-/* The client has no more to do with it.  It is not freed, since packets may point to it. */
+/* The client has no more to do with it. */
 void
 model_leave(ModelConnection *connection)
 {
@@ -666,8 +594,6 @@ model_leave(ModelConnection *connection)
 	while (*link != connection)
 		link = &(*link)->next;
 	*link = connection->next;
-	queue_clear(&connection->sent);
-	queue_clear(&connection->received);
 }
 
 /* ------------------------------------------------------------------------
@@ -677,7 +603,7 @@ model_leave(ModelConnection *connection)
 
 /* All connections of a server break. */
 void
-model_stop_server(int server)
+model_stop_server(const ModelServer *server)
 {
 	for (ModelConnection *c = model_connections; c; c = c->next)
 	{
@@ -688,26 +614,26 @@ model_stop_server(int server)
 
 /* A server hears who leads.  What it has forwarded and is not in the log is lost. */
 void
-model_reset_server(int server)
+model_reset_server(ModelServer *server)
 {
 	model_stop_server(server);
-	queue_clear(&servers[server].forwarded);
+	server->forwarded = (ModelQueue){0};
 	for (ModelSession *s = model_sessions; s; s = s->next)
 	{
-		queue_clear(&s->pending[server]);
-		s->heard[server] = 0;
+		part_of(s, server)->pending = (ModelQueue){0};
+		part_of(s, server)->heard = 0;
 	}
-	model_cut_off[server] = false;
+	server->cut_off_until = 0;
 	if (server == model_deposed)
-		model_deposed = -1;
+		model_deposed = NULL;
 }
 
 /* Another server leads. */
 void
-model_new_leader(int server)
+model_new_leader(ModelServer *server)
 {
-	for (int i = 0; i < MODEL_SERVERS; i++)
-		model_reset_server(i);
+	for (ModelServer *s = model_servers; s < model_servers + MODEL_SERVERS; s++)
+		model_reset_server(s);
 	model_leader = server;
 	model_last_zxid = ((model_last_zxid >> 32) + 1) << 32;
 	next_ping = model_now + sim_below(tick / 2);
@@ -724,31 +650,25 @@ model_new_leader(int server)
  */
 
 void
-model_start(const ModelHooks *hooks_, int64_t tick_)
+model_start(int64_t tick_)
 {
-	hooks = *hooks_;
 	tick = tick_;
 	next_ping = sim_below(tick / 2);
 	last_session = INT64_C(1) << 56;
 	model_last_zxid = INT64_C(1) << 32;
-	truth = tree_new();
-	for (int i = 0; i < MODEL_SERVERS; i++)
-		servers[i].tree = tree_retain(truth);
-}
-
-const ModelNode *
-model_node(const char *path)
-{
-	return tree_find(truth, path);
+	model_truth = tree_new();
+	append(model_packet(MODEL_PING, "/"));
+	for (ModelServer *s = model_servers; s < model_servers + MODEL_SERVERS; s++)
+		s->applied = queue_pop(&s->log);
 }
 
 /* Is nothing under way? */
 bool
 model_is_idle(void)
 {
-	for (int i = 0; i < MODEL_SERVERS; i++)
+	for (const ModelServer *s = model_servers; s < model_servers + MODEL_SERVERS; s++)
 	{
-		if (queue_first(&servers[i].forwarded) || queue_first(&servers[i].log))
+		if (queue_first(&s->forwarded) || queue_first(&s->log))
 			return false;
 	}
 	for (const ModelConnection *c = model_connections; c; c = c->next)

@@ -18,7 +18,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <ucontext.h>
+#include <sys/sendfile.h>
 #include <unistd.h>
 
 #include "miscadmin.h"
@@ -30,35 +30,10 @@
 #define RESTART_MS 1000
 #define MAX_ROUNDS 3 /* without sleep and without others */
 
-/* PostgreSQL's globals of a process */
-typedef struct Globals
-{
-	MemoryContext		  top;
-	MemoryContext		  current;
-	sigjmp_buf			 *exceptions;
-	ErrorContextCallback *contexts;
-	uint32				  holdoff;
-	uint32				  cancel_holdoff;
-	bool				  exiting;
-} Globals;
-
-/* What nobody else needs to know of a process */
-typedef struct Inside
-{
-	const SimServerApi *api;
-	char			   *pristine; /* its global variables */
-	ucontext_t			context;
-	char			   *stack;
-	Globals				globals;
-	MemoryContext		memory; /* NULL if it is dead */
-} Inside;
-
 typedef struct Block
 {
-	char  name[32];
-	void *memory;
-	Size  size;
-	bool  initialised;
+	const char *name;
+	void	   *memory;
 } Block;
 
 typedef struct Server
@@ -79,21 +54,7 @@ SimProcess *sim_process;
 int			sim_current = FOREIGN;
 
 static Server	  servers[SIM_SERVERS];
-static Inside	  insides[SIM_SERVERS * SIM_PROCS];
 static ucontext_t world;
-static Globals	  own;
-
-static Inside *
-inside_of(const SimProcess *process)
-{
-	return &insides[process - sim_processes];
-}
-
-static PGPROC *
-proc_of(const SimProcess *process)
-{
-	return &servers[process->server].proc[process->number];
-}
 
 SimProcess *
 server_worker(int server)
@@ -112,31 +73,12 @@ enter(const SimProcess *process)
 {
 	sim_current = process->server;
 	ProcGlobal = &servers[process->server].procs;
-	MyProc = proc_of(process);
+	MyProc = process->proc;
 	MyLatch = &MyProc->procLatch;
 	MyProcPid = MyProc->pid;
 }
 
-const SimServerApi *
-server_api(int server)
-{
-	return inside_of(server_worker(server))->api;
-}
-
-/* Others look at a server, until server_leave(). */
-const SimServerApi *
-server_enter(int server)
-{
-	enter(server_worker(server));
-	return server_api(server);
-}
-
-void
-server_leave(void)
-{
-	sim_current = FOREIGN;
-}
-
+/* Shared memory of the server that runs */
 void *
 sim_shared(const char *name, Size size, bool *found)
 {
@@ -145,15 +87,9 @@ sim_shared(const char *name, Size size, bool *found)
 
 	while (block < at->blocks + at->nblocks && strcmp(block->name, name) != 0)
 		block++;
-	if (block == at->blocks + at->nblocks)
-	{
-		strlcpy(block->name, name, sizeof(block->name));
-		block->memory = calloc(1, size);
-		block->size = size;
-		at->nblocks++;
-	}
-	*found = block->initialised;
-	block->initialised = true;
+	*found = block < at->blocks + at->nblocks;
+	if (!*found)
+		at->blocks[at->nblocks++] = (Block){name, calloc(1, size)};
 	return block->memory;
 }
 
@@ -161,24 +97,18 @@ sim_shared(const char *name, Size size, bool *found)
 static const SimServerApi *
 load(void)
 {
-	static char	 *library = NULL;
-	static size_t size;
-
 	char  path[1024];
 	void *loaded;
-	int	  fd = memfd_create("zklock", 0);
+	int	  to = memfd_create("zklock", 0);
+	int	  from;
 
-	if (library == NULL)
-	{
-		int from;
-
-		snprintf(path, sizeof(path), "%s/server.so", getenv("SIM_DIR"));
-		from = open(path, O_RDONLY);
-		size = lseek(from, 0, SEEK_END);
-		library = mmap(NULL, size, PROT_READ, MAP_PRIVATE, from, 0);
-	}
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (write(fd, library, size) == (ssize_t) size && (loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
+	snprintf(path, sizeof(path), "%s/server.so", getenv("SIM_DIR"));
+	from = open(path, O_RDONLY);
+	while (sendfile(to, from, NULL, INT_MAX) > 0)
+		;
+	close(from);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", to);
+	if ((loaded = dlopen(path, RTLD_NOW | RTLD_LOCAL)) != NULL)
 		return dlsym(loaded, "sim_server_api");
 	fprintf(stderr, "%s\n", dlerror());
 	exit(2);
@@ -192,17 +122,15 @@ data_size(const SimServerApi *api)
 
 /* Its global variables are as in a process that has attached to shared memory. */
 static void
-reset(SimProcess *process)
+reset(const SimProcess *process)
 {
-	Inside *inside = inside_of(process);
-
-	memcpy(inside->api->data, inside->pristine, data_size(inside->api));
+	memcpy(process->api->data, process->pristine, data_size(process->api));
 	enter(process);
-	inside->api->attach();
+	process->api->attach();
 }
 
 void
-server_load(int server, int nprocesses, const SimSettings *settings)
+server_load(int server, int nprocesses)
 {
 	Server *at = &servers[server];
 
@@ -211,43 +139,40 @@ server_load(int server, int nprocesses, const SimSettings *settings)
 	at->nprocesses = nprocesses;
 	for (int i = 0; i < nprocesses; i++)
 	{
-		static char names[SIM_SERVERS * SIM_PROCS][16];
-		SimProcess *process = &sim_processes[sim_nprocesses];
-		Inside	   *inside = &insides[sim_nprocesses];
+		SimProcess *process = &sim_processes[sim_nprocesses++];
 
-		snprintf(names[sim_nprocesses], sizeof(names[0]),
+		process->server = server;
+		process->number = i;
+		snprintf(process->name, sizeof(process->name),
 				 i == SIM_WORKER ? "worker %d" : "session %d.%d", server, i);
-		*process =
-			(SimProcess){.server = server, .number = i, .name = names[sim_nprocesses], .is_done = true};
-		at->proc[i].pgprocno = i;
-		inside->api = load();
-		inside->stack = malloc(STACK_SIZE);
-		inside->pristine = malloc(data_size(inside->api));
+		process->is_done = true;
+		process->proc = &at->proc[i];
+		process->proc->pgprocno = i;
+		process->api = load();
+		process->stack = malloc(STACK_SIZE);
+		process->pristine = malloc(data_size(process->api));
 		enter(process);
-		inside->api->configure(settings);
-		memcpy(inside->pristine, inside->api->data, data_size(inside->api));
-		sim_nprocesses++;
+		process->api->configure();
+		memcpy(process->pristine, process->api->data, data_size(process->api));
 	}
 	reset(server_worker(server));
-	server_leave();
+	sim_current = FOREIGN;
 }
 
 /* A process is no more. */
 static void
 bury(SimProcess *process)
 {
-	Inside *inside = inside_of(process);
-
 	if (process->number == SIM_WORKER)
 		library_abandon(process->server);
 	else
 		check_ended(process);
-	MemoryContextDelete(inside->memory);
-	inside->memory = NULL;
-	proc_of(process)->pid = 0;
+	MemoryContextDelete(process->memory);
+	process->memory = NULL;
+	process->proc->pid = 0;
 	process->state = PROCESS_DEAD;
 	process->start_at =
-		sim_now() + (process->number == SIM_WORKER ? RESTART_MS * MS
+		model_now + (process->number == SIM_WORKER ? RESTART_MS * MS
 												   : (int64_t) sim_below(20 * MS * sim_pace));
 }
 
@@ -256,20 +181,16 @@ server_crash(int server)
 {
 	Server *at = &servers[server];
 
-	for (int i = 0; i < at->nblocks; i++)
-	{
-		memset(at->blocks[i].memory, 0, at->blocks[i].size);
-		at->blocks[i].initialised = false;
-	}
+	at->nblocks = 0;
 	reset(server_worker(server));
 	for (int i = 0; i < at->nprocesses; i++)
 	{
 		if (at->processes[i].state != PROCESS_DEAD)
 			bury(&at->processes[i]);
-		at->processes[i].start_at = sim_now() + RESTART_MS * MS;
+		at->processes[i].start_at = model_now + RESTART_MS * MS;
 		at->processes[i].is_done = true;
 	}
-	server_leave();
+	sim_current = FOREIGN;
 }
 
 /* ------------------------------------------------------------------------
@@ -278,40 +199,31 @@ server_crash(int server)
  */
 
 static void
-swap_globals(Globals *save, const Globals *load)
+swap_globals(Globals *with)
 {
-	*save = (Globals){TopMemoryContext,	   CurrentMemoryContext,  PG_exception_stack,
-					  error_context_stack, InterruptHoldoffCount, QueryCancelHoldoffCount,
-					  proc_exit_inprogress};
-	TopMemoryContext = load->top;
-	CurrentMemoryContext = load->current;
-	PG_exception_stack = load->exceptions;
-	error_context_stack = load->contexts;
-	InterruptHoldoffCount = load->holdoff;
-	QueryCancelHoldoffCount = load->cancel_holdoff;
-	proc_exit_inprogress = load->exiting;
-}
+	const Globals former = {TopMemoryContext,	   CurrentMemoryContext,
+							PG_exception_stack,	   error_context_stack,
+							InterruptHoldoffCount, QueryCancelHoldoffCount,
+							proc_exit_inprogress};
 
-static void
-switch_to(SimProcess *process)
-{
-	enter(process);
-	sim_process = process;
-	InterruptPending = process->cancelled || process->terminated;
-	swap_globals(&own, &inside_of(process)->globals);
-	swapcontext(&world, &inside_of(process)->context);
-	InterruptPending = false;
-	server_leave();
+	TopMemoryContext = with->top;
+	CurrentMemoryContext = with->current;
+	PG_exception_stack = with->exceptions;
+	error_context_stack = with->contexts;
+	InterruptHoldoffCount = with->holdoff;
+	QueryCancelHoldoffCount = with->cancel_holdoff;
+	proc_exit_inprogress = with->exiting;
+	*with = former;
 }
 
 static void
 back_to_world(void)
 {
-	Inside *inside = inside_of(sim_process);
+	SimProcess *process = sim_process;
 
-	swap_globals(&inside->globals, &own);
+	swap_globals(&process->globals);
 	sim_process = NULL;
-	swapcontext(&inside->context, &world);
+	swapcontext(&process->context, &world);
 }
 
 /* Within a process: the world goes on meanwhile, and may end the process. */
@@ -339,10 +251,14 @@ sim_sleep(int64_t timeout_ms)
 {
 	sim_process->rounds = 0;
 	sim_process->state = PROCESS_ASLEEP;
-	sim_process->wake_at = timeout_ms < 0 ? SIM_NEVER : sim_now() + timeout_ms * MS;
+	sim_process->wake_at = timeout_ms < 0 ? SIM_NEVER : model_now + timeout_ms * MS;
 	pause_here();
-	if (sim_process->number == SIM_WORKER)
-		sim_process->zxid = library_zxid(sim_current);
+	sim_process->zxid = 0;
+	for (const zhandle_t *h = library_handles; h && sim_process->number == SIM_WORKER; h = h->next)
+	{
+		if (h->owner == sim_current && h->state == ZOO_CONNECTED_STATE)
+			sim_process->zxid = h->zxid;
+	}
 	sim_process->state = PROCESS_RUNNABLE;
 	return MyLatch->is_set;
 }
@@ -359,16 +275,10 @@ sim_round(void)
 void
 sim_end(void)
 {
-	sim_tell("%s: ends", sim_process->name);
+	sim_tell("ends");
 	sim_process->state = PROCESS_DEAD;
 	back_to_world();
 	abort();
-}
-
-void
-sim_wake(void)
-{
-	server_worker(sim_current)->woken = true;
 }
 
 /* A process gets a signal. */
@@ -381,21 +291,22 @@ sim_signal(int pid, int signal)
 	{
 		SimProcess *process = &at->processes[i];
 
-		if (proc_of(process)->pid != pid || pid == 0)
+		if (process->proc->pid != pid || pid == 0)
 			continue;
 		process->cancelled |= signal == SIGINT;
 		process->terminated |= signal == SIGTERM;
 		InterruptPending |= process == sim_process;
-		at->proc[i].procLatch.is_set = true;
+		at->processes[i].proc->procLatch.is_set = true;
 	}
 }
 
 void
 process_signal(const SimProcess *process, int signal)
 {
+	sim_tell("fault: %s is %s", process->name, signal == SIGINT ? "cancelled" : "terminated");
 	enter(process);
 	sim_signal(MyProcPid, signal);
-	server_leave();
+	sim_current = FOREIGN;
 }
 
 /* All that sleep on a condition variable. */
@@ -407,87 +318,69 @@ sim_broadcast(const void *variable)
 	for (int i = 0; i < at->nprocesses; i++)
 	{
 		if (at->processes[i].awaits == variable)
-			at->proc[i].procLatch.is_set = true;
+			at->processes[i].proc->procLatch.is_set = true;
 	}
 }
 
 static void
 start(SimProcess *process)
 {
-	Inside *inside = inside_of(process);
-	Server *at = &servers[process->server];
-
-	*proc_of(process) = (PGPROC){.pgprocno = process->number,
-								 .pid = 100000 * (process->server + 1) + ++at->last_pid};
-	*process = (SimProcess){.server = process->server,
-							.number = process->number,
-							.name = process->name,
-							.state = PROCESS_RUNNABLE,
-							.frozen_until = process->frozen_until,
-							.timeout_at = SIM_NEVER,
-							.seeks = -1};
-	inside->memory =
+	*process->proc =
+		(PGPROC){.pgprocno = process->number,
+				 .pid = 100000 * (process->server + 1) + ++servers[process->server].last_pid};
+	memset(&process->state, 0, sizeof(SimProcess) - offsetof(SimProcess, state));
+	process->state = PROCESS_RUNNABLE;
+	process->timeout_at = SIM_NEVER;
+	process->seeks = -1;
+	process->memory =
 		AllocSetContextCreate(TopMemoryContext, "simulated process", ALLOCSET_DEFAULT_SIZES);
-	inside->globals = (Globals){.top = inside->memory, .current = inside->memory};
-	getcontext(&inside->context);
-	inside->context.uc_stack.ss_sp = inside->stack;
-	inside->context.uc_stack.ss_size = STACK_SIZE;
-	inside->context.uc_link = NULL;
-	makecontext(&inside->context, inside->api->main, 0);
+	process->globals = (Globals){.top = process->memory, .current = process->memory};
+	getcontext(&process->context);
+	process->context.uc_stack.ss_sp = process->stack;
+	process->context.uc_stack.ss_size = STACK_SIZE;
+	makecontext(&process->context, process->api->main, 0);
 	reset(process);
 	sim_tell("%s: starts", process->name);
 }
 
-bool
-process_can_run(const SimProcess *process)
-{
-	if (sim_now() < process->frozen_until)
-		return false;
-	if (process->state == PROCESS_DEAD)
-		return sim_now() >= process->start_at;
-	return process->state == PROCESS_RUNNABLE || process->doomed || process->woken ||
-		   proc_of(process)->procLatch.is_set || sim_now() >= process->wake_at ||
-		   sim_now() >= process->timeout_at;
-}
-
+/* When it goes on */
 int64_t
-process_next_timer(const SimProcess *process)
+process_next_step(const SimProcess *process)
 {
-	int64_t next = process->state == PROCESS_DEAD ? process->start_at
-												  : Min(process->wake_at, process->timeout_at);
+	int64_t at = Min(process->wake_at, process->timeout_at);
 
-	return Max(next, process->frozen_until);
+	if (process->state == PROCESS_DEAD)
+		at = process->start_at;
+	else if (process->state == PROCESS_RUNNABLE || process->doomed || process->woken ||
+			 process->proc->procLatch.is_set)
+		at = model_now;
+	return Max(at, process->frozen_until);
 }
 
 /* The process goes on until it sleeps, or is held up. */
 void
-process_run(SimProcess *process)
+process_run(void *which)
 {
+	SimProcess *process = which;
+
+	sim_changed |= process->number == SIM_WORKER;
 	if (process->state == PROCESS_DEAD)
 		start(process);
-	if (sim_now() >= process->timeout_at)
+	if (model_now >= process->timeout_at)
 	{
 		process->timeout_at = SIM_NEVER;
 		process->cancelled = process->timed_out = true;
-		proc_of(process)->procLatch.is_set = true;
+		process->proc->procLatch.is_set = true;
 	}
-	switch_to(process);
+	enter(process);
+	sim_process = process;
+	InterruptPending = process->cancelled || process->terminated;
+	swap_globals(&process->globals);
+	swapcontext(&world, &process->context);
+	InterruptPending = false;
+	sim_current = FOREIGN;
 	if (process->state == PROCESS_DEAD)
 		bury(process);
-}
-
-int
-process_pid(const SimProcess *process)
-{
-	return proc_of(process)->pid;
-}
-
-size_t
-process_memory(const SimProcess *process)
-{
-	MemoryContext memory = inside_of(process)->memory;
-
-	return memory ? MemoryContextMemAllocated(memory, true) : 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -510,16 +403,16 @@ clock_gettime(clockid_t clock, struct timespec *now)
 		if (sim_one_in(sim_rates.yield))
 			pause_here();
 	}
-	now->tv_sec = sim_now() / 1000000;
-	now->tv_nsec = sim_now() % 1000000 * 1000;
+	now->tv_sec = model_now / 1000000;
+	now->tv_nsec = model_now % 1000000 * 1000;
 	return 0;
 }
 
 int
 gettimeofday(struct timeval *now, void *zone)
 {
-	now->tv_sec = 1700000000 + sim_now() / 1000000;
-	now->tv_usec = sim_now() % 1000000;
+	now->tv_sec = 1700000000 + model_now / 1000000;
+	now->tv_usec = model_now % 1000000;
 	return 0;
 }
 
@@ -529,7 +422,7 @@ usleep(useconds_t us)
 {
 	if (sim_process)
 	{
-		sim_process->frozen_until = sim_now() + us;
+		sim_process->frozen_until = model_now + us;
 		pause_here();
 	}
 	return 0;

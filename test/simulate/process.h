@@ -18,21 +18,41 @@ typedef enum ProcessState
 	PROCESS_ASLEEP
 } ProcessState;
 
+/* PostgreSQL's globals of a process, while another one runs */
+typedef struct Globals
+{
+	MemoryContext		  top;
+	MemoryContext		  current;
+	sigjmp_buf			 *exceptions;
+	ErrorContextCallback *contexts;
+	uint32				  holdoff;
+	uint32				  cancel_holdoff;
+	bool				  exiting;
+} Globals;
+
 /* A worker or a backend.  The code that runs in it sees this as sim_process. */
 struct SimProcess
 {
-	int			server;
-	int			number; /* of the server's processes: the worker is SIM_WORKER */
-	const char *name;	/* for the history */
+	int					server;
+	int					number;	  /* of the server's processes: the worker is SIM_WORKER */
+	char				name[16]; /* for the history */
+	const SimServerApi *api;
+	char			   *pristine; /* its global variables as it begins */
+	char			   *stack;
+	PGPROC			   *proc;
+	int64_t				start_at;	  /* us; DEAD */
+	int64_t				frozen_until; /* us */
 
-	ProcessState state;
-	int64_t		 start_at;	   /* us; DEAD */
-	int64_t		 wake_at;	   /* us; ASLEEP */
-	int64_t		 frozen_until; /* us */
-	int64_t		 timeout_at;   /* us: its lock_timeout passes */
-	bool		 woken;		   /* by the client library */
-	bool		 doomed;	   /* it fails where it is */
-	bool		 exiting;
+	/* This and what follows begins anew with the process. */
+	ProcessState  state;
+	ucontext_t	  context;
+	Globals		  globals;
+	MemoryContext memory;
+	int64_t		  wake_at;	  /* us; ASLEEP */
+	int64_t		  timeout_at; /* us: its lock_timeout passes */
+	bool		  woken;	  /* by the client library */
+	bool		  doomed;	  /* it fails where it is */
+	bool		  exiting;
 
 	/* Signals that it has not looked at */
 	bool cancelled;
@@ -60,19 +80,13 @@ extern int		  sim_nservers;
 extern SimProcess sim_processes[];
 extern int		  sim_nprocesses;
 
-extern void server_load(int server, int nprocesses, const SimSettings *settings);
-extern void server_crash(int server);			   /* and is started anew */
-extern const SimServerApi *server_api(int server); /* for what looks at shared memory alone */
-extern const SimServerApi *server_enter(int server);
-extern void				   server_leave(void);
+extern void server_load(int server, int nprocesses);
+extern void server_crash(int server); /* and is started anew */
 
 extern SimProcess *server_worker(int server);
 
-extern bool	   process_can_run(const SimProcess *process);
-extern int64_t process_next_timer(const SimProcess *process);
-extern void	   process_run(SimProcess *process);
+extern int64_t process_next_step(const SimProcess *process);
+extern void	   process_run(void *process);
 extern void	   process_signal(const SimProcess *process, int signal);
-extern int	   process_pid(const SimProcess *process);
-extern size_t  process_memory(const SimProcess *process);
 
 #endif /* SIMULATE_PROCESS_H */

@@ -14,19 +14,13 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/stat.h>
 
 #include "engine/engine_internal.h"
 #include "fault.h"
-#include "shared/deadlock_search.h"
 #include "shared/settings.h"
 #include "storage/condition_variable.h"
-#include "storage/fd.h"
 #include "storage/ipc.h"
-#include "storage/latch.h"
-#include "storage/lwlock.h"
 #include "storage/pmsignal.h"
-#include "storage/procarray.h"
 #include "utils/dsa.h"
 #include "utils/timeout.h"
 
@@ -37,89 +31,13 @@ extern PGDLLEXPORT const SimServerApi sim_server_api;
 extern void							  zklock_worker_main(Datum arg);
 
 /* ------------------------------------------------------------------------
- * What is not needed: nobody runs between a lock's acquisition and its release, there are
- * no files, no waits but the extension's, and no processes but the world's
+ * What comes in the place of PostgreSQL's functions, and of the system's.  Nobody runs between a
+ * lock's acquisition and its release, there are no files, no waits but the extension's, and no
+ * processes but the world's.
  * ------------------------------------------------------------------------
  */
 
-/* clang-format off: the Makefile reads the names */
-#define NOTHING(name, ...)           \
-	void __wrap_##name(__VA_ARGS__); \
-	void __wrap_##name(__VA_ARGS__)  \
-	{                                \
-	}
-#define ALWAYS(name, value, type, ...) \
-	type __wrap_##name(__VA_ARGS__);   \
-	type __wrap_##name(__VA_ARGS__)    \
-	{                                  \
-		return value;                  \
-	}
-
-NOTHING(dsa_pin, dsa_area *area)
-NOTHING(dsa_pin_mapping, dsa_area *area)
-NOTHING(dsa_detach, dsa_area *area)
-NOTHING(dsa_set_size_limit, dsa_area *area, Size limit)
-NOTHING(BackgroundWorkerInitializeConnection, const char *database, const char *user, uint32 flags)
-NOTHING(BackgroundWorkerUnblockSignals, void)
-NOTHING(on_proc_exit, pg_on_exit_callback call, Datum arg)
-NOTHING(ProcessConfigFile, GucContext context)
-NOTHING(ConditionVariableInit, ConditionVariable *cv)
-NOTHING(SendPostmasterSignal, PMSignalReason reason)
-NOTHING(ForceSyncCommit, void)
-ALWAYS(dsa_create_in_place, place, dsa_area *, void *place, Size size, int tranche, dsm_segment *segment)
-ALWAYS(dsa_attach_in_place, place, dsa_area *, void *place, dsm_segment *segment)
-ALWAYS(madvise, 0, int, void *addr, size_t length, int advice)
-ALWAYS(CreateWaitEventSet, NULL, WaitEventSet *, MemoryContext context, int nevents)
-ALWAYS(AddWaitEventToSet, 0, int, WaitEventSet *set, uint32 events, pgsocket fd, Latch *latch,
-	   void *arg)
-ALWAYS(pqsignal, handler, pqsigfunc, int signal, pqsigfunc handler)
-ALWAYS(RecoveryInProgress, false, bool, void)
-ALWAYS(eventfd, EVENT_FD, int, unsigned int count, int flags)
-ALWAYS(read, length, ssize_t, int fd, void *data, size_t length)
-ALWAYS(pthread_detach, 0, int, pthread_t thread)
-ALWAYS(pthread_sigmask, 0, int, int how, const sigset_t *set, sigset_t *former)
-ALWAYS(prctl, 0, int, int option, ...)
-ALWAYS(OpenTransientFile, (errno = ENOENT, -1), int, const char *name, int flags)
-ALWAYS(OpenTransientFilePerm, (errno = EROFS, -1), int, const char *name, int flags, mode_t mode)
-ALWAYS(AllocateFile, (errno = ENOENT, NULL), FILE *, const char *name, const char *mode)
-ALWAYS(unlink, (errno = ENOENT, -1), int, const char *name)
-ALWAYS(BackendPidGetProc, NULL, PGPROC *, int pid)
-ALWAYS(superuser, sim_process->number % 2 == 0, bool, void)
-ALWAYS(GetSessionUserId, 10 + sim_process->number % 2, Oid, void)
-ALWAYS(GetUserId, 10 + sim_process->number % 2, Oid, void)
-ALWAYS(GetUserNameFromId, pstrdup("role"), char *, Oid role, bool may_be_missing)
-ALWAYS(get_database_name, pstrdup("database"), char *, Oid database)
-ALWAYS(JsonEncodeDateTime, strcpy(text, "2026"), char *, char *text, Datum value, Oid type,
-	   const int *zone)
-ALWAYS(timestamptz_to_str, "2026", const char *, TimestampTz time)
-ALWAYS(pgstat_get_backend_current_activity, "", const char *, int pid, bool check_user)
-ALWAYS(gethostname, (*name = '\0', 0), int, char *name, size_t size)
-ALWAYS(zoo_add_auth, 0, int, zhandle_t *handle, const char *scheme, const char *credentials,
-	   int length, void_completion_t completion, const void *context)
-ALWAYS(zoo_set_servers_resolution_delay, 0, int, zhandle_t *handle, int delay)
-ALWAYS(zookeeper_get_connected_host, NULL, struct sockaddr *, zhandle_t *handle,
-	   struct sockaddr *address, socklen_t *length)
-NOTHING(zoo_set_log_callback, zhandle_t *handle, log_callback_fn on_log)
-/* clang-format on */
-
-/* ------------------------------------------------------------------------
- * Shared memory and locks
- * ------------------------------------------------------------------------
- */
-
-void *
-__wrap_ShmemInitStruct(const char *name, Size size, bool *found)
-{
-	return sim_shared(name, size, found);
-}
-
-LWLockPadded *
-__wrap_GetNamedLWLockTranche(const char *name)
-{
-	static LWLockPadded locks[8];
-
-	return locks;
-}
+static LWLockPadded lwlocks[8];
 
 static void
 count_locks(int n)
@@ -128,126 +46,7 @@ count_locks(int n)
 		sim_process->locks += n;
 }
 
-bool
-__wrap_LWLockAcquire(LWLock *lock, LWLockMode mode)
-{
-	count_locks(1);
-	return true;
-}
-
-void
-__wrap_LWLockRelease(LWLock *lock)
-{
-	count_locks(-1);
-}
-
-void
-__wrap_LWLockReleaseAll(void)
-{
-	sim_process->locks = 0;
-}
-
-dsa_pointer
-__wrap_dsa_allocate_extended(dsa_area *area, Size size, int flags)
-{
-	return (dsa_pointer) (uintptr_t) malloc(size);
-}
-
-void
-__wrap_dsa_free(dsa_area *area, dsa_pointer pointer)
-{
-	free((void *) (uintptr_t) pointer);
-}
-
-void *
-__wrap_dsa_get_address(dsa_area *area, dsa_pointer pointer)
-{
-	return (void *) (uintptr_t) pointer;
-}
-
-/* ------------------------------------------------------------------------
- * Latches and sleep
- * ------------------------------------------------------------------------
- */
-
-extern void __real_ResetLatch(Latch *latch);
-
-void
-__wrap_ResetLatch(Latch *latch)
-{
-	zklock_keep_idle = sim_keep_idle;
-	sim_round();
-	__real_ResetLatch(latch);
-}
-
-int
-__wrap_WaitLatch(Latch *latch, int events, long timeout, uint32 info)
-{
-	return sim_sleep(events & WL_TIMEOUT ? timeout : -1) ? WL_LATCH_SET : WL_TIMEOUT;
-}
-
-int
-__wrap_WaitEventSetWait(WaitEventSet *set, long timeout, WaitEvent *occurred, int nevents, uint32 info)
-{
-	int n = 0;
-
-	if (sim_sleep(timeout))
-		occurred[n++] = (WaitEvent){.events = WL_LATCH_SET};
-	if (sim_process->woken)
-		occurred[n++] = (WaitEvent){.events = WL_SOCKET_READABLE};
-	sim_process->woken = false;
-	return n;
-}
-
-void
-__wrap_ConditionVariablePrepareToSleep(ConditionVariable *cv)
-{
-	sim_process->awaits = cv;
-}
-
-void
-__wrap_ConditionVariableCancelSleep(void)
-{
-	sim_process->awaits = NULL;
-}
-
-void
-__wrap_ConditionVariableBroadcast(ConditionVariable *cv)
-{
-	sim_broadcast(cv);
-}
-
-ssize_t
-__wrap_write(int fd, const void *data, size_t length)
-{
-	if (fd == EVENT_FD)
-		sim_wake();
-	return length;
-}
-
-/* Threads of the extension itself: they do one thing, at once. */
-int
-__wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-					  void *(*run)(void *), void			  *arg)
-{
-	*thread = 0;
-	run(arg);
-	return 0;
-}
-
-bool
-__wrap_pg_strong_random(void *data, size_t length)
-{
-	for (size_t i = 0; i < length; i++)
-		((char *) data)[i] = (char) sim_random();
-	return true;
-}
-
-/* ------------------------------------------------------------------------
- * The end of a process: what is to be called then, the last first
- * ------------------------------------------------------------------------
- */
-
+/* What is to be called at the end of a process, the last first */
 typedef struct Exits
 {
 	int n;
@@ -258,7 +57,7 @@ typedef struct Exits
 	} exits[MAX_EXITS];
 } Exits;
 
-static Exits before_exit;
+static Exits before_exit; /* of PG_ENSURE_ERROR_CLEANUP() */
 static Exits at_exit;
 
 static void
@@ -279,22 +78,104 @@ call_exits(Exits *exits, int code)
 	}
 }
 
-void
-__wrap_before_shmem_exit(pg_on_exit_callback call, Datum arg)
+extern void __real_ResetLatch(Latch *latch);
+
+/* clang-format off */
+INSTEAD(dsa_pin, (void) 0, void, dsa_area *area)
+INSTEAD(dsa_pin_mapping, (void) 0, void, dsa_area *area)
+INSTEAD(dsa_detach, (void) 0, void, dsa_area *area)
+INSTEAD(dsa_set_size_limit, (void) 0, void, dsa_area *area, Size limit)
+INSTEAD(dsa_create_in_place, place, dsa_area *, void *place, Size size, int tranche, dsm_segment *segment)
+INSTEAD(dsa_attach_in_place, place, dsa_area *, void *place, dsm_segment *segment)
+INSTEAD(dsa_allocate_extended, (dsa_pointer) (uintptr_t) malloc(size), dsa_pointer, dsa_area *area, Size size, int flags)
+INSTEAD(dsa_free, free((void *) (uintptr_t) pointer), void, dsa_area *area, dsa_pointer pointer)
+INSTEAD(dsa_get_address, (void *) (uintptr_t) pointer, void *, dsa_area *area, dsa_pointer pointer)
+INSTEAD(ShmemInitStruct, sim_shared(name, size, found), void *, const char *name, Size size, bool *found)
+
+INSTEAD(GetNamedLWLockTranche, lwlocks, LWLockPadded *, const char *name)
+INSTEAD(LWLockAcquire, (count_locks(1), true), bool, LWLock *lock, LWLockMode mode)
+INSTEAD(LWLockRelease, count_locks(-1), void, LWLock *lock)
+INSTEAD(LWLockReleaseAll, (void) (sim_process->locks = 0), void, void)
+INSTEAD(ConditionVariableInit, (void) 0, void, ConditionVariable *cv)
+INSTEAD(ConditionVariablePrepareToSleep, (void) (sim_process->awaits = cv), void, ConditionVariable *cv)
+INSTEAD(ConditionVariableCancelSleep, (void) (sim_process->awaits = NULL), void, void)
+INSTEAD(ConditionVariableBroadcast, sim_broadcast(cv), void, ConditionVariable *cv)
+INSTEAD(ResetLatch, (zklock_keep_idle = sim_keep_idle, sim_round(), __real_ResetLatch(latch)), void, Latch *latch)
+INSTEAD(WaitLatch, sim_sleep(events & WL_TIMEOUT ? timeout : -1) ? WL_LATCH_SET : WL_TIMEOUT, int,
+		Latch *latch, int events, long timeout, uint32 info)
+INSTEAD(CreateWaitEventSet, NULL, WaitEventSet *, MemoryContext context, int nevents)
+INSTEAD(AddWaitEventToSet, 0, int, WaitEventSet *set, uint32 events, pgsocket fd, Latch *latch, void *arg)
+
+INSTEAD(BackgroundWorkerInitializeConnection, (void) 0, void, const char *database, const char *user, uint32 flags)
+INSTEAD(BackgroundWorkerUnblockSignals, (void) 0, void, void)
+INSTEAD(on_proc_exit, (void) 0, void, pg_on_exit_callback call, Datum arg)
+INSTEAD(before_shmem_exit, remember_exit(&before_exit, call, arg), void, pg_on_exit_callback call, Datum arg)
+INSTEAD(cancel_before_shmem_exit, (void) before_exit.n--, void, pg_on_exit_callback call, Datum arg)
+INSTEAD(on_shmem_exit, remember_exit(&at_exit, call, arg), void, pg_on_exit_callback call, Datum arg)
+INSTEAD(ProcessConfigFile, (void) 0, void, GucContext context)
+INSTEAD(SendPostmasterSignal, (void) 0, void, PMSignalReason reason)
+INSTEAD(pqsignal, handler, pqsigfunc, int signal, pqsigfunc handler)
+INSTEAD(kill, (sim_signal(pid, signal), 0), int, pid_t pid, int signal)
+INSTEAD(enable_timeout_after, (sim_process->timed_out = false, (void) (sim_process->timeout_at = model_now + delay_ms * MS)),
+		void, TimeoutId id, int delay_ms)
+INSTEAD(disable_timeout, (void) (sim_process->timeout_at = SIM_NEVER), void, TimeoutId id, bool keep_indicator)
+INSTEAD(RecoveryInProgress, false, bool, void)
+INSTEAD(ForceSyncCommit, (void) 0, void, void)
+
+INSTEAD(BackendPidGetProc, NULL, PGPROC *, int pid)
+INSTEAD(superuser, sim_process->number % 2 == 0, bool, void)
+INSTEAD(GetSessionUserId, 10 + sim_process->number % 2, Oid, void)
+INSTEAD(GetUserId, 10 + sim_process->number % 2, Oid, void)
+INSTEAD(GetUserNameFromId, pstrdup("role"), char *, Oid role, bool may_be_missing)
+INSTEAD(get_database_name, pstrdup("database"), char *, Oid database)
+INSTEAD(JsonEncodeDateTime, strcpy(text, "2026"), char *, char *text, Datum value, Oid type, const int *zone)
+INSTEAD(timestamptz_to_str, "2026", const char *, TimestampTz time)
+INSTEAD(pgstat_get_backend_current_activity, "", const char *, int pid, bool check_user)
+
+INSTEAD(OpenTransientFile, (errno = ENOENT, -1), int, const char *name, int flags)
+INSTEAD(OpenTransientFilePerm, (errno = EROFS, -1), int, const char *name, int flags, mode_t mode)
+INSTEAD(AllocateFile, (errno = ENOENT, NULL), FILE *, const char *name, const char *mode)
+INSTEAD(unlink, (errno = ENOENT, -1), int, const char *name)
+INSTEAD(gethostname, (*name = '\0', 0), int, char *name, size_t size)
+INSTEAD(madvise, 0, int, void *addr, size_t length, int advice)
+INSTEAD(prctl, 0, int, int option, ...)
+INSTEAD(eventfd, EVENT_FD, int, unsigned int count, int flags)
+INSTEAD(read, length, ssize_t, int fd, void *data, size_t length)
+INSTEAD(write, (server_worker(sim_current)->woken |= fd == EVENT_FD, length), ssize_t, int fd, const void *data, size_t length)
+
+/* Threads of the extension itself do one thing, at once. */
+INSTEAD(pthread_create, (*thread = 0, run(arg), 0), int, pthread_t *thread, const pthread_attr_t *attributes,
+		void *(*run)(void *), void *arg)
+INSTEAD(pthread_detach, 0, int, pthread_t thread)
+INSTEAD(pthread_sigmask, 0, int, int how, const sigset_t *set, sigset_t *former)
+
+INSTEAD(zoo_add_auth, 0, int, zhandle_t *handle, const char *scheme, const char *credentials,
+		int length, void_completion_t completion, const void *context)
+INSTEAD(zoo_set_servers_resolution_delay, 0, int, zhandle_t *handle, int delay)
+INSTEAD(zookeeper_get_connected_host, NULL, struct sockaddr *, zhandle_t *handle,
+		struct sockaddr *address, socklen_t *length)
+INSTEAD(zoo_set_log_callback, (void) 0, void, zhandle_t *handle, log_callback_fn on_log)
+/* clang-format on */
+
+int
+__wrap_WaitEventSetWait(WaitEventSet *set, long timeout, WaitEvent *occurred, int nevents, uint32 info)
 {
-	remember_exit(&before_exit, call, arg);
+	int n = 0;
+
+	if (sim_sleep(timeout))
+		occurred[n++] = (WaitEvent){.events = WL_LATCH_SET};
+	if (sim_process->woken)
+		occurred[n++] = (WaitEvent){.events = WL_SOCKET_READABLE};
+	sim_process->woken = false;
+	return n;
 }
 
-void
-__wrap_cancel_before_shmem_exit(pg_on_exit_callback call, Datum arg)
+bool
+__wrap_pg_strong_random(void *data, size_t length)
 {
-	before_exit.n--;
-}
-
-void
-__wrap_on_shmem_exit(pg_on_exit_callback call, Datum arg)
-{
-	remember_exit(&at_exit, call, arg);
+	for (size_t i = 0; i < length; i++)
+		((char *) data)[i] = (char) sim_random();
+	return true;
 }
 
 void
@@ -303,7 +184,7 @@ __wrap_proc_exit(int code)
 	sim_process->exiting = true;
 	proc_exit_inprogress = true;
 	call_exits(&before_exit, code);
-	sim_process->locks = 0;
+	xact_roll_back(0);
 	call_exits(&at_exit, code);
 	sim_end();
 }
@@ -314,29 +195,8 @@ __wrap_proc_exit(int code)
  */
 
 extern bool __real_errstart(int level, const char *domain);
-extern bool __real_errstart_cold(int level, const char *domain);
 extern void __real_errfinish(const char *file, int line, const char *function);
 extern void __real_FlushErrorState(void);
-
-int
-__wrap_kill(pid_t pid, int signal)
-{
-	sim_signal(pid, signal);
-	return 0;
-}
-
-void
-__wrap_enable_timeout_after(TimeoutId id, int delay_ms)
-{
-	sim_process->timeout_at = sim_now() + delay_ms * MS;
-	sim_process->timed_out = false;
-}
-
-void
-__wrap_disable_timeout(TimeoutId id, bool keep_indicator)
-{
-	sim_process->timeout_at = SIM_NEVER;
-}
 
 void
 __wrap_ProcessInterrupts(void)
@@ -348,7 +208,7 @@ __wrap_ProcessInterrupts(void)
 	InterruptPending = false;
 	if (sim_process->terminated)
 	{
-		sim_tell("%s: is terminated", sim_process->name);
+		sim_tell("is terminated");
 		__wrap_proc_exit(1);
 	}
 	if (!sim_process->cancelled)
@@ -373,13 +233,9 @@ __wrap_errstart(int level, const char *domain)
 	return sent;
 }
 
-bool
-__wrap_errstart_cold(int level, const char *domain)
-{
-	if (sim_process)
-		sim_process->reports = true;
-	return __real_errstart_cold(level, domain);
-}
+/* clang-format off */
+INSTEAD(errstart_cold, __wrap_errstart(level, domain), bool, int level, const char *domain)
+/* clang-format on */
 
 /* If this returns, a message has been sent; what errfinish() would ask of PostgreSQL is asked here. */
 void
@@ -408,22 +264,29 @@ __wrap_FlushErrorState(void)
  */
 
 static void
-configure(const SimSettings *settings)
+configure(void)
 {
 	static char empty[] = "";
 
-	zklock_servers = strdup("127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183");
+	StringInfoData elections;
+
+	initStringInfo(&elections);
+	for (int i = 0; i < sim_npaths; i++)
+	{
+		if (sim_paths[i].use == USE_ELECTION)
+			appendStringInfo(&elections, "%s%s%s", elections.len > 0 ? ", " : "", sim_paths[i].path,
+							 sim_paths[i].family == ELECTION_SUPPORT ? "=zookeeper" : "");
+	}
+	zklock_servers = pstrdup("127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183");
 	zklock_auth_file = zklock_tls_ca_file = zklock_tls_cert_file = zklock_tls_key_file = empty;
-	zklock_path_dialects = strdup("/hive=hive, /kazoo=kazoo, /rw=curator_rw, /recipe=zookeeper");
-	zklock_allowed_paths = strdup("/*");
-	zklock_server_name = strdup(settings->name);
-	zklock_elections = strdup(settings->elections);
+	zklock_path_dialects = pstrdup("/hive=hive, /kazoo=kazoo, /rw=curator_rw, /recipe=zookeeper");
+	zklock_allowed_paths = pstrdup("/*");
+	zklock_server_name = psprintf("db%d", sim_current);
+	zklock_elections = elections.data;
 	zklock_max_locks = SIM_ENTRIES;
-	zklock_session_timeout = settings->session_timeout;
-	zklock_tick_time = settings->tick_time;
-#ifdef ZKLOCK_FAULTS
-	zklock_faults = strdup(settings->faults);
-#endif
+	zklock_session_timeout = sim_timeout_ms;
+	zklock_tick_time = sim_tick_ms;
+	zklock_faults = pstrdup(getenv("SIM_MUTANT") ? getenv("SIM_MUTANT") : "");
 }
 
 static void
@@ -445,18 +308,6 @@ process_main(void)
 	__wrap_proc_exit(0);
 }
 
-static size_t
-engine_paths(void)
-{
-	return engine.paths ? hash_get_num_entries(engine.paths) : 0;
-}
-
-static size_t
-engine_bytes(void)
-{
-	return engine.watch_bytes + engine.node_bytes + engine.kept_bytes;
-}
-
 static int
 calls_in_use(void)
 {
@@ -466,22 +317,22 @@ calls_in_use(void)
 	{
 		const CallSlot *slot = &call_pool->slots[i];
 
-		n += slot->state != CALL_FREE || slot->scratch[0] != '\0' ||
-			 slot->provisional[0] != '\0' || slot->question_room.size + slot->answer_room.size > 0;
+		n += slot->state != CALL_FREE || slot->scratch[0] != '\0' || slot->provisional[0] != '\0' ||
+			 slot->question_room.size + slot->answer_room.size > 0;
 	}
 	return n;
 }
 
-static int64
-session_id(void)
+/* What the worker has, though nobody needs anything but his elections */
+static void
+check_rest(const char *name, int nelections)
 {
-	return zklock_session->info.id;
-}
-
-static EntryPool *
-pool(void)
-{
-	return entry_pool;
+	check_left(name, "entries", entries_in_use(), nelections);
+	check_left(name, "entries that are kept", entry_pool->nkept, 0);
+	check_left(name, "paths", hash_get_num_entries(engine.paths), nelections);
+	check_left(name, "bytes of paths",
+			   engine.watch_bytes + engine.node_bytes + engine.kept_bytes, nelections * 1000);
+	check_left(name, "slots for calls", calls_in_use(), 0);
 }
 
 /* The global variables of a copy, from the first on (crtbegin.o) */
@@ -494,15 +345,11 @@ const SimServerApi sim_server_api = {
 	.configure = configure,
 	.attach = zklock_shmem_startup,
 	.main = process_main,
+	.check_rest = check_rest,
+	.session = &zklock_session,
+	.pool = &entry_pool,
 	.entry_is_overrun = entry_is_overrun,
-	.entries_in_use = entries_in_use,
-	.calls_in_use = calls_in_use,
 	.lease_state = lease_state,
-	.lease_until = lease_until,
 	.election_leadership = election_leadership,
 	.election_find = election_find,
-	.session_id = session_id,
-	.pool = pool,
-	.engine_paths = engine_paths,
-	.engine_bytes = engine_bytes,
 };

@@ -15,39 +15,36 @@
 #include "shared/session_info.h"
 #include "storage/proc.h"
 
-typedef struct SimSettings
-{
-	int			session_timeout; /* ms */
-	int			tick_time;		 /* ms */
-	const char *name;
-	const char *elections;
-	const char *faults;
-} SimSettings;
-
 typedef struct SimServerApi
 {
 	char *data; /* the copy's global variables */
 	char *data_end;
 
-	void (*configure)(const SimSettings *settings);
+	void (*configure)(void);
 	void (*attach)(void); /* to shared memory, which is initialised if it is new */
 	void (*main)(void);
 
+	void (*check_rest)(const char *name, int nelections); /* of the worker, in the end */
+
 	/* Shared memory, as any process sees it */
+	SharedSession **session;
+	EntryPool	  **pool;
 	bool (*entry_is_overrun)(int64 expires_us);
-	int (*entries_in_use)(void);
-	int (*calls_in_use)(void);
 	LeaseState (*lease_state)(void);
-	int64 (*lease_until)(void);
 	Leadership (*election_leadership)(int election, int64 *term);
 	int (*election_find)(const char *path);
-	int64 (*session_id)(void);
-	EntryPool *(*pool)(void);
-
-	/* The worker's, which must have been started */
-	size_t (*engine_paths)(void);
-	size_t (*engine_bytes)(void);
 } SimServerApi;
+
+/*
+ * What comes in the place of a function of PostgreSQL's or the system's, by the linker's --wrap:
+ * the value of an expression.  The Makefile finds the names.
+ */
+#define INSTEAD(name, value, type, ...) \
+	type __wrap_##name(__VA_ARGS__);    \
+	type __wrap_##name(__VA_ARGS__)     \
+	{                                   \
+		return value;                   \
+	}
 
 /* session.c: a backend */
 extern void session_main(void);
@@ -55,10 +52,9 @@ extern void session_main(void);
 /* xact.c: its transactions */
 #define XACT_MAX_DEPTH 4
 
-extern int	xact_depth(void);
-extern bool xact_has_written(void);
+extern int	xact_depth; /* in savepoints; 0: there is no transaction */
+extern bool xact_has_written;
 extern void xact_begin(void);
-extern void xact_write(void);
 extern void xact_roll_back(int to);
 extern void xact_release(void);
 extern void xact_commit(void (*committed)(void), int wait_ms);

@@ -17,10 +17,8 @@
 #include "backend/hold.h"
 #include "backend/leadership.h"
 #include "backend/wait.h"
-#include "model.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
-#include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -36,6 +34,7 @@ extern Datum zk_resign(PG_FUNCTION_ARGS);
 typedef struct Ledger
 {
 	int of[LEDGER_SIZE];
+	int ntaken; /* of queues, by the transaction */
 } Ledger;
 
 static Ledger ledger;
@@ -50,8 +49,6 @@ typedef struct Taken
 } Taken;
 
 static Taken taken[64];
-static int	 ntaken;
-static int	 ntaken_at[XACT_MAX_DEPTH + 1];
 
 static Taken		 removed;  /* by this statement; or 0 */
 static int			 offering; /* the element, while that is offered; or 0 */
@@ -62,20 +59,6 @@ static MemoryContext statement_context;
  * The ledger
  * ------------------------------------------------------------------------
  */
-
-/* The path of which a hold is, or is below */
-static int
-path_of(const Hold *hold)
-{
-	for (int i = 0; i < sim_npaths; i++)
-	{
-		size_t len = strlen(sim_paths[i].path);
-
-		if (strncmp(hold->path, sim_paths[i].path, len) == 0 && strchr("/", hold->path[len]))
-			return i;
-	}
-	return -1;
-}
 
 static int *
 count_of(Ledger *of, int path, LockMode mode, LockScope scope)
@@ -103,7 +86,8 @@ check_ledger(const char *after)
 		EntryStatus status;
 
 		for (int i = 0; i < 4; i++)
-			*count_of(&counted, path_of(hold), i / 2, i % 2) += hold->acquired[i / 2][i % 2];
+			*count_of(&counted, sim_path_of(hold->path), i / 2, i % 2) +=
+				hold->acquired[i / 2][i % 2];
 		status = entry_status(hold->entry);
 		if (!hold_is_acquired(hold) || entry_generation(hold->entry) != hold->generation ||
 			(status.state != CONTENDER_GRANTED && status.state != CONTENDER_LOST))
@@ -117,17 +101,9 @@ check_ledger(const char *after)
 						  "H: after %s, %s has acquired it %d times in mode %d at level %d, not %d times",
 						  after, sim_process->name, counted.of[i], i / 2 % 2, i % 2, ledger.of[i]);
 	}
-	if (leadership_next(NULL) && xact_depth() == 0)
+	if (leadership_next(NULL) && xact_depth == 0)
 		sim_violation(NULL, "H: after %s, %s relies on a term outside a transaction", after,
 					  sim_process->name);
-}
-
-static bool
-ledger_is_empty(void)
-{
-	static const Ledger empty;
-
-	return memcmp(&ledger, &empty, sizeof(Ledger)) == 0;
 }
 
 /* What the transaction has is as it was before that depth was reached. */
@@ -136,13 +112,7 @@ restore(int depth)
 {
 	for (int i = LOCK_SCOPE_TRANSACTION; i < LEDGER_SIZE; i += 2)
 		ledger.of[i] = at_savepoint[depth].of[i];
-	ntaken = ntaken_at[depth];
-}
-
-static void
-tell(const char *what, int path)
-{
-	sim_tell("%s: %s %s", sim_process->name, what, sim_paths[path].path);
+	ledger.ntaken = at_savepoint[depth].ntaken;
 }
 
 /* ------------------------------------------------------------------------
@@ -170,8 +140,7 @@ static void
 do_savepoint(int path)
 {
 	xact_begin();
-	at_savepoint[xact_depth()] = ledger;
-	ntaken_at[xact_depth()] = ntaken;
+	at_savepoint[xact_depth] = ledger;
 }
 
 static void
@@ -184,7 +153,7 @@ do_begin(int path)
 static void
 do_write(int path)
 {
-	xact_write();
+	xact_has_written = true;
 }
 
 static void
@@ -203,7 +172,7 @@ roll_back(int depth)
 static void
 do_roll_back(int path)
 {
-	roll_back(sim_below(xact_depth()));
+	roll_back(sim_below(xact_depth));
 }
 
 /* The commit is certain: all that the transaction has relied on is looked at. */
@@ -216,20 +185,20 @@ on_committed(void)
 	{
 		CommitGuard guard = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
 
-		if (!xact_has_written() && !hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
+		if (!xact_has_written && !hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
 			continue;
 		risky |= guard == COMMIT_GUARD_OFF;
 		if (guard == COMMIT_GUARD_OFF)
 			continue;
 		check_relied(sim_process->server, hold->entry, guard == COMMIT_GUARD_QUORUM ? commit_zxid : 0);
 	}
-	for (const LeadershipTerm *term = leadership_next(NULL); term && xact_has_written();
+	for (const LeadershipTerm *term = leadership_next(NULL); term && xact_has_written;
 		 term = leadership_next(term))
 	{
 		if (Max(term->taken_under, (CommitGuard) zklock_commit_guard) != COMMIT_GUARD_OFF)
 			check_relied_term(sim_process->server, term->election, term->token);
 	}
-	for (int i = 0; i < ntaken; i++)
+	for (int i = 0; i < ledger.ntaken; i++)
 		check_delivered(taken[i].path, taken[i].czxid, zklock_session->info.id, risky);
 }
 
@@ -237,7 +206,7 @@ static void
 do_commit(int path)
 {
 	commit_zxid = model_last_zxid;
-	xact_commit(on_committed, ntaken == 0 && sim_one_in(8) ? 1 + sim_below(50) : 0);
+	xact_commit(on_committed, ledger.ntaken == 0 && sim_one_in(8) ? 1 + sim_below(50) : 0);
 	restore(1);
 }
 
@@ -258,12 +227,6 @@ some_timeout(bool may_not_come)
 		return timeout;
 	sim_process->is_stuck = may_not_come;
 	return LOCK_WAIT_FOREVER;
-}
-
-static LockScope
-some_scope(void)
-{
-	return sim_one_in(2) ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
 }
 
 /* A lock, and some more now and then; they are in order, as the paths are */
@@ -287,9 +250,8 @@ some_locks(int path, int *paths)
 static void
 tell_locks(const char *what, const LockSet *set, LockScope scope)
 {
-	for (int i = 0; sim_tells && i < set->n; i++)
-		sim_tell("%s: %s %s %s%s", sim_process->name, what,
-				 set->targets[i].mode == LOCK_MODE_SHARED ? "shared" : "exclusive",
+	for (int i = 0; i < set->n; i++)
+		sim_tell("%s %s %s%s", what, set->targets[i].mode == LOCK_MODE_SHARED ? "shared" : "exclusive",
 				 set->targets[i].path, scope == LOCK_SCOPE_TRANSACTION ? " for the transaction" : "");
 }
 
@@ -298,7 +260,7 @@ do_lock(int path)
 {
 	int		  paths[SIM_PATHS];
 	LockSet	  set = some_locks(path, paths);
-	LockScope scope = some_scope();
+	LockScope scope = sim_below(2);
 
 	tell_locks("asks for", &set, scope);
 	if (!lock_acquire(&set, scope, some_timeout(false)))
@@ -335,10 +297,10 @@ do_lock_again(int path)
 	for (int i = 2 + (int) sim_below(4); i > 0; i--)
 	{
 		target = (LockTarget){.path = sim_paths[path].path, .mode = LOCK_MODE_EXCLUSIVE};
-		tell("asks again and again for", path);
+		sim_tell("asks again and again for %s", target.path);
 		if (!lock_acquire(&set, LOCK_SCOPE_SESSION, some_timeout(false)))
 			return;
-		tell("has, and releases", path);
+		sim_tell("has, and releases %s", target.path);
 		(void) lock_release(&set);
 	}
 }
@@ -367,7 +329,7 @@ do_downgrade(int path)
 static void
 do_release_all(int path)
 {
-	sim_tell("%s: releases all", sim_process->name);
+	sim_tell("releases all");
 	for (int i = LOCK_SCOPE_SESSION; i < LEDGER_SIZE; i += 2)
 		ledger.of[i] = 0;
 	lock_release_all();
@@ -376,19 +338,19 @@ do_release_all(int path)
 static void
 do_acquire_permit(int path)
 {
-	LockScope scope = some_scope();
+	LockScope scope = sim_below(2);
 
-	tell("asks for a permit of", path);
+	sim_tell("asks for a permit of %s", sim_paths[path].path);
 	if (!permit_acquire(sim_paths[path].path, sim_paths[path].permits, scope, some_timeout(false)))
 		return;
 	++*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, scope);
-	tell("has a permit of", path);
+	sim_tell("has a permit of %s", sim_paths[path].path);
 }
 
 static void
 do_release_permit(int path)
 {
-	tell("releases a permit of", path);
+	sim_tell("releases a permit of %s", sim_paths[path].path);
 	uncount(path, LOCK_MODE_EXCLUSIVE);
 	(void) permit_release(sim_paths[path].path);
 }
@@ -397,7 +359,7 @@ static void
 do_offer(int path)
 {
 	const char		*queue = sim_paths[path].path;
-	const ModelNode *node = model_node(queue);
+	const ModelNode *node = tree_find(model_truth, queue);
 	char			 data[16];
 	char			*name;
 
@@ -405,9 +367,9 @@ do_offer(int path)
 		return;
 	offering = check_offer();
 	snprintf(data, sizeof(data), "%d", offering);
-	sim_tell("%s: offers %s at %s", sim_process->name, data, queue);
+	sim_tell("offers %s at %s", data, queue);
 	name = take_offer(queue, data, strlen(data));
-	sim_tell("%s: has added %s/%s", sim_process->name, queue, name ? name : "?");
+	sim_tell("has added %s/%s", queue, name ? name : "?");
 }
 
 /* Gets the first element of a queue.  Returns false if there is none in time. */
@@ -417,12 +379,12 @@ seek(int path, TakeHow how, Element *element)
 	int64 timeout = some_timeout(true);
 	bool  found;
 
-	tell(how == TAKE_REMOVE ? "removes an element of" : "takes an element of", path);
+	sim_tell("%s an element of %s", how == TAKE_REMOVE ? "removes" : "takes", sim_paths[path].path);
 	sim_process->seeks = path;
 	sim_process->removes = how == TAKE_REMOVE;
 	found = take_first(sim_paths[path].path, how, timeout, STATS_QUEUE, element);
 	if (found)
-		sim_tell("%s: has %s", sim_process->name, element->name);
+		sim_tell("has %s", element->name);
 	return found;
 }
 
@@ -440,9 +402,9 @@ do_take(int path)
 {
 	Element element;
 
-	if (ntaken == (int) lengthof(taken) || !seek(path, TAKE_CLAIM, &element))
+	if (ledger.ntaken == (int) lengthof(taken) || !seek(path, TAKE_CLAIM, &element))
 		return;
-	taken[ntaken++] = (Taken){path, element.token};
+	taken[ledger.ntaken++] = (Taken){path, element.token};
 	++*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 }
 
@@ -469,13 +431,13 @@ call_sql(PGFunction function, int path, bool is_null, Datum arg)
 static void
 do_claim(int path)
 {
-	int last = check_last_claim(path);
+	int last = check_last_claim[path];
 	int slot = last + (last == 0) + (int) sim_below(3);
 
-	sim_tell("%s: claims slot %d of %s", sim_process->name, slot, sim_paths[path].path);
+	sim_tell("claims slot %d of %s", slot, sim_paths[path].path);
 	if (!call_sql(zk_claim, path, false, TimestampTzGetDatum(slot * USECS_PER_MINUTE)))
 		return;
-	sim_tell("%s: has claimed slot %d of %s", sim_process->name, slot, sim_paths[path].path);
+	sim_tell("has claimed slot %d of %s", slot, sim_paths[path].path);
 	check_claimed(path, slot, last);
 }
 
@@ -486,7 +448,7 @@ do_lead(int path)
 	int	  election = election_find(sim_paths[path].path);
 
 	if (election != -1 && transaction_leads(election, &term))
-		sim_tell("%s: is told that its server leads, term %lld", sim_process->name, (long long) term);
+		sim_tell("is told that its server leads, term %lld", (long long) term);
 }
 
 static void
@@ -503,7 +465,7 @@ do_resign(int path)
 {
 	if (sim_process->number % 2 == 1)
 		return;
-	tell("has its server resign from", path);
+	sim_tell("has its server resign from %s", sim_paths[path].path);
 	sim_process->is_stuck = true;
 	(void) call_sql(zk_resign, path, true, (Datum) 0);
 }
@@ -562,7 +524,7 @@ choose(int path)
 	do
 		thing = &things[sim_below(lengthof(things))];
 	while ((thing->use != ANY_USE && thing->use != (int) sim_paths[path].use) ||
-		   xact_depth() < thing->from || xact_depth() > thing->to || !sim_one_in(thing->rare));
+		   xact_depth < thing->from || xact_depth > thing->to || !sim_one_in(thing->rare));
 	return thing;
 }
 
@@ -592,16 +554,16 @@ on_error(const char *name)
 	context = error->context ? error->context : "";
 	doubt = strstr(error->message, "could not find out") || strstr(context, "may be") ||
 			strstr(context, "after ");
-	roll_back(xact_depth() > 1 && sim_one_in(2) ? xact_depth() - 1 : 0);
+	roll_back(xact_depth > 1 && sim_one_in(2) ? xact_depth - 1 : 0);
 	FlushErrorState();
-	sim_tell("%s: %s: error: %s | %s | %s", sim_process->name, name, error->message,
+	sim_tell("%s: error: %s | %s | %s", name, error->message,
 			 error->detail ? error->detail : "", context);
 	if (error->sqlerrcode == ERRCODE_INTERNAL_ERROR)
 		sim_violation(NULL, "%s: %s fails: %s", sim_process->name, name, error->message);
 	if (offering)
 		check_offered(offering, doubt ? OFFER_IN_DOUBT : OFFER_FAILED);
 	if (sim_process->seeks >= 0 && sim_process->removes && doubt)
-		check_removal_in_doubt(sim_process->seeks);
+		check_removals_in_doubt[sim_process->seeks]++;
 	for (int i = LOCK_SCOPE_SESSION; i < LEDGER_SIZE; i += 2)
 		ledger.of[i] = Min(ledger.of[i], at_statement.of[i]);
 }
@@ -609,7 +571,7 @@ on_error(const char *name)
 static void
 execute(const Thing *thing, int path)
 {
-	bool alone = xact_depth() == 0 && !thing->ends;
+	bool alone = xact_depth == 0 && !thing->ends;
 
 	sim_process->doing = thing->name;
 	at_statement = ledger;
@@ -647,43 +609,38 @@ execute(const Thing *thing, int path)
 static void
 rest(int64_t ms)
 {
-	int64_t until = sim_now() + ms * MS;
+	int64_t until = model_now + ms * MS;
 
 	MemoryContextReset(statement_context);
 	do
 	{
 		ResetLatch(MyLatch);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT, Max(until - sim_now(), MS) / MS, 0);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT, Max(until - model_now, MS) / MS, 0);
 		sim_process->cancelled = false;
 		if (sim_process->terminated)
 			ProcessInterrupts();
-	} while (sim_now() < until);
+	} while (model_now < until);
 }
 
 /* Who has something gives it back. */
 static void
 drain(void)
 {
-	while (xact_depth() > 0)
+	static const Ledger empty;
+
+	while (xact_depth > 0)
 		execute(commit_it, 0);
-	while (!ledger_is_empty())
+	while (memcmp(&ledger, &empty, sizeof(Ledger)) != 0)
 		execute(release_all, 0);
 	sim_process->is_done = true;
 	rest(1 + sim_below(4000));
 	sim_process->is_done = sim_phase == PHASE_DRAIN;
 }
 
-static void
-abort_at_exit(int code, Datum arg)
-{
-	xact_roll_back(0);
-}
-
 void
 session_main(void)
 {
 	statement_context = AllocSetContextCreate(TopMemoryContext, "statement", ALLOCSET_DEFAULT_SIZES);
-	before_shmem_exit(abort_at_exit, 0);
 	choose_settings();
 	while (sim_phase != PHASE_TURMOIL || !sim_one_in(200))
 	{

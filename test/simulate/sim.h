@@ -9,13 +9,16 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <zookeeper/zookeeper.h>
+#include <ucontext.h>
+
+#include "model.h"
 
 #define SIM_SERVERS 3  /* database servers at most */
 #define SIM_PROCS 7	   /* of a database server at most: the worker is the first */
 #define SIM_WORKER 0   /* its number */
 #define SIM_ENTRIES 48 /* zklock.max_locks */
 #define SIM_NEVER INT64_MAX
+#define PATH_SIZE 256	 /* of a foreign client's */
 #define MS INT64_C(1000) /* us */
 
 typedef struct SimProcess SimProcess;
@@ -35,32 +38,36 @@ extern bool		sim_one_in(uint64_t n); /* never if n is 0 */
  * ------------------------------------------------------------------------
  */
 
-extern int64_t sim_now(void); /* us */
-extern bool	   sim_tells;	  /* is the history written? */
-extern void	   sim_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-extern void	   sim_violation(const char *path, const char *format, ...)
+extern void sim_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern void sim_violation(const char *path, const char *format, ...)
 	__attribute__((format(printf, 2, 3), noreturn));
 extern bool sim_changed; /* since the last check */
 
-/* How often what goes wrong: one in so many steps; 0: never */
+/* What goes wrong by chance, and in how many steps it usually does once */
+#define SIM_FAULTS(FAULT)                                                             \
+	FAULT(break_connection, 400)                                                      \
+	FAULT(stall_connection, 1000)                                                     \
+	FAULT(cut_off, 2000)                                                              \
+	FAULT(new_leader, 5000)                                                           \
+	FAULT(expire, 4000)                                                               \
+	FAULT(kill_worker, 1500)                                                          \
+	FAULT(freeze, 1000)                                                               \
+	FAULT(crash, 20000)                                                               \
+	FAULT(cancel, 300)                                                                \
+	FAULT(terminate, 1000)                                                            \
+	FAULT(yield, 60)		/* of a process, at each look at the clock */             \
+	FAULT(long_pause, 2000) /* time passes by itself */                               \
+	FAULT(away, 6)			/* of losses of a connection: for long */                 \
+	FAULT(silent, 8)		/* of losses of a connection: the library says nothing */ \
+	FAULT(delete_node, 8)	/* of a foreign client's steps */                         \
+	FAULT(abandon, 200)		/* the same: it crashes */
+
+/* In how many steps each happens once in this season; 0: never */
 typedef struct SimRates
 {
-	int break_connection;
-	int stall_connection;
-	int cut_off;
-	int new_leader;
-	int expire;
-	int kill_worker;
-	int freeze;
-	int crash;
-	int cancel;
-	int terminate;
-	int yield;		 /* of a process, at each look at the clock */
-	int long_pause;	 /* time passes by itself */
-	int away;		 /* of losses of a connection: for long */
-	int silent;		 /* of losses of a connection: the library says nothing of it */
-	int delete_node; /* of a foreign client's steps */
-	int abandon;	 /* the same: it crashes */
+#define FAULT(name, usual) int name;
+	SIM_FAULTS(FAULT)
+#undef FAULT
 } SimRates;
 
 extern SimRates sim_rates;
@@ -88,8 +95,11 @@ typedef struct SimPath
 
 extern SimPath sim_paths[SIM_PATHS];
 extern int	   sim_npaths;
-extern int	   sim_pace;	  /* how slow sessions and clients are */
-extern int	   sim_keep_idle; /* zklock.keep_idle, ms */
+extern int	   sim_path_of(const char *path); /* that this is, or is below; -1: none */
+extern int	   sim_pace;					  /* how slow sessions and clients are */
+extern int	   sim_tick_ms;					  /* of ZooKeeper */
+extern int	   sim_timeout_ms;				  /* of sessions */
+extern int	   sim_keep_idle;				  /* zklock.keep_idle, ms */
 
 /* What goes on */
 typedef enum SimPhase
@@ -106,34 +116,48 @@ extern SimPhase sim_phase;
  * ------------------------------------------------------------------------
  */
 
-typedef struct ForeignHolder
+typedef struct ForeignKind ForeignKind;
+
+typedef struct Foreign
 {
-	int			client;
-	int			path;
-	bool		shared;
-	const char *node;  /* its whole path */
-	int64_t		czxid; /* of it; 0 if that does not matter */
-} ForeignHolder;
+	int				   number;
+	const ForeignKind *kind; /* NULL: nothing is to be done */
+	int				   path;
+	zhandle_t		  *handle;
+	bool			   over; /* its session is of no use any more */
+	bool			   holds;
+	bool			   shares;
+	bool			   busy;			/* a request is under way */
+	int64_t			   next_at;			/* if not: us */
+	char			   node[PATH_SIZE]; /* its whole path */
+	int64_t			   node_czxid;		/* 0: it was found by its name */
+
+	/* The last answer */
+	int							code;
+	const struct String_vector *children; /* until something else is asked */
+
+	ucontext_t context;
+	char	   stack[64 * 1024];
+} Foreign;
+
+extern Foreign foreign_clients[];
+extern int	   foreign_count;
 
 extern void	   foreign_start(int n);
-extern int	   foreign_count(void);
-extern bool	   foreign_can_run(int client);
-extern void	   foreign_run(int client);
-extern int64_t foreign_next_timer(int client);
-extern bool	   foreign_is_done(int client);
-extern bool	   foreign_holds(int client, ForeignHolder *holder);
-extern void	   foreign_describe(int client);
+extern void	   foreign_run(void *client);
+extern int64_t foreign_next_step(const Foreign *client); /* us */
+extern bool	   foreign_is_done(const Foreign *client);
 
 /* ------------------------------------------------------------------------
  * check.c: what must hold
  * ------------------------------------------------------------------------
  */
 
-extern void check_start(int64_t grace);
 extern void check_step(void);
 extern void check_calm(void);
 extern void check_drained(void);
 extern void check_ended(const SimProcess *process);
+extern void check_left(const char *of, const char *what, size_t n, size_t most);
 
 /* What a transaction that commits has relied on: an entry, whose node was there at that zxid, or a term */
 extern void check_relied(int server, int entry, int64_t zxid);
@@ -149,11 +173,11 @@ typedef enum OfferEnd
 
 extern int	check_offer(void);
 extern void check_offered(int element, OfferEnd end);
-extern void check_removal_in_doubt(int path);
+extern int	check_removals_in_doubt[]; /* by path */
 extern void check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded);
 
 /* Claims */
-extern int	check_last_claim(int path);
+extern int	check_last_claim[];
 extern void check_claimed(int path, int slot, int last);
 
 /* ------------------------------------------------------------------------
@@ -161,17 +185,32 @@ extern void check_claimed(int path, int slot, int last);
  * ------------------------------------------------------------------------
  */
 
-extern bool	   library_can_step(zhandle_t *handle);
-extern void	   library_step(zhandle_t *handle);
-extern int64_t library_next_timer(void);
-extern int	   library_handles(zhandle_t **handles, int max);
+struct _zhandle
+{
+	zhandle_t		*next;
+	int				 owner; /* a database server, or FOREIGN */
+	watcher_fn		 watcher;
+	void			*context;
+	int				 state;
+	int				 told;	  /* the state that the watcher knows */
+	int				 timeout; /* ms */
+	clientid_t		 id;
+	ModelConnection *connection;
+	int64_t			 connect_at; /* us; without a connection */
+	int64_t			 heard_at;	 /* us */
+	int64_t			 sent_at;	 /* us */
+	int64_t			 zxid;
+	int64_t			 connected_since; /* zxid */
+	ModelQueue		 pending;		  /* requests; those that are sent come first */
+	ModelPacket		 watches;
+};
+
+extern zhandle_t *library_handles;
+
+extern int64_t library_next_step(const zhandle_t *handle); /* us */
+extern void	   library_step(void *handle);
 extern void	   library_drop(zhandle_t *handle); /* its process has ended */
 extern void	   library_abandon(int owner);		/* and so with all of its handles */
-extern int64_t library_zxid(int owner);			/* seen by a database server's worker */
-extern int	   library_watches(zhandle_t *handle);
-extern int64_t library_session(zhandle_t *handle);
-extern int64_t library_connected_since(zhandle_t *handle); /* zxid */
-extern int	   library_owner(zhandle_t *handle);		   /* a database server, or FOREIGN */
 extern void	   library_attend_connections(void);
 
 /* ------------------------------------------------------------------------
@@ -187,7 +226,6 @@ extern SimProcess *sim_process; /* NULL: the world runs */
 extern void *sim_shared(const char *name, size_t size, bool *found);
 extern bool	 sim_sleep(int64_t timeout_ms); /* returns whether the latch is set */
 extern void	 sim_round(void);
-extern void	 sim_wake(void); /* the client library has news for the worker */
 extern void	 sim_signal(int pid, int signal);
 extern void	 sim_broadcast(const void *variable);
 extern void	 sim_end(void) __attribute__((noreturn));

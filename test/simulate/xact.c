@@ -9,64 +9,25 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 
-#define MAX_CALLBACKS 8
-
-static struct
-{
-	XactCallback call;
-	void		*arg;
-} callbacks[MAX_CALLBACKS]; /* the one to be called first comes last */
-static int ncallbacks;
-
+static XactCallback	   callback;
 static SubXactCallback sub_callback;
 static SubTransactionId subtransactions[XACT_MAX_DEPTH]; /* of savepoints; the transaction itself first */
 static SubTransactionId last_subtransaction;
-static int				depth; /* 0: there is no transaction */
-static TransactionId	xid;
+int						xact_depth;
+bool					xact_has_written;
 
 /* ------------------------------------------------------------------------
  * For the extension
  * ------------------------------------------------------------------------
  */
 
-void
-__wrap_RegisterXactCallback(XactCallback call, void *arg)
-{
-	Assert(ncallbacks < MAX_CALLBACKS);
-	callbacks[ncallbacks].call = call;
-	callbacks[ncallbacks++].arg = arg;
-}
-
-void
-__wrap_UnregisterXactCallback(XactCallback call, void *arg)
-{
-	int kept = 0;
-
-	for (int i = 0; i < ncallbacks; i++)
-	{
-		if (callbacks[i].call != call)
-			callbacks[kept++] = callbacks[i];
-	}
-	ncallbacks = kept;
-}
-
-void
-__wrap_RegisterSubXactCallback(SubXactCallback call, void *arg)
-{
-	sub_callback = call;
-}
-
-SubTransactionId
-__wrap_GetCurrentSubTransactionId(void)
-{
-	return depth > 0 ? subtransactions[depth - 1] : InvalidSubTransactionId;
-}
-
-TransactionId
-__wrap_GetTopTransactionIdIfAny(void)
-{
-	return xid;
-}
+/* clang-format off */
+INSTEAD(RegisterXactCallback, (void) (callback = call), void, XactCallback call, void *arg)
+INSTEAD(RegisterSubXactCallback, (void) (sub_callback = call), void, SubXactCallback call, void *arg)
+INSTEAD(GetCurrentSubTransactionId, xact_depth > 0 ? subtransactions[xact_depth - 1] : InvalidSubTransactionId,
+		SubTransactionId, void)
+INSTEAD(GetTopTransactionIdIfAny, xact_has_written ? FirstNormalTransactionId : InvalidTransactionId, TransactionId, void)
+/* clang-format on */
 
 /* ------------------------------------------------------------------------
  * For the session
@@ -76,44 +37,25 @@ __wrap_GetTopTransactionIdIfAny(void)
 static void
 call_back(XactEvent event)
 {
-	for (int i = ncallbacks - 1; i >= 0; i--)
-		callbacks[i].call(event, callbacks[i].arg);
+	if (callback)
+		callback(event, NULL);
 }
 
 static void
 call_back_sub(SubXactEvent event)
 {
 	if (sub_callback)
-		sub_callback(event, subtransactions[depth - 1], subtransactions[depth - 2], NULL);
-}
-
-/* How deep in savepoints; 0: outside a transaction */
-int
-xact_depth(void)
-{
-	return depth;
-}
-
-bool
-xact_has_written(void)
-{
-	return xid != InvalidTransactionId;
+		sub_callback(event, subtransactions[xact_depth - 1], subtransactions[xact_depth - 2], NULL);
 }
 
 /* It begins, or sets a savepoint. */
 void
 xact_begin(void)
 {
-	last_subtransaction = depth == 0 ? TopSubTransactionId : last_subtransaction + 1;
-	subtransactions[depth++] = last_subtransaction;
-	if (depth > 1)
+	last_subtransaction = xact_depth == 0 ? TopSubTransactionId : last_subtransaction + 1;
+	subtransactions[xact_depth++] = last_subtransaction;
+	if (xact_depth > 1)
 		call_back_sub(SUBXACT_EVENT_START_SUB);
-}
-
-void
-xact_write(void)
-{
-	xid = FirstNormalTransactionId;
 }
 
 /* Rolls back until that depth is left. */
@@ -122,16 +64,16 @@ xact_roll_back(int to)
 {
 	sim_process->locks = 0;
 	sim_process->commits = false;
-	while (depth > Max(to, 1))
+	while (xact_depth > Max(to, 1))
 	{
 		call_back_sub(SUBXACT_EVENT_ABORT_SUB);
-		depth--;
+		xact_depth--;
 	}
-	if (to > 0 || depth == 0)
+	if (to > 0 || xact_depth == 0)
 		return;
 	call_back(XACT_EVENT_ABORT);
-	depth = 0;
-	xid = InvalidTransactionId;
+	xact_depth = 0;
+	xact_has_written = false;
 }
 
 /* Releases the last savepoint. */
@@ -140,7 +82,7 @@ xact_release(void)
 {
 	call_back_sub(SUBXACT_EVENT_PRE_COMMIT_SUB);
 	call_back_sub(SUBXACT_EVENT_COMMIT_SUB);
-	depth--;
+	xact_depth--;
 }
 
 /*
@@ -150,7 +92,7 @@ xact_release(void)
 void
 xact_commit(void (*committed)(void), int wait_ms)
 {
-	while (depth > 1)
+	while (xact_depth > 1)
 		xact_release();
 
 	/* Between the guard's last look and the commit lies a moment that nothing can close. */
@@ -163,6 +105,6 @@ xact_commit(void (*committed)(void), int wait_ms)
 	call_back(XACT_EVENT_COMMIT);
 	RESUME_INTERRUPTS();
 	sim_process->commits = false;
-	depth = 0;
-	xid = InvalidTransactionId;
+	xact_depth = 0;
+	xact_has_written = false;
 }
