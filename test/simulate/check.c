@@ -409,10 +409,14 @@ leads(const SimServerApi *api, const ContenderEntry *entry)
 		   term == entry->status.token;
 }
 
-/* L: what of the lease is left, and of the session, us */
+/* L: what of the lease is left, and of the session, us; and the worker wakes when it is over */
 static void
 check_lease(int server, int64 lease, int64 session)
 {
+	const SimProcess *worker = server_worker(server);
+
+	if (worker->state == PROCESS_ASLEEP && worker->wake_at > model_now + lease + 2 * MS)
+		sim_violation(NULL, "L: the worker of server %d sleeps on when the lease is over", server);
 	if (lease > session)
 		sim_violation(NULL, "L: the lease of server %d holds for %lld ms, its session for %lld ms",
 					  server, (long long) lease / 1000, (long long) session / 1000);

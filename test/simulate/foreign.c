@@ -422,8 +422,9 @@ static const ForeignKind kinds[] = {
 	{USE_ELECTION, ELECTION_LATCH, contend, "_c_%s-latch-", UUID_DASHES, {"latch-"}, USES_CONTAINERS},
 	{USE_ELECTION, ELECTION_SUPPORT, contend, "n_", UUID_NONE, {""}, NEEDS_PATH},
 
-	/* ZooKeeper's DistributedQueue: who offers, and who takes */
+	/* ZooKeeper's DistributedQueue and Curator's SimpleDistributedQueue: who offers, and who takes */
 	{USE_QUEUE, 0, offer, ELEMENT_PREFIX, UUID_NONE},
+	{USE_QUEUE, 0, offer, ELEMENT_PREFIX, UUID_NONE, .traits = USES_CONTAINERS},
 	{USE_QUEUE, 0, take, .heeds = {ELEMENT_PREFIX}},
 
 	/* Somebody who does not know that there are claims on the path */

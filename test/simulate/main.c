@@ -368,8 +368,15 @@ begin_turmoil(void)
 	for (int i = 0; i < (int) lengthof(faults); i++)
 		*faults[i].rate = some_rate(faults[i].usual, bad);
 	if (split)
-		sim_rates =
-			(SimRates){.cut_off = 100, .yield = some_rate(60, false), .freeze = some_rate(1000, false)};
+		sim_rates = (SimRates){.cut_off = 100,
+							   .yield = some_rate(60, false),
+							   .freeze = some_rate(1000, false),
+							   .delete_node = some_rate(8, false)};
+	if (sim_one_in(6)) /* paths are deleted while requests are on their way */
+	{
+		sim_rates.delete_node = 1;
+		sim_rates.stall_connection = 100;
+	}
 	for (int i = 0; without && i < (int) lengthof(faults); i++)
 	{
 		if (strstr(without, faults[i].name))
