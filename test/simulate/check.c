@@ -6,7 +6,7 @@
  *		foreign clients; no more holders of a semaphore than it has permits
  *	I2	who holds has its node, of its server's session
  *	I3	tokens grow from one exclusive grant to the next
- *	I4	each node of a server's session is in one of its entries
+ *	I4	each node of a server's session is in one of its entries, and took nobody's place
  *	E	at most one server leads
  *	Q	an element is added once, and delivered once: by a removal, or to a transaction
  *		that commits.  Where that cannot be said, an error says so
@@ -66,7 +66,6 @@ typedef struct Known
 	uint32 place;	   /* its parent's: see place_of() */
 	int64  deleted_by; /* zxid, if somebody else has deleted it */
 	int64  heir_of;	   /* the first of those for which it stands; 0: for itself */
-	bool   is_stray;   /* it took the place of another client's node of the same name */
 	int64  created_by; /* of a container: the ZooKeeper session */
 
 	/* Of an element */
@@ -227,6 +226,10 @@ check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
 	if (element->delivered && !element->unguarded && !unguarded &&
 		(element->taken_in == 0 || find_session(element->taken_in)))
 		sim_violation(sim_paths[path].path, "Q: element 0x%llx is delivered twice", (long long) czxid);
+	if (taken_in == 0 && !element->removed)
+		sim_violation(sim_paths[path].path,
+					  "Q: element 0x%llx is delivered, and another one was removed",
+					  (long long) czxid);
 	undelivered[path] -= element->removed && !element->delivered;
 	element->delivered = true;
 	element->unguarded |= unguarded;
@@ -277,7 +280,9 @@ on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 	if (by && by->id != node->stat.ephemeralOwner && node->stat.ephemeralOwner != 0)
 	{
 		known(ancestor(node), node->parent)->deleted_by = model_last_zxid;
-		created_last->is_stray = created_last->czxid == model_last_zxid;
+		if (created_last->czxid == model_last_zxid)
+			sim_violation(node->parent, "I4: a server's node takes the place of another client's, %s",
+						  node->path);
 	}
 	else if (by && !expired && created_last->czxid == model_last_zxid &&
 			 strcmp(created_number, number_of(node->path)) == 0)
@@ -319,7 +324,7 @@ check_records(int server, int64 session, const EntryPool *pool)
 		const ModelNode *node = model_truth->nodes[i];
 		bool			 is_told = node->stat.ephemeralOwner != session ||
 					   strncmp(node->name, PIN_PREFIX, strlen(PIN_PREFIX)) == 0 ||
-					   known_node(node)->is_stray || sim_path_of(node->path) < 0;
+					   sim_path_of(node->path) < 0;
 
 		for (int j = 0; j < pool->max_entries && !is_told; j++)
 			is_told = tells_of(&pool->entries[j], node);

@@ -434,7 +434,7 @@ do_claim(int path)
 	int last = check_last_claim[path];
 	int slot = last + (last == 0) + (int) sim_below(3);
 
-	if (model_node(sim_paths[path].path) == NULL && !sim_one_in(20))
+	if (tree_find(model_truth, sim_paths[path].path) == NULL && !sim_one_in(20))
 		return; /* others may make the path first */
 	sim_tell("claims slot %d of %s", slot, sim_paths[path].path);
 	if (!call_sql(zk_claim, path, false, TimestampTzGetDatum(slot * USECS_PER_MINUTE)))
