@@ -39,6 +39,11 @@
 /* Pause before we find out what a server has done that broke down */
 #define BREAKDOWN_MS 1000
 
+/* When a create was refused because its path does not exist, so may others be for a while. */
+#define MISSING_MS 1000
+
+static int64 missing_until; /* ms */
+
 /* ------------------------------------------------------------------------
  * Create
  * ------------------------------------------------------------------------
@@ -95,6 +100,7 @@ on_created(void *arg, const ZkReply *reply)
 				run_start_over(run);
 			break;
 		case CALL_NO_NODE:
+			missing_until = zklock_now_ms() + MISSING_MS;
 			run_replanned(run);
 			parents_missing(run, reply->code);
 			break;
@@ -146,7 +152,8 @@ new_uuid(int version)
  * right behind; its watch reports all that comes later.
  *
  * The create may go out together with those of other paths, unless the name recurs, since a
- * lost reply is settled by the name.
+ * lost reply is settled by the name.  If paths have been missing, those go that have just been
+ * created.
  */
 void
 run_create(Run *run)
@@ -171,7 +178,8 @@ run_create(Run *run)
 	else
 	{
 		create.followed = true;
-		create.patient = !run_name_recurs(run);
+		create.patient = !run_name_recurs(run) &&
+						 (path->parents_attempts > 0 || zklock_now_ms() >= missing_until);
 		run_node_call(run, create, on_created);
 		path_list(path, run_owner(run), LIST_AND_WATCH);
 	}

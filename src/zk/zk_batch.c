@@ -16,7 +16,8 @@
  * Such a request does all or nothing.  If it is refused, nothing was done, and each call is
  * sent again by itself, no longer patient, which shows what is wrong with which
  * (zk_flow.c).  For PAUSE_MS each call of that kind then goes by itself, so that a node
- * that cannot be created or deleted does not cost all others a second request each time.
+ * that cannot be created or deleted does not cost all others a second request each time;
+ * but where paths are missing, the caller says which creates are patient (engine/node.c).
  * If it is not known what became of the request, it is not known of any of its calls.
  *
  * Runs in: the worker's main loop.
@@ -116,6 +117,7 @@ zk_batch_answered(const Call *first, int code)
 	learn(first);
 	if (!is_refused(first, code))
 		return false;
-	patient(first->asked.kind)->again_at = zklock_now_ms() + PAUSE_MS;
+	if (first->asked.kind == ZK_DELETE || zk_error_outcome(code) != CALL_NO_NODE)
+		patient(first->asked.kind)->again_at = zklock_now_ms() + PAUSE_MS;
 	return true;
 }

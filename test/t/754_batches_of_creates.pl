@@ -16,6 +16,8 @@ my $n    = 6;
 my $name = '';
 my $shell;
 
+$zk->shell->create('/batch/barrier', makepath => 1);
+
 sub path($i) { return "/batch/$name/$i"; }
 sub everyone() { return 0 .. $n; }
 
@@ -131,6 +133,18 @@ subtest 'nor one that does not exist yet' => sub {
 	end();
 };
 
+subtest 'paths that have just been created go together, though others may be missing' => sub {
+	$name = 'new';
+	my $fault = $proxy->hold_reply(op => 'create2', path => '^' . path(0) . '$');
+	on($a, "s$_")->start_waiting(sprintf("SELECT zk_lock('%s')", path($_)), path($_)) foreach everyone();
+	$proxy->fired($fault);
+	$proxy->heal;
+	all_hold(everyone());
+	my %transactions = map { created($_) => 1 } everyone();
+	cmp_ok(scalar(keys %transactions), '<', 1 + $n, 'some nodes were created by one transaction');
+	end();
+};
+
 subtest 'an answer, or a request, that is lost is made up for' => sub {
 	foreach my $lose (qw(lose_reply lose_request))
 	{
@@ -185,6 +199,7 @@ my @alone = ($zk, $a);
 
 subtest 'so it is with an ensemble' => sub {
 	($zk, $proxy, $a) = cast('c', proxied => 'c', %conf, zk => { ensemble => 3 }, c => { faults => 'near' });
+	$zk->shell->create('/batch/barrier', makepath => 1);
 	gathered();
 	$a->end_sessions;
 	Zklock::Server->assert_clean($zk, [ $a ]);
