@@ -20,7 +20,7 @@
  *
  *	W	who holds would hear of the end of its node
  *	K	a node that is kept for nobody is alone, and its server would hear of another
- *	S	who waits does so for somebody else
+ *	S	who waits does so for somebody else, and nobody to be downgraded
  *
  * A session holds what its entry and the lease tell it at this moment.  What somebody
  * else has deleted is held by nobody, but its holder cannot know at once: it has until
@@ -270,22 +270,24 @@ on_created(const ModelNode *node, const ModelSession *by)
 static void
 on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 {
-	int queue;
+	int	 queue;
+	bool heir;
 
 	sim_changed = true;
 	sim_tell("zookeeper: 0x%llx deletes %s (czxid 0x%llx)%s", by ? (long long) by->id : 0LL,
 			 node->path, (long long) node->stat.czxid, expired ? ", its session is over" : "");
 	if (by && !expired && by->client != FOREIGN && (queue = queue_of(node)) >= 0)
 		element_removed(queue, node->stat.czxid);
+	heir = by && !expired && created_last->czxid == model_last_zxid &&
+		   strcmp(created_number, number_of(node->path)) == 0;
 	if (by && by->id != node->stat.ephemeralOwner && node->stat.ephemeralOwner != 0)
 	{
 		known(ancestor(node), node->parent)->deleted_by = model_last_zxid;
-		if (created_last->czxid == model_last_zxid)
-			sim_violation(node->parent, "I4: a server's node takes the place of another client's, %s",
+		if (heir)
+			sim_violation(node->parent, "I4: a downgrade takes the place of another client's node, %s",
 						  node->path);
 	}
-	else if (by && !expired && created_last->czxid == model_last_zxid &&
-			 strcmp(created_number, number_of(node->path)) == 0)
+	else if (heir)
 		created_last->heir_of = ancestor(node);
 }
 
@@ -738,6 +740,9 @@ check_calm(void)
 			if (entry->status.state == CONTENDER_QUEUED && entry->node.czxid != 0 &&
 				entry->request.kind != CONTENDER_PERMIT && entry->request.kind != CONTENDER_ELEMENT)
 				check_waits(s, pool, entry);
+			if (entry->status.state == CONTENDER_GRANTED && entry->status.downgrading)
+				sim_violation(entry->request.path,
+							  "S: server %d, entry %d waits to be downgraded", s, i);
 		}
 	}
 }
