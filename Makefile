@@ -29,7 +29,7 @@
 #                        (DURATION=60 TESTS=...; with TESTS, without the latter)
 #   make bench           measure against the alternatives; writes doc/benchmarks.md, and all
 #                        figures into build/bench/ (ROUNDS=7 DURATION=0.5; ONLY=think,...
-#                        PLACES=memory,disk,ensemble and QUICK=1, of a few minutes, write the latter only)
+#                        PLACES=memory,disk,ensemble,delay and QUICK=1, of a few minutes, write the latter only)
 #   make lint            format, warnings of two compilers, cppcheck
 #   make mass            how much there is to read: lines, files, functions, words
 #   make way             how many functions in how many files an uncontended lock and unlock cross

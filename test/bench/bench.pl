@@ -5,7 +5,7 @@
 #
 # Environment:
 #   BENCH_ROUNDS, BENCH_SECONDS   how many rounds; how long each contestant runs in each
-#   BENCH_WARM_UP                 how long before them all, seconds
+#   BENCH_WARM_UP                 how long programs in Java run before, seconds, at least
 #   BENCH_ONLY, BENCH_PLACES      "think,closed", "memory,disk"; default: all
 #   BENCH_COMMIT                  which commit this is
 #   ZKLOCK_RESULTS                directory for rounds.json, from which test/bench/report makes
@@ -43,7 +43,7 @@ sub machine
 {
 	my $commit = $ENV{BENCH_COMMIT} ? ", commit $ENV{BENCH_COMMIT}" : '';
 	my $count  = () = slurp_file('/proc/cpuinfo') =~ /^processor\s*:/mg;
-	return [
+	return [ grep { $_->[1] ne 'unknown' }
 		[ 'zklock',     found_in('zklock.control', qr/^default_version = '([^']+)'/m) . $commit ],
 		[ 'processors', "$count x " . found_in('/proc/cpuinfo', qr/^model name\s*:\s*(.*)/m, (uname())[4]) ],
 		[ 'memory',     sprintf('%.0f GB', found_in('/proc/meminfo', qr/^MemTotal:\s+(\d+)/m, 0) / 1024 / 1024) ],
@@ -52,7 +52,10 @@ sub machine
 		[ 'ZooKeeper',  jar('zookeeper') . ', Java ' . said(qr/version "([^"]+)"/, 'java -version') ],
 		[ 'libzookeeper_mt', said(qr/^(\d\S+)$/, q(dpkg-query -W -f='${Version}' libzookeeper-mt-dev)) ],
 		[ 'Curator', jar('curator-recipes') ],
-		[ 'kazoo', said(qr/^(\d\S+)$/, q(python3 -c 'import kazoo; print(kazoo.__version__)')) ] ];
+		[ 'JDBC', jar('postgresql') ],
+		[ 'kazoo', said(qr/^(\d\S+)$/, q(python3 -c 'import kazoo; print(kazoo.__version__)')) ],
+		[ 'etcd', said(qr/^etcd Version: (\S+)/, 'etcd --version') ],
+		[ 'Redis', said(qr/ v=(\S+)/, 'redis-server --version') ] ];
 }
 
 # Ticks of processors, so far: all, and idle
@@ -101,6 +104,7 @@ sub write_results
 		date    => strftime('%Y-%m-%d', gmtime),
 		rounds  => 0 + $rounds,
 		seconds => 0 + $seconds,
+		warm_up => 0 + $warm_up,
 		series  => \@series,
 		failed  => \@failed);
 	unlink "$results/rounds.json";
@@ -123,19 +127,18 @@ sub measure_in($measure, $stage)
 	return $done;
 }
 
-foreach my $place (chosen($ENV{BENCH_PLACES}, qw(memory disk ensemble)))
+foreach my $place (chosen($ENV{BENCH_PLACES}, qw(memory disk ensemble delay)))
 {
 	my @here = grep { $wanted{ $_->{name} } && " @{ $_->{places} } " =~ / $place / } @measures or next;
-	my $stage = Bench::Stage->new($place);
+	my $stage = Bench::Stage->new($place, warm_up => $warm_up);
 	diag("there is no place for data as $place needs it") unless $stage;
 	next unless $stage;
-	$stage->warm_up($warm_up);
 	foreach my $measure (@here)
 	{
 		next if measure_in($measure, $stage);
 		# What failed may have left anything behind.
 		eval { $stage->close };
-		$stage = Bench::Stage->new($place)->warm_up($warm_up);
+		$stage = Bench::Stage->new($place, warm_up => $warm_up);
 	}
 	$stage->close;
 }

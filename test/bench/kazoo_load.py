@@ -2,15 +2,17 @@
 # Copyright (c) 2026, zklock contributors
 """Threads that lock and unlock with kazoo, all on one ZooKeeper session.
 
-The form of the requests, and the clock, are those of load.h.  Times are in microseconds.
+The form of requests and paths, and the clock, are those of load.h.  Times are in microseconds.
 
     connect     hosts, timeout (ms)
     run         sessions, path, think, begin, from, end: each of so many threads acquires,
-                thinks, releases, again and again; %d in the path is the number of the
-                thread.  Result: how long each acquisition took
+                thinks, releases, again and again.  Result: how long each acquisition took
 """
 
+import itertools
 import logging
+import os
+import random
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kazoo.client import KazooClient
 
 client = None
+used = itertools.count(1)
 
 
 def now():
@@ -37,14 +40,21 @@ def connect(hosts, timeout):
     return "1"
 
 
-def lock_and_unlock(lock, think, begin, start, end):
+def expanded(path):
+    return path.replace("%n", f"{os.getpid()}-{next(used)}").replace("%r", str(random.randint(1, 10000)))
+
+
+def lock_and_unlock(path, think, begin, start, end):
     durations = []
     others = 0
+    lock = None
     sleep_until(begin)
     while True:
         before = now()
         if before >= end:
             return durations, others
+        if lock is None or "%" in path:
+            lock = client.Lock(expanded(path))
         lock.acquire()
         acquired = now()
         if start <= acquired <= end:
@@ -58,9 +68,9 @@ def lock_and_unlock(lock, think, begin, start, end):
 
 def run(sessions, path, think, begin, end, **rest):
     start = rest["from"]
-    locks = [client.Lock(path.replace("%d", str(i + 1))) for i in range(int(sessions))]
-    with ThreadPoolExecutor(len(locks)) as pool:
-        threads = [pool.submit(lock_and_unlock, lock, int(think), int(begin), int(start), int(end)) for lock in locks]
+    paths = [path.replace("%d", str(i + 1)) for i in range(int(sessions))]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        threads = [pool.submit(lock_and_unlock, path, int(think), int(begin), int(start), int(end)) for path in paths]
     durations = [duration for thread in threads for duration in thread.result()[0]]
     others = sum(thread.result()[1] for thread in threads)
     return '{"durations":"%s","others":%d}' % (" ".join(map(str, durations)), others)

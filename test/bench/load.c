@@ -9,10 +9,12 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MAX_WORDS 32
 
@@ -92,16 +94,34 @@ load_number(const char *key)
 	return strtoll(load_word(key), NULL, 10);
 }
 
-/* A path with its %d, if it has one, replaced by a number. */
+/* A path with its marks replaced, for the session with this number.  Threads may call it. */
 void
 load_expand_path(char *dst, size_t size, const char *path, int number)
 {
-	const char *mark = strstr(path, "%d");
+	static atomic_int used;
+	size_t			  length = 0;
 
-	if (mark)
-		snprintf(dst, size, "%.*s%d%s", (int) (mark - path), path, number, mark + 2);
-	else
-		snprintf(dst, size, "%s", path);
+	while (*path && length < size)
+	{
+		char  *end = dst + length;
+		size_t room = size - length;
+
+		if (strncmp(path, "%d", 2) == 0)
+			length += snprintf(end, room, "%d", number);
+		else if (strncmp(path, "%n", 2) == 0)
+			length += snprintf(end, room, "%d-%d", (int) getpid(), ++used);
+		else if (strncmp(path, "%r", 2) == 0)
+			length += snprintf(end, room, "%ld", random() % 10000 + 1);
+		else
+		{
+			dst[length++] = *path++;
+			continue;
+		}
+		path += 2;
+	}
+	if (length >= size)
+		load_fail("the path is too long");
+	dst[length] = '\0';
 }
 
 void

@@ -10,6 +10,12 @@
  * A job begins at the time "begin"; what is acquired from the time "from" until
  * the time "end" counts.  Times are in microseconds of CLOCK_MONOTONIC.
  *
+ * In a path
+ *
+ *		%d		is the number of the session, from 1
+ *		%n		is another word for each acquisition, which never recurs
+ *		%r		is a number from 1 to 10000, another at random for each acquisition
+ *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef BENCH_LOAD_H

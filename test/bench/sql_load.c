@@ -3,14 +3,13 @@
  *		Sessions of PostgreSQL that lock and unlock, as many as one likes.
  *
  * One thread drives all of them through libpq's asynchronous functions.  See
- * load.h for the form of the requests.  Statements have one parameter, a path.
+ * load.h for the form of requests and paths.  Statements have one parameter, a path.
  *
  *		open		name, count, conninfo, sql: a group of sessions; each runs sql
  *		close		name
  *		run			groups=a:8,b:8, acquire, release, path, think, begin, from, end: each
  *					session acquires, thinks for so many microseconds, releases,
- *					again and again.  %d in the path is the number of the session.
- *					Result: how long each acquisition took
+ *					again and again.  Result: how long each acquisition took
  *		enqueue		name, index, acquire, release, path: one session of a group
  *					begins to acquire, and keeps what it gets
  *		drain		groups: whoever has been enqueued releases when it has what it
@@ -59,6 +58,8 @@ typedef struct Session
 	PGconn		*conn;
 	Statement	 acquire;
 	Statement	 release;
+	const char	*pattern; /* of paths; in the request */
+	int			 number;
 	char		*path;
 	SessionState state;
 	int64_t		 since; /* when this state began */
@@ -186,11 +187,12 @@ choose_sessions(Session ***chosen)
 }
 
 static void
-set_path(Session *session, const char *path, int number)
+set_pattern(Session *session, int number)
 {
 	if (session->path == NULL)
 		session->path = load_memory(NULL, PATH_SIZE);
-	load_expand_path(session->path, PATH_SIZE, path, number);
+	session->pattern = load_word("path");
+	session->number = number;
 }
 
 static void
@@ -219,6 +221,8 @@ begin(Session *session, SessionState state)
 	const Statement *statement = state == ACQUIRING ? &session->acquire : &session->release;
 	const char		*path = session->path;
 
+	if (state == ACQUIRING)
+		load_expand_path(session->path, PATH_SIZE, session->pattern, session->number);
 	session->state = state;
 	session->since = load_now_us();
 	check(session->conn,
@@ -365,7 +369,7 @@ run(void)
 
 	for (int i = 0; i < n; i++)
 	{
-		set_path(sessions[i], load_word("path"), i + 1);
+		set_pattern(sessions[i], i + 1);
 		prepare(sessions[i], &sessions[i]->acquire, load_word("acquire"));
 		prepare(sessions[i], &sessions[i]->release, load_word("release"));
 	}
@@ -396,7 +400,7 @@ enqueue(void)
 {
 	Session *session = one_session();
 
-	set_path(session, load_word("path"), 0);
+	set_pattern(session, 0);
 	prepare(session, &session->acquire, load_word("acquire"));
 	prepare(session, &session->release, load_word("release"));
 	begin(session, ACQUIRING);

@@ -2,11 +2,11 @@
  * zk_load.c
  *		What ZooKeeper's C client can do at best.
  *
- * See load.h for the form of the requests.
+ * See load.h for the form of requests and paths.
  *
  *		connect		hosts, timeout (ms)
- *		prepare		path, count: creates the nodes of which lock nodes are children;
- *					%d in a path is a number from 1 to count
+ *		prepare		path, count: creates the nodes of which lock nodes are children, for
+ *					%d in the path from 1 to count
  *		think		kind, path, think, begin, from, end: one session acquires, thinks for
  *					so many microseconds, releases, again and again; each call waits
  *					for its answer.  Result: how long each acquisition took
@@ -110,28 +110,42 @@ connect_zookeeper(void)
 }
 
 static void
+on_parent(int code, const char *path, const void *context)
+{
+	if (code != ZNODEEXISTS)
+		check(code, "parent");
+	sem_post(&chain_done);
+}
+
+static void
+create_parent(const char *path)
+{
+	check(zoo_acreate(zk, path, NULL, -1, &ZOO_OPEN_ACL_UNSAFE, 0, on_parent, NULL), path);
+}
+
+/* All at once: a server does in order what it is asked for. */
+static void
 create_parents(void)
 {
 	char path[PATH_SIZE];
 	int	 count = (int) load_number("count");
+	int	 created = count;
 
+	load_expand_path(path, sizeof(path), load_word("path"), 1);
+	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/'))
+	{
+		*slash = '\0';
+		create_parent(path);
+		*slash = '/';
+		created++;
+	}
 	for (int i = 1; i <= count; i++)
 	{
 		load_expand_path(path, sizeof(path), load_word("path"), i);
-		for (char *slash = path; slash; *slash = '/')
-		{
-			int code;
-
-			slash = strchr(slash + 1, '/');
-			if (slash)
-				*slash = '\0';
-			code = zoo_create(zk, path, NULL, -1, &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0);
-			if (code != ZNODEEXISTS)
-				check(code, path);
-			if (slash == NULL)
-				break;
-		}
+		create_parent(path);
 	}
+	for (int i = 0; i < created; i++)
+		sem_wait(&chain_done);
 	load_answer_number(count);
 }
 

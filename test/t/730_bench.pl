@@ -8,13 +8,14 @@ use utf8;
 use FindBin;
 use lib "$FindBin::Bin/../bench";
 use Bench::Chart;
-use Bench::Figures qw(median percentile compared figures rounded table_of);
+use Bench::Contestants;
+use Bench::Figures qw(median percentile compared figures still rounded table_of);
 use Bench::Measure;
 use Bench::Report;
 use Bench::Rounds;
 use Bench::Stage;
 use Bench::Targets;
-use List::Util qw(min);
+use List::Util qw(first min sum);
 use PostgreSQL::Test::Utils;
 
 subtest 'medians, percentiles and ratios' => sub {
@@ -30,6 +31,11 @@ subtest 'medians, percentiles and ratios' => sub {
 	is_deeply([ compared(ratio => @both) ], [ 0.5, 3 ], 'a ratio for each round that has both');
 	is_deeply([ compared(difference => @both) ], [ -10, 20 ], 'likewise a difference');
 	is_deeply(figures([ 300, 100, 200 ], 0.5), { count => 3, rate => 6, p50 => 200, p99 => 300 }, 'figures of a run');
+};
+
+subtest 'figures stand still' => sub {
+	ok(!still(@$_), "not yet: @$_") foreach [], [ 100, 100 ], [ 80, 100, 101, 90 ], [ 100, 103, 106 ];
+	ok(still(20, 80, 100, 102, 104), 'the last three differ by less than 5 %');
 };
 
 subtest 'numbers are rounded to the digits that count' => sub {
@@ -109,8 +115,75 @@ subtest 'a picture' => sub {
 	unlike($svg, qr/rgb\(/, 'and there are no other colours');
 };
 
+# Guarded transactions, of which zklock did twice and four times as many as Curator.
+my @guarded = map {
+	my ($place, @rates) = @$_;
+	map { { %{ series('guarded', '1 thread', $_, { rate => shift @rates }) }, place => $place } } qw(zklock Curator)
+} [ memory => 600, 300 ], [ delay => 80, 20 ];
+
+# Does a contestant's run for as long as it takes to come to something. Returns the outcome, and how often it has acquired.
+sub run_of($contestant)
+{
+	my ($all, $outcome) = (0);
+	for (my $seconds = 0.1; $seconds < 30 && !@{ $outcome->{durations} // [] }; $seconds *= 4)
+	{
+		$outcome = $contestant->{run}->($seconds);
+		$all += $outcome->{acquisitions};
+	}
+	return ($outcome, $all);
+}
+
+my $stage = Bench::Stage->new('memory');
+if (!$stage)
+{
+	SKIP: { skip 'no tmpfs to keep data in', 1; }
+	done_testing;
+	exit;
+}
+
+subtest 'a lock guards a transaction' => sub {
+	my $server = $stage->server('a');
+	my $before = sub { return $server->value('SELECT sum(n) FROM guarded'); };
+	foreach my $contestant (Bench::Contestants::guarded($stage, path => '/bench/tx', sessions => 4))
+	{
+		my $from = $before->();
+		my (undef, $all) = run_of($contestant);
+		cmp_ok($all, '>', 0, "$contestant->{name}: there were some");
+		is($before->() - $from, $all, 'each has updated a row');
+	}
+	is($server->value('SELECT count(*) FROM guarded WHERE n > 0'), 1, 'which is the same, since the path is');
+	my ($two) = Bench::Contestants::guarded($stage, path => '/bench/two%s-%d', sessions => 2, servers => 2);
+	run_of($two);
+	cmp_ok($stage->server('b')->value('SELECT sum(n) FROM guarded'), '>', 0, 'another server has its part');
+	is_deeply([ sort $stage->zk->children('/bench/zklock') ], [qw(tx two0-1 two1-1)], 'and other paths');
+};
+
+subtest 'paths that change' => sub {
+	foreach my $make (qw(zklock curator kazoo))
+	{
+		my ($contestant) = Bench::Contestants->can($make)->($stage, path => '/bench/new%n', sessions => 3);
+		my (undef, $all) = run_of($contestant);
+		is(scalar(grep { /^new/ } $stage->zk->children("/bench/$contestant->{name}")), $all, "$make: no path recurs");
+		($contestant) = Bench::Contestants->can($make)->($stage, path => '/bench/random%r', sessions => 3);
+		my @random = grep { /^random/ } $stage->zk->children("/bench/$contestant->{name}");
+		is(scalar(@random), 10_000, 'those that are chosen at random are there');
+		run_of($contestant);
+		is(scalar(grep { /^random/ } $stage->zk->children("/bench/$contestant->{name}")), 10_000, 'and there are no others');
+	}
+};
+
+subtest 'what is sent takes its time where there is a delay' => sub {
+	my $far = Bench::Stage->new('delay');
+	foreach my $contestant (Bench::Contestants::guarded($far, path => '/bench/far%d'))
+	{
+		my ($outcome) = run_of($contestant);
+		my $trips = $contestant->{name} eq 'Curator' ? 5 : 3;
+		cmp_ok(min(@{ $outcome->{durations} }), '>=', $trips * 1000, "$contestant->{name}: no time is less than $trips times to and fro");
+	}
+	$far->close;
+};
+
 subtest 'one short measurement, and the report of it' => sub {
-	my $stage = Bench::Stage->new('memory') or plan(skip_all => 'no tmpfs to keep data in');
 	my (@measured, %figures);
 
 	# As short as it may be for each of them to come to something.
@@ -129,16 +202,18 @@ subtest 'one short measurement, and the report of it' => sub {
 	my $directory = PostgreSQL::Test::Utils::tempdir();
 	my $report    = Bench::Report->new({
 		machine => [ [ 'processors', '2' ] ], idle => [ 1, 0.5 ], date => '2026-01-01',
-		rounds => 1, seconds => 0.1, series => [ @measured, @series[ 2, 3 ] ], failed => [] });
+		rounds => 1, seconds => 0.1, warm_up => 10, series => [ @measured, @guarded, @series[ 2, 3 ] ], failed => [] });
 	append_to_file("$directory/benchmarks.md", "# Old\n\nfigures\n\n## What it means\n\nWords.\n");
 	$report->write($directory);
 	$report->write_tables($directory);
 	my $document = slurp_file("$directory/benchmarks.md");
+	like($document, qr/^\| 1 thread: transactions a second; more is better \| \*\*600\*\* \| 300 \(2\.0 ×\) \|\n/m, 'what users do');
+	like($document, qr/^\| 1 thread \| 2\.0 × \|  \|  \| 4\.0 × \|\n/m, 'and elsewhere');
 	like($document, qr/^\| 16 sessions, a path each: locks a second; more is better \| \*\*16,000\*\* \|/m, 'the table');
-	my @times = map { $figures{$_}{p50} } qw(zklock Curator kazoo pg_advisory_lock);
-	my $least = min(@times);
+	my @locks = grep { $figures{$_} } 'zklock', 'zklock, keep_idle = 0', qw(Curator kazoo etcd Redis), 'dblink, pg_advisory_lock';
+	my $least = min(map { $figures{$_}{p50} } @locks);
 	my (undef, @cells) = split(/ \| /, ($document =~ /^\| lock, think .*; (less is better \| .*)$/m)[0]);
-	is_deeply([ map { /\*\*/ ? 1 : 0 } @cells ], [ (map { $_ == $least ? 1 : 0 } @times), 0 ], 'the best lock is in bold');
+	is_deeply([ map { /\*\*/ ? 1 : 0 } @cells ], [ (map { $figures{$_}{p50} == $least ? 1 : 0 } @locks), 0 ], 'the best lock is in bold');
 	like(slurp_file("$directory/tables.md"), qr/^\| +1 session \| zklock \|/m, 'all figures');
 	like($document, qr/\n\n## What it means\n\nWords\.\n\z/, 'the words below stay');
 	unlike($document, qr/Old/, 'and nothing else');

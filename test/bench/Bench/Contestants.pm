@@ -17,12 +17,17 @@ C<prepare> and C<finish>, if there are such, run before and after it, unmeasured
 that speak to ZooKeeper, whose processor time counts. The outcome has
 C<durations>, a list of microseconds, and C<acquisitions>, those included that are not
 in that list; C<seconds>, if it is to be counted by others than were asked for; and C<figures>, that
-take the place of what is calculated. A job is a closed loop, and has
+take the place of what is calculated. Who cannot take part is missing; zklock comes twice if it keeps nodes for a
+moment, as C<zklock> and as C<zklock, keep_idle = 0>. A job is a closed loop, and has
 
   sessions   how many, default 1
   servers    on how many database servers, or clients with a ZooKeeper session each; default 1
-  path       '/bench/p%d', each session another path; or '/bench/one'
+  path       '/bench/p%d', each session another path; or '/bench/one'; load.h has what else there is. Each
+             contestant has paths of its own, so that nothing that one leaves behind is in another's way
   think      microseconds between lock and unlock, default 0
+
+C<guarded(...)> returns all contestants of a job in which Java programs, one for each database server, run transactions
+that a lock guards. In its path %s is the number of the server.
 
 A queue stands before the measurement begins: the first session holds the lock, the others wait. When it begins
 the first releases, and so does each that gets the lock, at once. The durations are those between one grant and
@@ -45,13 +50,24 @@ use Exporter 'import';
 use List::Util qw(sum0);
 use Zklock::Util qw(wait_until);
 
-our @EXPORT_OK = qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook sql zklock_queue curator_queue);
+our @EXPORT_OK = qw(zklock advisory nothing dblink curator kazoo etcd redis c_create c_pairs c_textbook sql guarded
+  zklock_queue curator_queue);
 
 my @servers = qw(a b);
 my @lock    = ('SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)');
 
 # Sessions of a job, shared out
 sub _shares($count, $servers) { return map { int(($count + $servers - $_) / $servers) } 1 .. $servers; }
+
+# For a contestant. What is in ZooKeeper, and chosen at random, is there before: else each path would be made as it
+# comes first.
+sub _own_path($stage, $name, $path)
+{
+	my $directory = $name =~ s/\W+/-/gr;
+	my $own       = $path =~ s{(?=[^/]*$)}{$directory/}r;
+	$stage->c->call('prepare', path => $own =~ s/%r/%d/r, count => 10_000) if $own =~ /%r/ && $name =~ /^(?:zklock|Curator|kazoo)/;
+	return $own;
+}
 
 # In a closed loop: "requests" are those to load generators
 sub _loop($name, $stage, $pids, $requests, %job)
@@ -71,22 +87,37 @@ sub _loop($name, $stage, $pids, $requests, %job)
 # Sessions of PostgreSQL: "pids" of workers, "groups" as Bench::Stage's sessions returns them
 sub sql($name, $stage, $pids, $groups, $acquire, $release, %job)
 {
+	my $path = _own_path($stage, $name, $job{path});
 	return _loop($name, $stage, $pids, sub {
 		return [ $stage->sql, 'run',
 			groups  => join(',', $groups->()),
 			acquire => $acquire,
 			release => $release,
-			path    => $job{path},
+			path    => $path,
 			think   => $job{think} || 0 ];
 	}, %job);
+}
+
+# Who locks with zklock: its name as a contestant, and its servers' names
+sub _zklocks($stage, $count)
+{
+	my @keep = @servers[ 0 .. $count - 1 ];
+	$stage->server($_) foreach @keep;
+	return [ 'zklock', @keep ]
+	  unless $stage->server('a')->value(q(SELECT count(*) FROM pg_settings WHERE name = 'zklock.keep_idle'));
+	my @others = map { "${_}0" } @keep;
+	$stage->server($_, conf => ['zklock.keep_idle = 0']) foreach @others;
+	return ([ 'zklock', @keep ], [ 'zklock, keep_idle = 0', @others ]);
 }
 
 sub zklock($stage, %job)
 {
 	my @share = _shares($job{sessions} || 1, $job{servers} || 1);
-	my @used  = map { $stage->server($_) } @servers[ 0 .. $#share ];
-	return sql('zklock', $stage, [ map { $_->worker_pid } @used ],
-		sub { map { $stage->sessions($servers[$_], $share[$_]) } 0 .. $#share }, @lock, %job);
+	return map {
+		my ($name, @used) = @$_;
+		sql($name, $stage, [ map { $stage->server($_)->worker_pid } @used ],
+			sub { map { $stage->sessions($used[$_], $share[$_]) } 0 .. $#share }, @lock, %job)
+	} _zklocks($stage, scalar @share);
 }
 
 # Sessions of one server, without zklock
@@ -119,26 +150,56 @@ sub dblink($stage, %job)
 		$call->('pg_advisory_lock'), $call->('pg_advisory_unlock'), %job);
 }
 
-# Java or Python: one process for each of what are database servers elsewhere
+# Java, Python, Go, or threads in C: one process for each of what are database servers elsewhere
 sub _clients($name, $stage, %job)
 {
 	my $kind  = lc $name;
 	my @share = _shares($job{sessions} || 1, $job{servers} || 1);
 	my @peers = map { $stage->$kind($_) } 1 .. @share;
+	my $path  = _own_path($stage, $name, $job{path});
 	return _loop($name, $stage, [ map { $_->pid } @peers ], sub {
-		return map { [ $peers[$_], 'run', sessions => $share[$_], path => $job{path}, think => $job{think} || 0 ] } 0 .. $#peers;
+		return map { [ $peers[$_], 'run', sessions => $share[$_], path => $path, think => $job{think} || 0 ] } 0 .. $#peers;
 	}, %job);
 }
 
 sub curator { return _clients('Curator', @_); }
 sub kazoo { return _clients('kazoo', @_); }
+sub etcd($stage, %job) { return $stage->has_etcd ? _clients('etcd', $stage, %job) : (); }
+sub redis($stage, %job) { return $stage->has_redis ? _clients('Redis', $stage, %job) : (); }
+
+# Transactions of Java programs, by JDBC; the lock is an expression, or empty: then Curator locks
+sub _transactions($name, $stage, $kind, $lock, $used, %job)
+{
+	my @share = _shares($job{sessions} || 1, scalar @$used);
+	my $path  = _own_path($stage, $name, $job{path});
+	my @requests;
+	foreach my $i (0 .. $#share)
+	{
+		my $peer = $stage->$kind($i + 1);
+		my %guard = (url => $stage->url($used->[$i]), lock => $lock);
+		$stage->warm_up($peer, 'transactions', %guard);
+		push @requests, [ $peer, 'run', sessions => $share[$i], path => $path =~ s/%s/$i/r, think => 0, %guard ];
+	}
+	return _loop($name, $stage, [], sub { return @requests }, %job);
+}
+
+sub guarded($stage, %job)
+{
+	my @zklocks = _zklocks($stage, $job{servers} || 1);
+	my (undef, @used) = @{ $zklocks[0] };
+	return (
+		(map { my ($name, @its) = @$_; _transactions($name, $stage, 'jdbc', 'zk_xact_lock($path)', \@its, %job) } @zklocks),
+		_transactions('Curator', $stage, 'curator', '', \@used, %job),
+		@used == 1 ? _transactions('pg_advisory_lock', $stage, 'jdbc', 'pg_advisory_xact_lock(hashtext($path))', \@used, %job) : ());
+}
 
 sub _c($name, $kind, $stage, %job)
 {
 	my $c        = $stage->c;
 	my $sessions = $job{sessions} || 1;
-	$c->call('prepare', path => $job{path}, count => $sessions);
-	my @request = ($c, $job{think} ? ('think', think => $job{think}) : ('run', sessions => $sessions), kind => $kind, path => $job{path});
+	my $path     = _own_path($stage, $name, $job{path});
+	$c->call('prepare', path => $path, count => $sessions);
+	my @request = ($c, $job{think} ? ('think', think => $job{think}) : ('run', sessions => $sessions), kind => $kind, path => $path);
 	return _loop($name, $stage, [ $c->pid ], sub { return [@request] }, %job);
 }
 

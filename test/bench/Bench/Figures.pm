@@ -12,6 +12,7 @@ Bench::Figures - what is made of what was measured: numbers, and tables of them
   percentile(99, @values)               # the smallest that 99 % of the values do not exceed
   compared(ratio => \@ours, \@theirs)   # of each round that has both; or 'difference'
   figures(\@durations, $seconds)        # { p50, p99, rate, count }; microseconds, per second
+  still(@rates)                         # do the last three differ by less than 5 %?
   rounded($value, $digits)              # with so many digits that count: 12345 is 12,300
   with_range($digits, $sign, @values)   # '2.5 × (2.0 to 3.0)': the median, and from where to where
 
@@ -39,7 +40,7 @@ use Exporter 'import';
 use List::Util qw(first max min);
 use POSIX qw(ceil floor);
 
-our @EXPORT_OK = qw(median percentile compared figures rounded with_range find values_of against table_of table %columns);
+our @EXPORT_OK = qw(median percentile compared figures still rounded with_range find values_of against table_of table %columns);
 
 sub median
 {
@@ -70,6 +71,13 @@ sub figures($durations, $seconds)
 		rate  => @$durations / $seconds,
 		p50   => percentile(50, @$durations),
 		p99   => percentile(99, @$durations) };
+}
+
+sub still(@rates)
+{
+	return 0 if @rates < 3;
+	my @last = @rates[ -3 .. -1 ];
+	return max(@last) < 1.05 * min(@last);
 }
 
 sub rounded($value, $digits)

@@ -17,7 +17,7 @@ An entry has
 and what is not as with most of them:
 
   compares    the figure of which zklock is compared with the others: 'p50', or 'rate'
-  places      where it is measured, of Bench::Stage's; default: in all of them
+  places      where it is measured, of Bench::Stage's; default: in all but "delay"
   columns     figures that its table shows; default: all that lock calls have
   finish      given the stage, undoes what cases has changed there
   rounds_factor, seconds_factor
@@ -31,7 +31,7 @@ package Bench::Measure;
 use v5.36;
 
 use Bench::Contestants
-  qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook sql zklock_queue curator_queue);
+  qw(zklock advisory nothing dblink curator kazoo etcd redis c_create c_pairs c_textbook sql guarded zklock_queue curator_queue);
 use Bench::Rounds;
 use IPC::Run;
 use Zklock::Util qw(nap);
@@ -225,6 +225,31 @@ my %usual = (
 	charts         => []);
 
 my @all = ({
+	name  => 'guarded',
+	title => 'A guarded transaction',
+	text  => <<'END',
+Threads of a Java program do what locks are for: lock, `UPDATE` of a row, COMMIT, unlock. zklock: in the transaction, by
+JDBC alone, with `zk_xact_lock`. Curator: with `InterProcessMutex` around it. "pg_advisory_lock" is
+`pg_advisory_xact_lock`, which excludes nobody on another server. The times are those of all of it. Each thread has a
+connection of its own; on two servers there is a program for each, with half of the threads.
+END
+	places  => [qw(memory disk ensemble delay)],
+	columns => [qw(p50 p99 rate ratio requests bytes)],
+	cases   => sub ($stage) {
+		return map {
+			my ($name, %job) = @$_;
+			{ name => $name, contestants => [ guarded($stage, %job) ] }
+		} (
+			[ '1 thread',                               path => '/bench/tx%d' ],
+			[ '16 threads, a path each',                path => '/bench/tx%d',     sessions => 16 ],
+			[ '16 threads, one path',                   path => '/bench/tx',       sessions => 16 ],
+			[ '16 threads, paths never locked twice',   path => '/bench/new%n',    sessions => 16 ],
+			[ '16 threads, 10,000 paths at random',     path => '/bench/random%r', sessions => 16 ],
+			[ '2 threads on two servers, one path',     path => '/bench/tx',       sessions => 2,  servers => 2 ],
+			[ '16 threads on two servers, one path',    path => '/bench/tx',       sessions => 16, servers => 2 ],
+			[ '16 threads on two servers, a path each', path => '/bench/tx%s-%d',  sessions => 16, servers => 2 ]);
+	}
+}, {
 	name  => 'think',
 	title => 'Lock, think 20 ms, unlock',
 	text  => <<'END',
@@ -237,23 +262,27 @@ END
 		my %job = (path => '/bench/think%d', think => 20_000);
 		return {
 			name        => '1 session',
-			contestants => [ map { $_->($stage, %job) } \&zklock, \&c_create, \&c_textbook, \&curator, \&kazoo, \&dblink ] };
+			contestants => [
+				map { $_->($stage, %job) } \&zklock, \&c_create, \&c_textbook, \&curator, \&kazoo, \&etcd, \&redis, \&dblink ] };
 	}
 }, {
 	name  => 'closed',
 	title => 'Lock and unlock in a closed loop, distinct paths',
 	text  => <<'END',
 Each session locks and unlocks a path of its own, again and again. All sessions of a contestant share one ZooKeeper
-session; those of "C" are chains of calls on one connection. The times are those of the lock call. "Two statements
-that do nothing" is what PostgreSQL and its client take by themselves for a lock and an unlock.
+session; those of "C" are chains of calls on one connection. etcd's `concurrency.Mutex` has a lease for each, on one
+connection. Redis (`SET NX PX`, and a deletion that compares) is one server that keeps nothing on a disk, and has a
+connection for each. The times are those of the lock call. "Two statements that do nothing" is what PostgreSQL and its
+client take by themselves for a lock and an unlock.
 END
 	cases => sub ($stage) {
 		return map {
 			my %job = (path => '/bench/closed%d', sessions => $_);
 			{
 				name        => $_ == 1 ? '1 session' : "$_ sessions",
-				contestants =>
-				  [ map { $_->($stage, %job) } \&zklock, \&c_pairs, \&c_textbook, \&curator, \&kazoo, \&dblink, \&nothing ] };
+				contestants => [
+					map { $_->($stage, %job) } \&zklock, \&c_pairs, \&c_textbook, \&curator, \&kazoo, \&etcd, \&redis, \&dblink,
+					\&nothing ] };
 		} 1, 4, 16, 64;
 	},
 	charts => [ {
@@ -261,11 +290,28 @@ END
 		title => 'Locks taken and released in a second, by number of sessions',
 		x => 'sessions', y => 'locks per second' } ]
 }, {
+	name  => 'paths',
+	title => 'Lock and unlock in a closed loop, paths that change',
+	text  => <<'END',
+16 sessions, each of which locks and unlocks another path every time: one that nobody has ever locked, or one of 10,000,
+at random, whose nodes are there.
+END
+	cases => sub ($stage) {
+		return map {
+			my ($name, $path) = @$_;
+			my %job = (path => $path, sessions => 16);
+			{
+				name        => $name,
+				contestants => [ map { $_->($stage, %job) } \&zklock, \&curator, \&kazoo, \&etcd, \&redis, \&dblink ] };
+		} [ 'never locked twice', '/bench/new%n' ], [ '10,000 at random', '/bench/random%r' ];
+	}
+}, {
 	name  => 'handover',
 	title => 'All want the same lock',
 	text  => <<'END',
 All sessions lock and unlock one path, as fast as they can: in a second it changes hands so many times. They are on
-one database server, or half of them on each of two; for Curator and kazoo, in one process or two.
+one database server, or half of them on each of two; for Curator, kazoo and etcd, in one process or two. In Redis nobody
+can wait for a lock but by asking again and again: how often is up to the client.
 END
 	cases => sub ($stage) {
 		my @cases;
@@ -278,7 +324,7 @@ END
 					name        => "$sessions sessions on " . ($servers == 1 ? 'one server' : 'two servers'),
 					contestants => [
 						zklock($stage, %job), $servers == 1 ? advisory($stage, %job) : (),
-						curator($stage, %job), kazoo($stage, %job) ] };
+						map { $_->($stage, %job) } \&curator, \&kazoo, \&etcd ] };
 			}
 		}
 		return @cases;

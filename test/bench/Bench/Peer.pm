@@ -8,15 +8,20 @@ Bench::Peer - a load generator, as a process that answers requests
 
   my $sql  = Bench::Peer->sql;                        # sql_load.c
   my $c    = Bench::Peer->c($connect_string);         # zk_load.c
-  my $java = Bench::Peer->curator($connect_string);   # CuratorLoad.java
+  my $java = Bench::Peer->curator($connect_string);   # JavaLoad.java
+  my $jdbc = Bench::Peer->jdbc;                       # the same, without ZooKeeper
   my $py   = Bench::Peer->kazoo($connect_string);     # kazoo_load.py
+  my $go   = Bench::Peer->etcd($addresses);           # etcd_load.go
+  my $red  = Bench::Peer->redis($address);            # redis_load.c
+  my $relay = Bench::Peer::relay($port, $target, $microseconds);    # relay.c: a Zklock::Process
 
   my $result = $c->call('run', kind => 'create', path => '/p%d', ...);
   my @results = Bench::Peer->together($lead, $seconds, [ $java1, 'run', ... ], [ $java2, 'run', ... ]);
 
 C<together> begins all requests at the same moment, and adds to each the arguments C<begin>, C<from> and
 C<end>: what happens in the first C<$lead> seconds does not count. See load.h for the form of the requests. Each of
-the programs begins with a description of its own. They are compiled when they are first used.
+the programs begins with a description of its own. They are compiled when they are first used. C<can_etcd> and
+C<can_redis> say whether the packages are there that theirs need.
 
 =cut
 
@@ -60,7 +65,7 @@ sub _compiled($name, @libraries)
 sub _classes
 {
 	state $classes = Zklock::Java::compile(
-		PostgreSQL::Test::Utils::tempdir('load_classes'), Zklock::JavaPeer::classpath(), "$source/CuratorLoad.java");
+		PostgreSQL::Test::Utils::tempdir('load_classes'), Zklock::JavaPeer::classpath(), "$source/JavaLoad.java");
 	return $classes;
 }
 
@@ -76,11 +81,39 @@ sub sql($class) { return $class->_start('sql_load', _compiled('sql_load', '-lpq'
 sub c($class, $hosts) { return $class->_start('zk_load', _compiled('zk_load', qw(-lzookeeper_mt -lpthread)))->_connected($hosts); }
 sub kazoo($class, $hosts) { return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts); }
 
-sub curator($class, $hosts)
+sub _java($class, $name)
 {
-	return $class->_start('curator', 'java', '-Xms128m', '-Xmx512m', '-XX:-UsePerfData',
+	return $class->_start($name, 'java', '-Xms128m', '-Xmx512m', '-XX:-UsePerfData',
 		'-Dorg.slf4j.simpleLogger.defaultLogLevel=warn',
-		'-cp', _classes() . ':' . Zklock::JavaPeer::classpath(), 'CuratorLoad')->_connected($hosts);
+		'-cp', join(':', _classes(), Zklock::JavaPeer::classpath(), Zklock::Java::classpath('postgresql')), 'JavaLoad');
+}
+
+sub curator($class, $hosts) { return $class->_java('curator')->_connected($hosts); }
+sub jdbc($class) { return $class->_java('jdbc'); }
+
+# Debian's sources of Go programs
+my $go_path = '/usr/share/gocode';
+
+sub can_etcd { return -x '/usr/bin/etcd' && -x '/usr/bin/go' && -d "$go_path/src/go.etcd.io/etcd/clientv3"; }
+sub can_redis { return -x '/usr/bin/redis-server' && -e '/usr/include/hiredis/hiredis.h'; }
+
+sub etcd($class, $hosts)
+{
+	state $program = do
+	{
+		my $directory = PostgreSQL::Test::Utils::tempdir('etcd_load');
+		local @ENV{qw(GOPATH GO111MODULE GOCACHE)} = ($go_path, 'off', "$directory/cache");
+		system('go', 'build', '-o', "$directory/etcd_load", "$source/etcd_load.go") == 0 or croak 'cannot compile etcd_load.go';
+		"$directory/etcd_load";
+	};
+	return $class->_start('etcd_load', $program)->_connected($hosts);
+}
+
+sub redis($class, $host) { return $class->_start('redis_load', _compiled('redis_load', qw(-lhiredis -lpthread)))->_connected($host); }
+
+sub relay($port, $target, $delay)
+{
+	return Zklock::Process->new(name => "relay_$port", argv => [ _compiled('relay'), $port, $target, $delay ]);
 }
 
 sub encode_request($self, $id, $command, %argument)

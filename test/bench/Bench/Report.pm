@@ -25,29 +25,36 @@ use Bench::Chart;
 use Bench::Figures qw(median rounded find values_of against table_of table);
 use Bench::Measure;
 use Bench::Targets;
-use List::Util qw(first max min);
+use List::Util qw(any first max min uniq);
 
 my @places = (
 	[ memory   => 'One ZooKeeper server, data in memory' ],
 	[ disk     => 'One ZooKeeper server, data on disk' ],
-	[ ensemble => 'Three ZooKeeper servers, data in memory' ]);
+	[ ensemble => 'Three ZooKeeper servers, data in memory' ],
+	[ delay    => 'One ZooKeeper server, data in memory, 0.5 ms to each other host' ]);
 
-# The rows of the document's table: words, measure, case, figure
-my @summary = (
+# The rows of the document's table of calls: words, measure, case, figure
+my @calls = (
 	[ 'lock, think 20 ms, unlock: time of the lock call, µs', think => '1 session', 'p50' ],
 	[ '16 sessions, a path each: locks a second', closed => '16 sessions', 'rate' ],
+	[ '16 sessions, paths never locked twice: locks a second', paths => 'never locked twice', 'rate' ],
+	[ '16 sessions, 10,000 paths at random: locks a second', paths => '10,000 at random', 'rate' ],
 	[ '16 sessions of one server, one path: hand-overs a second', handover => '16 sessions on one server', 'rate' ],
 	[ '2 sessions on two servers, one path: hand-overs a second', handover => '2 sessions on two servers', 'rate' ],
 	[ '16 sessions on two servers, one path: hand-overs a second', handover => '16 sessions on two servers', 'rate' ],
 	[ 'hand-over while 1,000 sessions of the same server wait, µs', waiting => '1000 waiting', 'p50' ]);
 
-# Its columns: what each contestant is called there, and the names that it has in measures. The last is no lock.
+# The columns of tables: what each contestant is called there, and the names that it has in measures. The last is no lock.
+my $no_lock = 'the least in C';
 my @contestants = (
 	[ 'zklock' => 'zklock' ],
+	[ '`keep_idle = 0`' => 'zklock, keep_idle = 0' ],
 	[ 'Curator' => 'Curator' ],
 	[ 'kazoo' => 'kazoo' ],
+	[ 'etcd' => 'etcd' ],
+	[ 'Redis' => 'Redis' ],
 	[ '`pg_advisory_lock`' => 'pg_advisory_lock', 'dblink, pg_advisory_lock' ],
-	[ 'the least in C' => 'C, create only', 'C, create and delete' ]);
+	[ $no_lock => 'C, create only', 'C, create and delete' ]);
 
 # A machine that is idle for less of its time is not left to the benchmarks alone.
 my $quiet = 0.9;
@@ -148,26 +155,78 @@ sub _find($self, $measure, $case, @names)
 	return first { defined } map { find($measure, 'memory', $case, $_, @{ $self->{series} }) } @names;
 }
 
-# Each contestant's figure, the best in bold, and zklock's as a multiple of it
-sub _cells($self, $row)
+# Each contestant's figure, the best lock's in bold, and zklock's as a multiple of it
+sub _cells($self, $row, @columns)
 {
 	my (undef, $measure, $case, $figure) = @$row;
-	my @series = map { my (undef, @names) = @$_; $self->_find($measure, $case, @names) } @contestants;
+	my @series = map { my (undef, @names) = @$_; $self->_find($measure, $case, @names) } @columns;
 	my @values = map { $_ && median(values_of($_, $figure)) } @series;
-	my @locks  = grep { defined } @values[ 0 .. $#values - 1 ];
-	my $best   = _is_rate($figure) ? max(@locks) : min(@locks);
-	return map {
-		my $value = rounded($values[$_], 3);
-		$value = "**$value**" if $_ < $#values && defined $value && $values[$_] == $best;
-		$value .= ' (' . rounded(median(against(ratio => $figure, $series[0], $series[$_])), 2) . ' ×)' if $_ > 0 && defined $value;
-		$value // ''
-	} 0 .. $#series;
+	my @locks  = grep { defined $values[$_] && $columns[$_][0] ne $no_lock } 0 .. $#columns;
+	my $best   = _is_rate($figure) ? max(@values[@locks]) : min(@values[@locks]);
+	my @cells  = map { rounded($_, 3) // '' } @values;
+	$cells[$_] = "**$cells[$_]**" foreach grep { $values[$_] == $best } @locks;
+	foreach my $i (grep { defined $values[$_] } 1 .. $#columns)
+	{
+		$cells[$i] .= ' (' . rounded(median(against(ratio => $figure, $series[0], $series[$i])), 2) . ' ×)';
+	}
+	return @cells;
 }
 
-sub _summary($self)
+# Of the rows that have a figure of zklock's, with the contestants that have any
+sub _summary($self, @rows)
 {
-	my @rows = grep { $self->_find($_->[1], $_->[2], 'zklock') } @summary;
-	return table(1, [ '', map { $_->[0] } @contestants ], map { [ "$_->[0]; " . _better($_->[3]), $self->_cells($_) ] } @rows);
+	@rows = grep { $self->_find(@$_[ 1, 2 ], 'zklock') } @rows;
+	my @columns = grep {
+		my (undef, @names) = @$_;
+		any { $self->_find(@$_[ 1, 2 ], @names) } @rows
+	} @contestants;
+	return table(1, [ '', map { $_->[0] } @columns ],
+		map { [ "$_->[0]; " . _better($_->[3]), $self->_cells($_, @columns) ] } @rows);
+}
+
+# What users do: in memory with all contestants, elsewhere with Curator
+sub _guarded($self)
+{
+	my @cases = uniq map { $_->{case} } grep { $_->{measure} eq 'guarded' } @{ $self->{series} } or return '';
+	my $rows  = $self->_summary(map { [ "$_: transactions a second", guarded => $_, 'rate' ] } @cases);
+	my $places = table(1, [ "zklock's figure, divided by Curator's", map { lcfirst $_->[1] =~ s/\bZooKeeper //r } @places ], map {
+		my $case = $_;
+		[ $case, map {
+			my $place = $_->[0];
+			my @both = grep { $_ } map { find('guarded', $place, $case, $_, @{ $self->{series} }) } qw(zklock Curator);
+			@both == 2 ? rounded(median(against(ratio => 'rate', @both)), 2) . ' ×' : ''
+		} @places ]
+	} @cases);
+	return <<"END";
+**What locks are for**: lock, `UPDATE` of a row, COMMIT, unlock, in a Java program. zklock: by JDBC alone, with
+`zk_xact_lock`; Curator: with `InterProcessMutex` around the transaction. With one ZooKeeper server, data in memory:
+
+$rows
+And elsewhere:
+
+$places
+"0.5 ms to each other host" is what each message takes, in each direction, from the Java program to PostgreSQL and to
+ZooKeeper, and from PostgreSQL to ZooKeeper. That is done by relays (`test/bench/relay.c`), on the same processors: not every
+kernel has netem.
+
+END
+}
+
+sub _kept_equal($self)
+{
+	my $most = 3 * $self->{warm_up};
+	return <<"END";
+**What was kept equal.** All contestants ran in one run on one machine, beside the servers, in turn within each of
+$self->{rounds} rounds of $self->{seconds} s; figures are medians of the rounds. A machine has good and bad moments, so
+compare within a line only. No process is tied to a processor: clients and servers of all share the same ones. Programs in
+Java had worked for $self->{warm_up} s and more, until three seconds in a row differed by less than 5 %, or for $most s: they
+compile themselves as they run. Each contestant has paths of its own. Guarded transactions are those of the same Java program,
+with the same driver, connections and table; on two servers there is a program for each. PostgreSQL does without fsync,
+except where ZooKeeper's data are on disk. All ask a follower of an ensemble. etcd has as many members as ZooKeeper has
+servers, with their data in the same place, and a lease for each session. Redis is not on a par: one server that loses its
+locks when it ends.
+
+END
 }
 
 # How fast it is, for somebody who wonders whether to use it
@@ -177,22 +236,23 @@ sub _figures($self, $directory)
 	my $idle     = join(' and ', map { sprintf('%.0f %%', 100 * $_) } @{ $self->{idle} });
 	my $others   = grep { $_ < $quiet } @{ $self->{idle} };
 	my $warning  = $others ? ' **Others were at work on the machine: this run says little.**' : '';
-	my $summary  = $self->_summary;
+	my $guarded  = $self->_guarded;
+	my $calls    = $self->_summary(@calls);
+	my $equal    = $self->_kept_equal;
 	my $pictures = $self->_pictures($directory, Bench::Measure::all());
 	return <<"END";
 # Benchmarks
 
-How fast is zklock, compared with other locks? Made by `make bench` on $self->{date}, with one ZooKeeper server that
-keeps its data in memory.
+How fast is zklock, compared with other locks? Made by `make bench` on $self->{date}.
 
-$summary
-All contestants ran in one run on one machine, beside the servers, in turn within each of
-$self->{rounds} rounds of $self->{seconds} s; figures are medians of the rounds. A machine has good and bad moments, so
-compare within a line only. **Bold** is the best lock of the line; in brackets is zklock's figure divided by the
-contestant's, the median of the rounds. `pg_advisory_lock` is that of one server: of the session's own, or through
-`dblink`. "The least in C" is no lock, but what none can do without: a node created, or created and deleted.
+$guarded**The calls alone**, with one ZooKeeper server that keeps its data in memory:
 
-$machine. Processors were idle for $idle of the time before the run and after it.$warning
+$calls
+**Bold** is the best lock of the line; in brackets is zklock's figure divided by the contestant's, the median of the rounds.
+`pg_advisory_lock` is that of one server: of the session's own, or through `dblink`. "The least in C" is no lock, but what
+none can do without: a node created, or created and deleted.
+
+$equal$machine. Processors were idle for $idle of the time before the run and after it.$warning
 
 $pictures
 END
