@@ -15,8 +15,9 @@ use Bench::Report;
 use Bench::Rounds;
 use Bench::Stage;
 use Bench::Targets;
-use List::Util qw(first min sum);
+use List::Util qw(min sum);
 use PostgreSQL::Test::Utils;
+use Time::HiRes qw(time);
 
 subtest 'medians, percentiles and ratios' => sub {
 	is(median(5, 1, 3), 3, 'the median of three');
@@ -174,6 +175,22 @@ subtest 'paths that change' => sub {
 };
 
 subtest 'what is sent takes its time where there is a delay' => sub {
+	my $there = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1') or die "cannot listen: $!";
+	my $port  = PostgreSQL::Test::Cluster::get_free_port();
+	my $relay = Bench::Peer::relay($port, $there->sockport, 500_000);
+	my $from  = wait_until { IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port) } 'the relay';
+	my $to    = $there->accept;
+	foreach my $way ([ $from, $to, 'there' ], [ $to, $from, 'and back' ])
+	{
+		my $sent = time;
+		syswrite($way->[0], 'word');
+		sysread($way->[1], my $got, 10);
+		is($got, 'word', "it arrives $way->[2]");
+		cmp_ok(time - $sent, '>=', 0.5, 'no sooner than it is to');
+	}
+	$from->close;
+	is(sysread($to, my $nothing, 10), 0, 'and so does the end');
+	$relay->stop;
 	my $far = Bench::Stage->new('delay');
 	foreach my $contestant (Bench::Contestants::guarded($far, path => '/bench/far%d'))
 	{
