@@ -34,18 +34,18 @@
 #define LOOK_MS 1000	/* a worker that has gone sets no latch for is_called_away() */
 
 /* ------------------------------------------------------------------------
- * Questions and answers
+ * Batches and answers
  * ------------------------------------------------------------------------
  */
 
-/* Composes a question: the operations, and after them their texts. */
+/* Composes a batch: the operations, and after them their texts. */
 static void
-compose(StringInfo question, const CallStep *steps, int n)
+compose(StringInfo batch, const CallStep *steps, int n)
 {
 	Assert(n > 0 && n <= CALL_MAX_OPERATIONS);
-	initStringInfo(question);
-	enlargeStringInfo(question, n * sizeof(CallOperation));
-	question->len = n * sizeof(CallOperation);
+	initStringInfo(batch);
+	enlargeStringInfo(batch, n * sizeof(CallOperation));
+	batch->len = n * sizeof(CallOperation);
 	for (int i = 0; i < n; i++)
 	{
 		const CallStep *step = &steps[i];
@@ -55,16 +55,16 @@ compose(StringInfo question, const CallStep *steps, int n)
 									 .most = step->most,
 									 .watch = step->watch};
 
-		operation.path = question->len;
-		appendBinaryStringInfo(question, step->path, strlen(step->path) + 1);
-		operation.data = question->len;
+		operation.path = batch->len;
+		appendBinaryStringInfo(batch, step->path, strlen(step->path) + 1);
+		operation.data = batch->len;
 		operation.data_length = step->data_length > 0 ? step->data_length : strlen(data);
-		appendBinaryStringInfo(question, data, operation.data_length);
-		appendStringInfoChar(question, '\0');
-		((CallOperation *) question->data)[i] = operation;
+		appendBinaryStringInfo(batch, data, operation.data_length);
+		appendStringInfoChar(batch, '\0');
+		((CallOperation *) batch->data)[i] = operation;
 	}
-	if (question->len > CALL_MAX_QUESTION)
-		elog(ERROR, "question to the zklock worker is too long: %d bytes", question->len);
+	if (batch->len > CALL_MAX_BATCH)
+		elog(ERROR, "batch of calls to the zklock worker is too long: %d bytes", batch->len);
 }
 
 /* Copies the worker's answer to a step: data, or names one after the other. */
@@ -151,8 +151,7 @@ wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
 
 /* Asks, and waits for the answer, but not for too long. */
 static void
-ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *steps, int n,
-			 CallSight sight)
+ask_and_wait(const Call *call, const StringInfoData *batch, const CallStep *steps, int n, CallSight sight)
 {
 	CallSlot *slot = call_slot_own();
 	int64	  until = call->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
@@ -170,23 +169,23 @@ ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *s
 	for (int i = 0; i < n; i++)
 		slot->writes |= !call_is_read(steps[i].kind);
 	slot->noperations = n;
-	slot->question_length = question->len;
-	if (question->len > CALL_BUFFER_SIZE)
+	slot->batch_length = batch->len;
+	if (batch->len > CALL_BUFFER_SIZE)
 	{
 		call_slot_ask(slot, CALL_ROOM_WANTED);
 		if (!wait_for(slot, CALL_ROOM_GIVEN, call, until))
 			return;
 	}
-	memcpy(call_slot_text(slot, &slot->question_room), question->data, question->len);
-	strlcpy(slot->next_scratch, steps[0].scratch ? steps[0].scratch : "", sizeof(slot->next_scratch));
-	if (steps[0].scratch)
-		slot->scratch_wanted = true;
-	if (steps[0].kind == OP_CREATE_CONTAINER || steps[0].kind == OP_CREATE_SEQUENTIAL)
+	memcpy(call_slot_text(slot, &slot->batch_room), batch->data, batch->len);
+	strlcpy(slot->next_marker, steps[0].marker ? steps[0].marker : "", sizeof(slot->next_marker));
+	if (steps[0].marker)
+		slot->marker_wanted = true;
+	if (steps[0].kind == ZK_CREATE_CONTAINER || steps[0].kind == ZK_CREATE_SEQUENTIAL)
 		slot->provisional_wanted = true;
 	call_slot_ask(slot, CALL_ASKED);
 
 	/*
-	 * A question that was not sent need not be: take_answer() gives it up.  If it was sent
+	 * A batch that was not sent need not be: take_answer() gives it up.  If it was sent
 	 * and writes, the session waits for the answer.
 	 */
 	if (!wait_for(slot, CALL_ANSWERED, call, until) && slot->writes &&
@@ -218,7 +217,7 @@ take_answer(Call *call, CallStep *steps, int n)
 		return;
 	}
 	call->session = slot->session;
-	if (steps[0].scratch)
+	if (steps[0].marker)
 		call->sent_session = slot->sent_session;
 	call_slot_done(slot);
 }
@@ -226,12 +225,12 @@ take_answer(Call *call, CallStep *steps, int n)
 void
 call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 {
-	StringInfoData question;
+	StringInfoData batch;
 
 	PG_TRY();
 	{
-		compose(&question, steps, n);
-		ask_and_wait(call, &question, steps, n, sight);
+		compose(&batch, steps, n);
+		ask_and_wait(call, &batch, steps, n, sight);
 	}
 	PG_CATCH();
 	{
@@ -239,7 +238,7 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	pfree(question.data);
+	pfree(batch.data);
 	take_answer(call, steps, n);
 }
 

@@ -15,7 +15,7 @@ typedef struct Call
 	CallPatience patience;	   /* for a connection */
 	int64		 until;		   /* deadline, by zklock_now_ms(); 0: none */
 	int64		 session;	   /* the ZooKeeper session in which the last answer was given */
-	int64		 sent_session; /* the one in which a scratch node was created */
+	int64		 sent_session; /* the one in which a marker node was created */
 
 	/*
 	 * A session that waits for something else at the same time gives the call up as soon as
@@ -42,20 +42,21 @@ typedef enum CallSight
 /* One operation and its result */
 typedef struct CallStep
 {
-	CallOpKind	kind;
+	ZkOperation kind;
 	const char *path; /* UTF-8 */
-	const char *data; /* CREATE, CREATE_SEQUENTIAL, RECORD, REPLACE, SET, APPEND; REMOVE: the pin's
-					   * path; NULL for none */
+	const char *data; /* CREATE, CREATE_SEQUENTIAL, CREATE_RECORD, REPLACE_RECORD, SET_DATA,
+					   * APPEND; REMOVE: the pin's path; NULL for none */
 	Size		data_length; /* in bytes; 0: the data are a string */
-	const char *scratch; /* APPEND, REMOVE: path of the node that goes with it; others: its own */
-	bool		watch;	 /* LIST: set a watch, for the sessions that seek there */
-	int32		version; /* SET: of the data to be replaced */
-	int			most;	 /* READ: longer data are not read */
+	const char *marker;		 /* APPEND, REMOVE: path of the node that goes with it; others: its
+						 * own */
+	bool		watch;		 /* GET_CHILDREN: set a watch, for the sessions that wait there */
+	int32		version;	 /* SET_DATA: of the data to be replaced */
+	int			most;		 /* GET_DATA: longer data are not read */
 
 	CallResult result;
-	char	  *read;	 /* READ: the data and a NUL; NULL if none, or too long; APPEND,
+	char	  *read;	 /* GET_DATA: the data and a NUL; NULL if none, or too long; APPEND,
 						  * CREATE_SEQUENTIAL: the name */
-	char	 **children; /* LIST */
+	char	 **children; /* GET_CHILDREN */
 } CallStep;
 
 /*

@@ -35,7 +35,7 @@ static void
 refuse_harm(Call *call, const char *path, const char *parent, const char *name)
 {
 	int		 harm = neighbour_harm(parent, name);
-	CallStep list = {.kind = OP_LIST, .path = parent};
+	CallStep list = {.kind = ZK_GET_CHILDREN, .path = parent};
 
 	if (parent[0] == '\0' || harm == 0)
 		return;
@@ -63,7 +63,7 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
 	CallStep   *made = palloc(sizeof(CallStep));
 
 	/* A contender stands behind the others. */
-	if (level > 0 || lowest->kind != OP_CREATE_SEQUENTIAL)
+	if (level > 0 || lowest->kind != ZK_CREATE_SEQUENTIAL)
 		refuse_harm(call, used, parent, name);
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++)
 	{
@@ -71,7 +71,7 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
 
 		*made = *lowest;
 		if (level > 0)
-			*made = (CallStep){.kind = zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
+			*made = (CallStep){.kind = zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_CREATE : ZK_CREATE_CONTAINER,
 							   .path = path};
 		call_batch(call, made, 1, CALL_AS_KNOWN);
 		if (made->result.outcome == CALL_NO_CHILDREN)
@@ -98,8 +98,8 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
  * Creates a node, and its missing parents as zklock.parent_nodes says.
  *
  *	path	that is used, for messages
- *	node	the operation that creates the node: OP_CREATE and OP_RECORD the path's own,
- *			OP_CREATE_SEQUENTIAL a contender below it
+ *	node	the operation that creates the node: ZK_CREATE and ZK_CREATE_RECORD the path's own,
+ *			ZK_CREATE_SEQUENTIAL a contender below it
  *
  * The outcome is CALL_OK, CALL_NODE_EXISTS, CALL_UNKNOWN, or CALL_NO_CHILDREN if the node, or
  * one above it, would be below an ephemeral one; all else raises an error.  A contender's node
@@ -110,7 +110,7 @@ call_create_path(Call *call, const char *path, CallStep node)
 {
 	const CallStep *volatile made = NULL;
 
-	if (zklock_parent_nodes == PARENTS_EXISTING && node.kind != OP_CREATE_SEQUENTIAL)
+	if (zklock_parent_nodes == PARENTS_EXISTING && node.kind != ZK_CREATE_SEQUENTIAL)
 		request_report_failure(ENTRY_NONE, path, FAILURE_NO_PATH, 0);
 	PG_TRY();
 	{
@@ -122,7 +122,7 @@ call_create_path(Call *call, const char *path, CallStep node)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (node.kind != OP_CREATE_SEQUENTIAL)
+	if (node.kind != ZK_CREATE_SEQUENTIAL)
 		call_slot_leave_path(call_slot_own());
 	return made;
 }
@@ -132,7 +132,7 @@ static bool
 is_there(Call *call, const char *path, const NodeStat *stat)
 {
 	const CallStep *look =
-		call_make(call, (CallStep){.kind = OP_LOOK, .path = path}, CALL_AFTER_SYNC);
+		call_make(call, (CallStep){.kind = ZK_EXISTS, .path = path}, CALL_AFTER_SYNC);
 
 	return look->result.outcome == CALL_OK && look->result.stat.czxid == stat->czxid &&
 		   look->result.stat.ephemeral_owner == stat->ephemeral_owner;
@@ -153,7 +153,7 @@ call_delete_node(Call *call, const char *path, const NodeStat *stat, bool *in_do
 {
 	while (is_there(call, path, stat))
 	{
-		CallStep step = {.kind = OP_DELETE, .path = path};
+		CallStep step = {.kind = ZK_DELETE, .path = path};
 
 		*in_doubt = true;
 		call_batch(call, &step, 1, CALL_AS_KNOWN);

@@ -23,28 +23,28 @@
 static CallStep
 list(Contenders *contenders, Call *call, CallSight sight)
 {
-	CallStep	  told = {.kind = OP_LIST, .path = contenders->path};
+	CallStep	  listed = {.kind = ZK_GET_CHILDREN, .path = contenders->path};
 	RecipeQueued *queue;
 	int			  nchildren;
 
-	call_batch(call, &told, 1, sight);
-	nchildren = told.result.nchildren;
+	call_batch(call, &listed, 1, sight);
+	nchildren = listed.result.nchildren;
 	queue = palloc_extended(Max(nchildren, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
-	contenders->n = recipe_queue(contenders->recipe, told.children, nchildren, queue);
+	contenders->n = recipe_queue(contenders->recipe, listed.children, nchildren, queue);
 	contenders->nodes = palloc_extended(Max(contenders->n, 1) * sizeof(ContenderNode),
 										MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	for (int i = 0; i < contenders->n; i++)
 		contenders->nodes[i] =
 			(ContenderNode){.name = queue[i].name, .peer = queue[i].peer, .data = ""};
 	pfree(queue);
-	return told;
+	return listed;
 }
 
 /* Stores what ZooKeeper has answered for a node, if it has. */
 void
 contenders_take_node(ContenderNode *node, const CallStep *read)
 {
-	node->told = read->result;
+	node->answer = read->result;
 	node->data = read->read ? read->read : "";
 }
 
@@ -57,7 +57,7 @@ drop_gone(Contenders *contenders)
 	contenders->n = 0;
 	for (int i = 0; i < n; i++)
 	{
-		if (contenders->nodes[i].told.outcome != CALL_NO_NODE)
+		if (contenders->nodes[i].answer.outcome != CALL_NO_NODE)
 			contenders->nodes[contenders->n++] = contenders->nodes[i];
 	}
 	return n - contenders->n;
@@ -68,7 +68,7 @@ drop_gone(Contenders *contenders)
  * there are; the smallest number counts.
  */
 static void
-judge(Contenders *contenders)
+judge_holders(Contenders *contenders)
 {
 	RecipePeer *peers;
 	bool	   *holds;
@@ -99,17 +99,17 @@ judge(Contenders *contenders)
 CallStep
 contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 {
-	CallStep told = list(contenders, call, sight);
+	CallStep listed = list(contenders, call, sight);
 	int		 from = 0;
 
-	while (from < Min(contenders->n, most) && told.result.outcome == CALL_OK)
+	while (from < Min(contenders->n, most) && listed.result.outcome == CALL_OK)
 	{
 		ContenderNode *nodes = &contenders->nodes[from];
 		CallStep	   steps[NODES_AT_ONCE];
 		int			   n = Min(Min(contenders->n, most) - from, NODES_AT_ONCE);
 
 		for (int i = 0; i < n; i++)
-			steps[i] = (CallStep){.kind = OP_READ,
+			steps[i] = (CallStep){.kind = ZK_GET_DATA,
 								  .path = psprintf("%s/%s", contenders->path, nodes[i].name),
 								  .most = CONTENDERS_MAX_DATA};
 		call_batch(call, steps, n, CALL_AS_KNOWN);
@@ -117,16 +117,16 @@ contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 		{
 			contenders_take_node(&nodes[i], &steps[i]);
 			if (steps[i].result.outcome == CALL_UNREACHABLE || steps[i].result.outcome == CALL_TOO_LONG)
-				told = steps[i];
+				listed = steps[i];
 		}
 		from += n - drop_gone(contenders);
 
 		/* Other contenders may have come meanwhile, or the same ones with other nodes. */
 		if (contenders->n == 0)
-			told = list(contenders, call, sight);
+			listed = list(contenders, call, sight);
 	}
-	judge(contenders);
-	return told;
+	judge_holders(contenders);
+	return listed;
 }
 
 /*
@@ -144,11 +144,11 @@ contenders_describe(const ContenderNode *node)
 		text = display_foreign(data.server);
 	if (text)
 		return psprintf("process %d of server %s", data.pid, text);
-	text = display_node_data(node->data, node->told.text_length);
+	text = display_node_data(node->data, node->answer.text_length);
 	if (text)
 		return text;
-	if (node->told.stat.ephemeral_owner != 0)
+	if (node->answer.stat.ephemeral_owner != 0)
 		return psprintf("ZooKeeper session 0x%llx",
-						(unsigned long long) node->told.stat.ephemeral_owner);
+						(unsigned long long) node->answer.stat.ephemeral_owner);
 	return pstrdup("a client that does not tell its name");
 }

@@ -17,12 +17,12 @@
  */
 
 /*
- * The entries in use, ordered by path, there by run, and in a run the holders first, then
- * those that wait, in their order
+ * The entries in use, ordered by path, there by cohort, and in a cohort the holders first,
+ * then those that wait, in their order
  */
 typedef struct LockView
 {
-	EntryCopy **entries; /* an entry that has overrun its time is CONTENDER_LOST */
+	EntryCopy **entries; /* an entry that has overrun its time is ENTRY_LOST */
 	int			n;
 } LockView;
 
@@ -50,10 +50,10 @@ extern LockBlocker lock_view_blocker(const LockView *view, const EntryCopy *entr
 typedef struct ContenderNode
 {
 	const char *name;
-	RecipePeer	peer;  /* what the name says */
-	bool		holds; /* by its place in the queue, as far as that is known */
-	CallResult	told;  /* what ZooKeeper has answered; nothing if there is no czxid */
-	const char *data;  /* of "text_length"; "" if none, too long, or not readable for us */
+	RecipePeer	peer;	/* what the name says */
+	bool		holds;	/* by its place in the queue, as far as that is known */
+	CallResult	answer; /* what ZooKeeper has answered; nothing if there is no czxid */
+	const char *data;	/* of "text_length"; "" if none, too long, or not readable for us */
 } ContenderNode;
 
 /* The contenders on a path, in the order of the queue */

@@ -6,14 +6,14 @@
  * A queue is ZooKeeper's recipe: its elements are children "qn-N" of a path, and the lowest
  * comes first.
  *
- *	offer	look at the path; create the element, and with it a scratch node
- *	seek	list; get the first element that nobody has claimed (element_take.c):
+ *	offer	look at the path; create the element, and with it a marker node
+ *	wait	list; get the first element that nobody has claimed (element_take.c):
  *			show it: read it
  *			remove it: look at it; create a pin and read it; delete both, and create a
- *			scratch node
+ *			marker node
  *			take it: an entry, whose node is the claim below the element; read it
  *
- * If the answer to an offer or removal is lost, the scratch node shows whether the write was
+ * If the answer to an offer or removal is lost, the marker node shows whether the write was
  * made.  That can be found out as long as the ZooKeeper session lives, even if the connection
  * or the worker is lost.  Only if the session has ended, or the call is cancelled, it stays
  * unknown; the error says so, and names the element that was being removed.  The call looks
@@ -72,7 +72,7 @@ take_context(void *arg)
 	const TakeQueue *queue = arg;
 	const CallStep	*written = queue->written;
 	const char		*path = display_utf8(queue->path);
-	bool			 added = written && written->kind == OP_APPEND;
+	bool			 added = written && written->kind == ZK_APPEND;
 
 	if (written == NULL)
 		errcontext("while using ZooKeeper queue \"%s\"%s", path, display_outage_suffix());
@@ -107,7 +107,7 @@ static void
 report_uncertain(const TakeQueue *queue)
 {
 	char *path = display_path(queue->path);
-	bool  added = queue->written->kind == OP_APPEND;
+	bool  added = queue->written->kind == ZK_APPEND;
 
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
@@ -135,7 +135,7 @@ take_sleep_in_call(void *arg, int64 until)
 {
 	TakeQueue *queue = arg;
 
-	wait_sleep(&queue->wait, WAIT_UNTOLD, until, ZKLOCK_WAIT_CALL);
+	wait_sleep(&queue->wait, WAIT_POLLED, until, ZKLOCK_WAIT_CALL);
 }
 
 /* ------------------------------------------------------------------------
@@ -147,7 +147,7 @@ take_sleep_in_call(void *arg, int64 until)
 static void
 refuse_claims(TakeQueue *queue, const CallResult *result)
 {
-	CallStep read = {.kind = OP_READ, .path = queue->path, .most = CLAIM_RECORD_SIZE - 1};
+	CallStep read = {.kind = ZK_GET_DATA, .path = queue->path, .most = CLAIM_RECORD_SIZE - 1};
 
 	if (result->stat.data_length == 0 || result->stat.data_length >= CLAIM_RECORD_SIZE)
 		return;
@@ -190,7 +190,7 @@ take_list(TakeQueue *queue, bool watch)
 {
 	CallStep *list = palloc(sizeof(CallStep));
 
-	*list = (CallStep){.kind = OP_LIST, .path = queue->path, .watch = watch};
+	*list = (CallStep){.kind = ZK_GET_CHILDREN, .path = queue->path, .watch = watch};
 	call_batch(&queue->call, list, 1, CALL_AFTER_SYNC);
 	take_report(queue, list);
 	if (list->result.outcome == CALL_OK)
@@ -226,17 +226,17 @@ take_look(TakeQueue *queue, const ElementName *names, int n)
 	CallStep *looks = palloc(n * sizeof(CallStep));
 
 	for (int i = 0; i < n; i++)
-		looks[i] = (CallStep){.kind = OP_LOOK, .path = take_element_path(queue, names[i].name)};
+		looks[i] = (CallStep){.kind = ZK_EXISTS, .path = take_element_path(queue, names[i].name)};
 	call_batch(&queue->call, looks, n, CALL_AS_KNOWN);
 	return looks;
 }
 
 /* ------------------------------------------------------------------------
- * Scratch nodes
+ * Marker nodes
  * ------------------------------------------------------------------------
  */
 
-/* Returns a name for a scratch node that nobody else has. */
+/* Returns a name for a marker node that nobody else has. */
 static char *
 unique_name(void)
 {
@@ -250,14 +250,14 @@ unique_name(void)
 }
 
 /*
- * Creates the parent of scratch nodes, after a step with a scratch node found no node: the
+ * Creates the parent of marker nodes, after a step with a marker node found no node: the
  * parent may have been the missing one.  Returns true if it was.
  */
 static bool
-create_receipts(TakeQueue *queue)
+create_marker_parent(TakeQueue *queue)
 {
 	const CallStep *made = call_create_path(&queue->call, ELEMENT_RECEIPTS,
-											(CallStep){.kind = OP_CREATE, .path = ELEMENT_RECEIPTS});
+											(CallStep){.kind = ZK_CREATE, .path = ELEMENT_RECEIPTS});
 
 	call_report(made);
 	return made->result.outcome != CALL_NODE_EXISTS;
@@ -265,10 +265,10 @@ create_receipts(TakeQueue *queue)
 
 /* Finds out whether a step was made whose answer was lost.  Waits until that is known. */
 static void
-settle(TakeQueue *queue, CallStep *step)
+settle_write(TakeQueue *queue, CallStep *step)
 {
 	Call settling = {.patience = CALL_PATIENT, .sleep = queue->call.sleep, .sleep_arg = queue};
-	CallStep look = {.kind = OP_LOOK, .path = step->scratch};
+	CallStep look = {.kind = ZK_EXISTS, .path = step->marker};
 
 	call_batch(&settling, &look, 1, CALL_AFTER_SYNC);
 	call_slot_give_up(call_slot_own());
@@ -280,8 +280,8 @@ settle(TakeQueue *queue, CallStep *step)
 }
 
 /*
- * Makes a step with a scratch node, and waits until it is known whether the step was made.
- * If the answer is lost, the outcome is CALL_OK and czxid that of the scratch node if the
+ * Makes a step with a marker node, and waits until it is known whether the step was made.
+ * If the answer is lost, the outcome is CALL_OK and czxid that of the marker node if the
  * step was made, else CALL_UNKNOWN.  After a step that was made, the context of errors names
  * it.
  */
@@ -292,20 +292,20 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 
 	do
 	{
-		step->scratch = psprintf(ELEMENT_RECEIPTS "/%s", unique_name());
+		step->marker = psprintf(ELEMENT_RECEIPTS "/%s", unique_name());
 		queue->written = step;
 		queue->in_doubt = true;
 		call_batch(&queue->call, step, 1, CALL_AS_KNOWN);
 		if (step->result.outcome == CALL_UNKNOWN &&
-			!(step->kind == OP_REMOVE && ZKLOCK_FAULT("removal-again")))
-			settle(queue, step);
+			!(step->kind == ZK_REMOVE && ZKLOCK_FAULT("removal-again")))
+			settle_write(queue, step);
 		queue->in_doubt = false;
 		if (step->result.outcome != CALL_OK)
 			queue->written = NULL;
-	} while (step->result.outcome == CALL_NO_NODE && create_receipts(queue));
+	} while (step->result.outcome == CALL_NO_NODE && create_marker_parent(queue));
 
 	if (step->result.outcome == CALL_REFUSED && zk_error_is_permission(step->result.code))
-		request_report_failure(ENTRY_NONE, queue->path, FAILURE_NO_RECEIPT, step->result.code);
+		request_report_failure(ENTRY_NONE, queue->path, FAILURE_NO_MARKER, step->result.code);
 	if (step->result.outcome == CALL_REFUSED && step->result.code == ZK_QUOTA_EXCEEDED)
 		request_report_failure(ENTRY_NONE, queue->path, FAILURE_QUOTA, step->result.code);
 	shown = *step;
@@ -327,7 +327,7 @@ static void
 pin_and_read(TakeQueue *queue, CallStep *read)
 {
 	char	*path = psprintf("%s/" ELEMENT_PIN, queue->path, unique_name());
-	CallStep steps[] = {{.kind = OP_PIN, .path = path, .scratch = path}, *read};
+	CallStep steps[] = {{.kind = ZK_PIN, .path = path, .marker = path}, *read};
 
 	call_batch(&queue->call, steps, lengthof(steps), CALL_AS_KNOWN);
 	*read = steps[1];
@@ -405,13 +405,13 @@ static void
 prepare(TakeQueue *queue)
 {
 	const CallStep *step =
-		call_make(&queue->call, (CallStep){.kind = OP_LOOK, .path = queue->path}, CALL_AS_KNOWN);
+		call_make(&queue->call, (CallStep){.kind = ZK_EXISTS, .path = queue->path}, CALL_AS_KNOWN);
 	const CallResult *look = &step->result;
 
 	if (look->outcome == CALL_NO_NODE)
 	{
 		call_report(call_create_path(&queue->call, queue->path,
-									 (CallStep){.kind = OP_CREATE, .path = queue->path}));
+									 (CallStep){.kind = ZK_CREATE, .path = queue->path}));
 		return;
 	}
 	refuse_claims(queue, look);
@@ -432,7 +432,7 @@ prepare(TakeQueue *queue)
 }
 
 /*
- * Returns the name of the element with a czxid, which is that of its scratch node, too:
+ * Returns the name of the element with a czxid, which is that of its marker node, too:
  * ZooKeeper gives both creates of an offer one transaction number.  NULL if the element is
  * there no more.
  */
@@ -454,11 +454,11 @@ find_created(TakeQueue *queue, int64 czxid)
 
 /* Sends an offer.  Returns false if it was not made and can be sent again. */
 static bool
-append(TakeQueue *queue, const char *data, Size length, char **name)
+append_element(TakeQueue *queue, const char *data, Size length, char **name)
 {
 	CallStep *step = palloc(sizeof(CallStep));
 
-	*step = (CallStep){.kind = OP_APPEND,
+	*step = (CallStep){.kind = ZK_APPEND,
 					   .path = psprintf("%s/" ELEMENT_PREFIX, queue->path),
 					   .data = length > 0 ? data : NULL,
 					   .data_length = length};
@@ -487,7 +487,7 @@ take_offer(const char *path, const char *data, Size length)
 	for (int attempt = 0; !made && attempt < MAX_ATTEMPTS; attempt++)
 	{
 		prepare(&queue);
-		made = append(&queue, data, length, &name);
+		made = append_element(&queue, data, length, &name);
 	}
 	if (!made)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),

@@ -57,7 +57,7 @@ set_element(Element *element, const char *name, const CallStep *read)
 static bool
 read_element(TakeQueue *queue, const char *name, CallStep *read)
 {
-	*read = (CallStep){.kind = OP_READ, .path = take_element_path(queue, name), .most = CALL_ANY_LENGTH};
+	*read = (CallStep){.kind = ZK_GET_DATA, .path = take_element_path(queue, name), .most = CALL_ANY_LENGTH};
 	if (queue->how == TAKE_REMOVE)
 		take_read_pinned(queue, read);
 	else
@@ -85,7 +85,7 @@ show_element(TakeQueue *queue, const char *name, Element *got)
 static bool
 is_free(TakeQueue *queue, const char *name)
 {
-	CallStep look = {.kind = OP_LOOK, .path = take_element_path(queue, name)};
+	CallStep look = {.kind = ZK_EXISTS, .path = take_element_path(queue, name)};
 
 	call_batch(&queue->call, &look, 1, CALL_AS_KNOWN);
 	take_report(queue, &look);
@@ -102,7 +102,7 @@ remove_element(TakeQueue *queue, const char *name, Element *got)
 	{
 		CallStep *step = palloc(sizeof(CallStep));
 
-		*step = (CallStep){.kind = OP_REMOVE,
+		*step = (CallStep){.kind = ZK_REMOVE,
 						   .path = take_element_path(queue, name),
 						   .data = queue->pin,
 						   .version = got->version};
@@ -136,7 +136,7 @@ remove_element(TakeQueue *queue, const char *name, Element *got)
 static void
 check_number(void)
 {
-	int n = hold_number(CONTENDER_ELEMENT);
+	int n = hold_number(REQUEST_ELEMENT);
 
 	if (n >= MAX_ELEMENTS)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
@@ -165,7 +165,7 @@ read_claimed(TakeQueue *queue, Hold *taken, const char *name, Element *got)
 static bool
 claim_element(TakeQueue *queue, const char *name, Element *got)
 {
-	EntryRequest request = {.kind = CONTENDER_ELEMENT,
+	EntryRequest request = {.kind = REQUEST_ELEMENT,
 							.terms = {.mode = LOCK_MODE_EXCLUSIVE},
 							.scope = LOCK_SCOPE_TRANSACTION,
 							.manner = queue->wait.timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
@@ -255,7 +255,7 @@ watch_claims(TakeQueue *queue, List *taken)
 	bool	 all = n == list_length(taken);
 
 	for (int i = 0; i < n; i++)
-		watches[i] = (CallStep){.kind = OP_WATCH,
+		watches[i] = (CallStep){.kind = ZK_WATCH_DATA,
 								.path = psprintf("%s/%s/" ELEMENT_CLAIM, queue->path,
 												 (char *) list_nth(taken, i))};
 	if (n > 0)
@@ -280,7 +280,7 @@ prepare_wait(TakeQueue *queue, bool watch, const Look *look)
 
 	if (look->list->result.outcome == CALL_NO_NODE)
 		call_report(call_create_path(&queue->call, queue->path,
-									 (CallStep){.kind = OP_CREATE, .path = queue->path}));
+									 (CallStep){.kind = ZK_CREATE, .path = queue->path}));
 
 	/* A look without a watch is repeated at once, with one: elements may have come or gone. */
 	if (!watch || look->list->result.outcome == CALL_NO_NODE)
@@ -301,15 +301,15 @@ look_at_turn(const Wait *wait, void *arg)
 {
 	Turn *turn = arg;
 
-	if (seek_is_turn(turn->look_at > 0 && zklock_now_ms() >= turn->look_at))
+	if (queue_wait_is_turn(turn->look_at > 0 && zklock_now_ms() >= turn->look_at))
 		return WAIT_OVER;
 	turn->waited = true;
-	return WAIT_UNTOLD;
+	return WAIT_POLLED;
 }
 
 /* Gets the first free element, and waits if there is none. */
 static bool
-seek(TakeQueue *queue, Element *got)
+wait_for_element(TakeQueue *queue, Element *got)
 {
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "zklock look at a queue",
 											   ALLOCSET_DEFAULT_SIZES);
@@ -337,11 +337,11 @@ seek(TakeQueue *queue, Element *got)
 
 /* Leaves the queue and counts the wait, as a callback at error and exit. */
 static void
-break_off(int code, Datum arg)
+break_off_take(int code, Datum arg)
 {
 	TakeQueue *queue = (TakeQueue *) DatumGetPointer(arg);
 
-	seek_leave();
+	queue_wait_leave();
 	call_slot_give_up(call_slot_own()); /* deletes a pin, too */
 	wait_counted_break(code, PointerGetDatum(&queue->wait.counted));
 }
@@ -364,7 +364,7 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 
 	wait_begin(&queue.wait, path, "an element", kind, timeout_ms);
 	queue.wait.event = ZKLOCK_WAIT_ELEMENT;
-	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&queue));
+	PG_ENSURE_ERROR_CLEANUP(break_off_take, PointerGetDatum(&queue));
 	{
 		request_refuse_election(path);
 		error_context_stack = &context;
@@ -377,15 +377,15 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 			queue.call.sleep_arg = &queue;
 			if (timeout_ms > 0)
 				queue.call.until = zklock_now_ms() + timeout_ms;
-			seek_join(path);
-			found = seek(&queue, got);
-			seek_leave();
+			queue_wait_join(path);
+			found = wait_for_element(&queue, got);
+			queue_wait_leave();
 			if (!found && !zklock_connected())
 				request_report_unreachable(path);
 		}
 		interrupt_check(NULL, NULL);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&queue));
+	PG_END_ENSURE_ERROR_CLEANUP(break_off_take, PointerGetDatum(&queue));
 	error_context_stack = context.previous;
 	if (found)
 		wait_granted(&queue.wait);

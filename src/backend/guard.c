@@ -148,7 +148,7 @@ examine(void)
 static void
 want_check(int index, bool asked_before, uint32 *check)
 {
-	ContenderEntry *entry = entry_at(index);
+	Entry *entry = entry_at(index);
 
 	if (!asked_before)
 	{

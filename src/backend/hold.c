@@ -14,8 +14,8 @@
  *
  * An entry is given up by a step in shared memory that cannot fail and does not wait: the
  * worker then deletes the node or passes it on.  So callbacks at commit, abort and exit may
- * do it.  The session keeps such holds in a list, its departures, until the worker is done
- * with them.  They count among its share: else it could use up all entries by asking and
+ * do it.  The session keeps such holds in a list, its pending releases, until the worker is
+ * done with them.  They count among its share: else it could use up all entries by asking and
  * giving up faster than ZooKeeper answers.  A call that unlocks waits for what it has given
  * up, so that later calls find the lock free.
  *
@@ -45,9 +45,9 @@ static dlist_head holds = DLIST_STATIC_INIT(holds);
 static dlist_head locks[LOCK_BUCKETS];
 
 /* Holds that were given up or downgraded and that the worker has to finish, in that order */
-static dlist_head departures = DLIST_STATIC_INIT(departures);
+static dlist_head pending_releases = DLIST_STATIC_INIT(pending_releases);
 
-/* Number of entries of this session: those of holds and of departures */
+/* Number of entries of this session: those of holds and of pending releases */
 static int nentries = 0;
 
 /* ------------------------------------------------------------------------
@@ -75,7 +75,7 @@ hold_next(const Hold *hold)
 
 /* Returns the number of holds of a kind. */
 int
-hold_number(EntryKind kind)
+hold_number(RequestKind kind)
 {
 	int n = 0;
 
@@ -123,9 +123,9 @@ int
 hold_entry(const Hold *hold, EntryStatus *status)
 {
 	*status = entry_status(hold->entry);
-	if (status->state == CONTENDER_GRANTED && entry_is_overrun(status->expires_us))
+	if (status->state == ENTRY_GRANTED && entry_is_overrun(status->expires_us))
 		return ENTRY_NONE;
-	return status->state == CONTENDER_LOST ? ENTRY_NONE : hold->entry;
+	return status->state == ENTRY_LOST ? ENTRY_NONE : hold->entry;
 }
 
 /*
@@ -138,7 +138,7 @@ hold_is_lost(const Hold *hold)
 	bool		over = lease_state() == LEASE_OVER;
 	EntryStatus status;
 
-	return hold_entry(hold, &status) == ENTRY_NONE || (over && status.state == CONTENDER_GRANTED);
+	return hold_entry(hold, &status) == ENTRY_NONE || (over && status.state == ENTRY_GRANTED);
 }
 
 /* Returns why a lock or an element was lost, for a DETAIL. */
@@ -149,7 +149,7 @@ why_lost(const Hold *hold)
 	LossReason	reason = status.loss;
 
 	/* The worker has not said it yet: the clock or the lease has ended the lock. */
-	if (status.state != CONTENDER_LOST)
+	if (status.state != ENTRY_LOST)
 		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
 	return psprintf(failure_loss_texts[reason], entry_at(hold->entry)->request.max_hold_ms);
 }
@@ -164,7 +164,7 @@ hold_report_lost(const Hold *hold)
 	const char *path = display_path(hold->path);
 	const char *name = strrchr(hold->path, '/') + 1;
 
-	if (hold->kind == CONTENDER_ELEMENT)
+	if (hold->kind == REQUEST_ELEMENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost", display_utf8(name),
@@ -189,18 +189,18 @@ hold_check(const Hold *hold)
 }
 
 /* ------------------------------------------------------------------------
- * Departures
+ * Pending releases
  * ------------------------------------------------------------------------
  */
 
-/* Adds a hold to the departures: the worker has something to finish.  Cannot fail. */
+/* Adds a hold to the pending releases: the worker has something to finish.  Cannot fail. */
 static void
-depart(Hold *hold)
+add_pending_release(Hold *hold)
 {
-	if (hold->departed)
-		dlist_delete(&hold->departure);
-	dlist_push_tail(&departures, &hold->departure);
-	hold->departed = true;
+	if (hold->release_pending)
+		dlist_delete(&hold->pending_release);
+	dlist_push_tail(&pending_releases, &hold->pending_release);
+	hold->release_pending = true;
 }
 
 /*
@@ -210,17 +210,17 @@ depart(Hold *hold)
 bool
 hold_is_settled(const Hold *hold)
 {
-	return !hold->departed || entry_is_settled(hold->entry, hold->generation);
+	return !hold->release_pending || entry_is_settled(hold->entry, hold->generation);
 }
 
-/* Forgets a departure if the worker is done with it.  Returns true if it was. */
+/* Forgets a pending release if the worker is done with it.  Returns true if it was. */
 static bool
-forget_departed(Hold *hold)
+forget_pending_release(Hold *hold)
 {
 	if (!hold_is_settled(hold))
 		return false;
-	dlist_delete(&hold->departure);
-	hold->departed = false;
+	dlist_delete(&hold->pending_release);
+	hold->release_pending = false;
 
 	/* The hold was given up, not downgraded. */
 	if (!hold_is_acquired(hold))
@@ -238,17 +238,17 @@ forget_departed(Hold *hold)
 
 /*
  * Raises an error if the session has its share of entries.  No latch is set when one has
- * become free, so the session looks: at the oldest departures, which are mostly done first,
- * and at all of them when it seems to have its share.
+ * become free, so the session looks: at the oldest pending releases, which are mostly done
+ * first, and at all of them when it seems to have its share.
  */
 static void
 refuse_excess(int share)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify (iter, &departures)
+	dlist_foreach_modify (iter, &pending_releases)
 	{
-		if (!forget_departed(dlist_container(Hold, departure, iter.cur)) && nentries < share)
+		if (!forget_pending_release(dlist_container(Hold, pending_release, iter.cur)) && nentries < share)
 			break;
 	}
 	if (nentries >= share && share < entries_limit())
@@ -263,7 +263,7 @@ refuse_excess(int share)
  * share of entries.
  */
 Hold *
-hold_make(EntryKind kind, const char *path, LockMode mode, int share)
+hold_make(RequestKind kind, const char *path, LockMode mode, int share)
 {
 	Size  len = strlen(path) + 1;
 	Hold *hold;
@@ -287,7 +287,7 @@ hold_add(Hold *hold, int entry)
 	hold->generation = entry_generation(entry);
 	nentries++;
 	dlist_push_tail(&holds, &hold->link);
-	if (hold->kind == CONTENDER_LOCK)
+	if (hold->kind == REQUEST_LOCK)
 		dlist_push_tail(bucket(hold->path), &hold->bucket);
 }
 
@@ -298,9 +298,9 @@ hold_add(Hold *hold, int entry)
 
 /* Stores the counts in the entry, for zk_locks. */
 static void
-publish(const Hold *hold)
+publish_counts(const Hold *hold)
 {
-	ContenderEntry *entry = entry_at(hold->entry);
+	Entry *entry = entry_at(hold->entry);
 
 	SpinLockAcquire(&entry->mutex);
 	memcpy(entry->status.acquired, hold->acquired, sizeof(entry->status.acquired));
@@ -317,7 +317,7 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
 	if (!hold_is_acquired_in(hold, mode))
 		hold->since[mode] = zklock_now_us();
 	hold->acquired[mode][scope]++;
-	publish(hold);
+	publish_counts(hold);
 }
 
 /* ------------------------------------------------------------------------
@@ -327,13 +327,13 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
 
 /* Gives up an entry and its hold, which can be read until the session asks again. */
 static void
-give_up(Hold *hold, EntryNotice notice)
+give_up_hold(Hold *hold, EntryNotice notice)
 {
 	dlist_delete(&hold->link);
-	if (hold->kind == CONTENDER_LOCK)
+	if (hold->kind == REQUEST_LOCK)
 		dlist_delete(&hold->bucket);
 	entry_give_up(hold->entry, notice);
-	depart(hold);
+	add_pending_release(hold);
 }
 
 /* Downgrades an exclusive lock to the shared one, without a moment in which it is not held. */
@@ -341,7 +341,7 @@ static void
 downgrade(Hold *hold)
 {
 	entry_keep_shared(hold->entry);
-	depart(hold);
+	add_pending_release(hold);
 	hold->mode = LOCK_MODE_SHARED;
 }
 
@@ -361,10 +361,10 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 		count_hold_time(hold, mode);
 	if (!hold_is_acquired(hold))
 	{
-		give_up(hold, notice);
+		give_up_hold(hold, notice);
 		return true;
 	}
-	publish(hold);
+	publish_counts(hold);
 	if (hold_is_acquired_in(hold, hold->mode))
 		return false;
 	downgrade(hold);
@@ -373,7 +373,7 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 
 /* Gives up each hold that is not acquired: what a call has asked for, and a turn. */
 void
-hold_abandon(EntryNotice notice)
+hold_drop_unacquired(EntryNotice notice)
 {
 	dlist_mutable_iter iter;
 
@@ -382,7 +382,7 @@ hold_abandon(EntryNotice notice)
 		Hold *hold = dlist_container(Hold, link, iter.cur);
 
 		if (!hold_is_acquired(hold))
-			give_up(hold, notice);
+			give_up_hold(hold, notice);
 	}
 }
 
@@ -401,6 +401,6 @@ hold_end_session(void)
 			if (hold_is_acquired_in(hold, mode))
 				count_hold_time(hold, mode);
 		}
-		give_up(hold, ENTRY_NO_NOTICE);
+		give_up_hold(hold, ENTRY_NO_NOTICE);
 	}
 }

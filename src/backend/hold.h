@@ -19,7 +19,7 @@
  * Three records stand for each, 1:1:1.  They have the number of the entry in common:
  *
  *	Hold			here, in the session: what it has, and how often
- *	ContenderEntry	shared/entry.h, in shared memory: what it asks for, and the answer
+ *	Entry			shared/entry.h, in shared memory: what it asks for, and the answer
  *	Contender		engine/engine_internal.h, in the worker: its place in the queue of a path
  *
  * The entry is the first to exist and the last to go.  The hold is added when the entry
@@ -32,7 +32,7 @@ typedef struct Hold
 {
 	dlist_node	link;	/* in the list of all holds, the oldest first */
 	dlist_node	bucket; /* of a lock: in the list of locks whose paths have the same hash */
-	EntryKind	kind;
+	RequestKind kind;
 	LockMode	mode;
 	int			entry;
 	uint32		generation;		/* of the entry; changes when the entry is free */
@@ -43,15 +43,15 @@ typedef struct Hold
 	uint32		check;			/* of its node by a quorum: number of the last one asked for */
 
 	/* For a hold that was given up or downgraded */
-	dlist_node departure; /* in the list of those that the worker has to finish */
-	bool	   departed;  /* it is in that list */
+	dlist_node pending_release; /* in the list of those that the worker has to finish */
+	bool	   release_pending; /* it is in that list */
 
 	char path[FLEXIBLE_ARRAY_MEMBER]; /* of the lock, semaphore or element, UTF-8 */
 } Hold;
 
 extern void	 hold_end_session(void);
 extern Hold *hold_next(const Hold *hold);
-extern int	 hold_number(EntryKind kind);
+extern int	 hold_number(RequestKind kind);
 extern Hold *hold_of_lock(const char *path, LockMode mode);
 extern int	 hold_entry(const Hold *hold, EntryStatus *status);
 extern bool	 hold_is_lost(const Hold *hold);
@@ -59,13 +59,13 @@ extern void	 hold_report_lost(const Hold *hold);
 extern void	 hold_check(const Hold *hold);
 
 /* A call that acquires something; see also request.c and transaction.c */
-extern Hold *hold_make(EntryKind kind, const char *path, LockMode mode, int share);
+extern Hold *hold_make(RequestKind kind, const char *path, LockMode mode, int share);
 extern void	 hold_add(Hold *hold, int entry);
 extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
 
 /* A call that gives something up */
 extern bool hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice);
-extern void hold_abandon(EntryNotice notice);
+extern void hold_drop_unacquired(EntryNotice notice);
 extern bool hold_is_settled(const Hold *hold);
 
 static inline bool

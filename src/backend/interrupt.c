@@ -44,12 +44,12 @@ static bool deferred = false;
 static bool
 set_on_loss_of(const Hold *hold, LossPolicy policy)
 {
-	ContenderEntry *entry = entry_at(hold->entry);
-	bool			silent;
+	Entry *entry = entry_at(hold->entry);
+	bool   silent;
 
 	SpinLockAcquire(&entry->mutex);
-	silent = entry->status.state == CONTENDER_LOST && entry->status.on_loss == LOSS_ABORT;
-	if (entry->status.state != CONTENDER_LOST || policy != LOSS_ABORT)
+	silent = entry->status.state == ENTRY_LOST && entry->status.on_loss == LOSS_ABORT;
+	if (entry->status.state != ENTRY_LOST || policy != LOSS_ABORT)
 		entry->status.on_loss = policy;
 	SpinLockRelease(&entry->mutex);
 	return silent;

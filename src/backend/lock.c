@@ -62,7 +62,7 @@ lock_compare_targets(const void *a, const void *b)
 
 /* Asks for a lock, unless the session has it. */
 static void
-ask(LockTarget *target, LockScope scope, AskManner manner)
+ask_for_lock(LockTarget *target, LockScope scope, AskManner manner)
 {
 	Hold *hold = hold_of_lock(target->path, target->mode);
 	Hold *held = hold ? hold : hold_of_lock(target->path, LOCK_MODE_SHARED);
@@ -75,7 +75,7 @@ ask(LockTarget *target, LockScope scope, AskManner manner)
 						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
 							   display_path(hold->path))));
 	if (hold == NULL)
-		hold = request_hold(&(EntryRequest){.kind = CONTENDER_LOCK,
+		hold = request_hold(&(EntryRequest){.kind = REQUEST_LOCK,
 											.terms = {.mode = target->mode},
 											.scope = scope,
 											.manner = manner,
@@ -91,14 +91,14 @@ begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
 	const Hold *shared = hold_of_lock(target->path, LOCK_MODE_SHARED);
 
 	wait_begin(wait, target->path, target->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
-			   stats_kind(CONTENDER_LOCK, target->mode), timeout_ms);
+			   stats_kind(REQUEST_LOCK, target->mode), timeout_ms);
 
 	/*
 	 * Two sessions that hold the shared lock and want the exclusive one wait for each other
 	 * at once: look for a deadlock now.
 	 */
 	if (target->mode == LOCK_MODE_EXCLUSIVE && shared && shared->mode == LOCK_MODE_SHARED)
-		wait->look_at = 0;
+		wait->deadlock_check_at = 0;
 }
 
 /*
@@ -106,7 +106,7 @@ begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
  * not.
  */
 static bool
-take(LockTarget *target, LockScope scope, int64 timeout_ms)
+take_lock(LockTarget *target, LockScope scope, int64 timeout_ms)
 {
 	if (!hold_is_acquired(target->hold))
 	{
@@ -147,17 +147,17 @@ acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms)
 	int	  acquired = 0;
 
 	for (int i = 0; i < n; i++)
-		ask(&targets[i], scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_GRAB);
-	while (acquired < n && take(&targets[acquired], scope, time_left(timeout_ms, start_us)))
+		ask_for_lock(&targets[i], scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_GRAB);
+	while (acquired < n && take_lock(&targets[acquired], scope, time_left(timeout_ms, start_us)))
 		acquired++;
-	hold_abandon(ENTRY_NOTICE);
+	hold_drop_unacquired(ENTRY_NOTICE);
 	return acquired;
 }
 
 static WaitAnswer
-look_whether_settled(const Wait *wait, void *hold)
+look_whether_given_up(const Wait *wait, void *hold)
 {
-	return hold_is_settled(hold) ? WAIT_OVER : WAIT_UNTOLD;
+	return hold_is_settled(hold) ? WAIT_OVER : WAIT_POLLED;
 }
 
 /*
@@ -174,7 +174,7 @@ wait_for_given_back(const LockTarget *targets, int n, int64 timeout_ms)
 	int	 settled = 0;
 
 	begin_wait(&wait, targets, timeout_ms);
-	while (settled < n && wait_until(&wait, look_whether_settled, targets[settled].hold))
+	while (settled < n && wait_until(&wait, look_whether_given_up, targets[settled].hold))
 		settled++;
 	if (settled < n)
 		wait_refused(&wait);
@@ -193,8 +193,8 @@ acquire_alone(LockTarget *targets, int given_back, LockScope scope, int64 timeou
 
 	if (given_back > 0 && !wait_for_given_back(targets, given_back, timeout_ms))
 		return false;
-	ask(targets, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
-	return take(targets, scope, time_left(timeout_ms, start_us));
+	ask_for_lock(targets, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
+	return take_lock(targets, scope, time_left(timeout_ms, start_us));
 }
 
 /* Returns true if a path lies below one of n others, which are in the order of their bytes. */
@@ -312,5 +312,5 @@ lock_proved_token(const char *path)
 	/* Read the lease first: a lease that was seen before the lock is its own. */
 	if (hold == NULL || lease_state() != LEASE_HOLDS || hold_entry(hold, &status) == ENTRY_NONE)
 		return 0;
-	return status.state == CONTENDER_GRANTED ? status.token : 0;
+	return status.state == ENTRY_GRANTED ? status.token : 0;
 }

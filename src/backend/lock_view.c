@@ -14,21 +14,21 @@
 #include "backend/contenders.h"
 
 /*
- * Runs are numbered in the order of their path's queue.  An entry that has no run yet comes
- * last.
+ * Cohorts are numbered in the order of their path's queue.  An entry that has no cohort yet
+ * comes last.
  */
 static uint64
-run_order(const EntryCopy *entry)
+cohort_order(const EntryCopy *entry)
 {
-	return entry->node.run_id != 0 ? entry->node.run_id : PG_UINT64_MAX;
+	return entry->node.cohort_id != 0 ? entry->node.cohort_id : PG_UINT64_MAX;
 }
 
 static int
 state_order(const EntryCopy *entry)
 {
-	return entry->status.state == CONTENDER_GRANTED	 ? 0
-		   : entry->status.state == CONTENDER_QUEUED ? 1
-													 : 2;
+	return entry->status.state == ENTRY_GRANTED	 ? 0
+		   : entry->status.state == ENTRY_QUEUED ? 1
+												 : 2;
 }
 
 static int
@@ -40,8 +40,8 @@ compare_entries(const void *a, const void *b)
 
 	if (order != 0)
 		return order;
-	if (run_order(x) != run_order(y))
-		return run_order(x) < run_order(y) ? -1 : 1;
+	if (cohort_order(x) != cohort_order(y))
+		return cohort_order(x) < cohort_order(y) ? -1 : 1;
 	if (state_order(x) != state_order(y))
 		return state_order(x) - state_order(y);
 	return x->status.ticket < y->status.ticket ? -1 : x->status.ticket > y->status.ticket;
@@ -62,7 +62,7 @@ lock_view_take(void)
 	for (int i = 0; i < entries_max(); i++)
 	{
 		/* Most are free, which a look without the spinlock shows. */
-		if (((const volatile ContenderEntry *) entry_at(i))->status.state == CONTENDER_FREE)
+		if (((const volatile Entry *) entry_at(i))->status.state == ENTRY_FREE)
 			continue;
 		if (left == 0)
 		{
@@ -71,8 +71,8 @@ lock_view_take(void)
 		}
 		if (!entry_copy(i, copy))
 			continue;
-		if (copy->status.state == CONTENDER_GRANTED && entry_is_overrun(copy->status.expires_us))
-			copy->status.state = CONTENDER_LOST;
+		if (copy->status.state == ENTRY_GRANTED && entry_is_overrun(copy->status.expires_us))
+			copy->status.state = ENTRY_LOST;
 		view.entries[view.n++] = copy++;
 		left--;
 	}
@@ -103,7 +103,7 @@ lock_view_of_path(const char *path)
 static bool
 stands_for(const ContenderNode *node, const EntryCopy *entry)
 {
-	int64 czxid = node->told.stat.czxid;
+	int64 czxid = node->answer.stat.czxid;
 	bool  downgraded = entry->status.mode != entry->request.terms.mode;
 
 	return strcmp(entry->node.name, node->name) == 0 &&
@@ -134,17 +134,17 @@ lock_view_path(const EntryCopy *entry)
 {
 	const char *path = entry->request.path;
 
-	if (entry->request.kind != CONTENDER_TURN && entry->request.kind != CONTENDER_PERMIT)
+	if (entry->request.kind != REQUEST_TURN && entry->request.kind != REQUEST_PERMIT)
 		return path;
 	return pnstrdup(path, strrchr(path, '/') - path);
 }
 
 /*
- * Returns the first entry of a path's run that is in a state and is not that of process
+ * Returns the first entry of a path's cohort that is in a state and is not that of process
  * "besides"; NULL if there is none.
  */
 static const EntryCopy *
-find_in_run(const LockView *view, const char *path, uint64 run_id, ContenderState state, int besides)
+find_in_cohort(const LockView *view, const char *path, uint64 cohort_id, EntryState state, int besides)
 {
 	int from = 0;
 	int to = view->n;
@@ -154,12 +154,12 @@ find_in_run(const LockView *view, const char *path, uint64 run_id, ContenderStat
 		int middle = from + (to - from) / 2;
 		int order = strcmp(view->entries[middle]->request.path, path);
 
-		if (order < 0 || (order == 0 && run_order(view->entries[middle]) < run_id))
+		if (order < 0 || (order == 0 && cohort_order(view->entries[middle]) < cohort_id))
 			from = middle + 1;
 		else
 			to = middle;
 	}
-	for (; from < view->n && run_order(view->entries[from]) == run_id; from++)
+	for (; from < view->n && cohort_order(view->entries[from]) == cohort_id; from++)
 	{
 		if (view->entries[from]->status.state == state && view->entries[from]->request.pid != besides)
 			return view->entries[from];
@@ -168,29 +168,29 @@ find_in_run(const LockView *view, const char *path, uint64 run_id, ContenderStat
 }
 
 /*
- * Returns for whom the process of an entry waits: for the holder in its own run; else for
- * what the run waits for, which is another run of this server or a foreign node; else for the
- * contender ahead of it in its own run.
+ * Returns for whom the process of an entry waits: for the holder in its own cohort; else for
+ * what the cohort waits for, which is another cohort of this server or a foreign node; else
+ * for the contender ahead of it in its own cohort.
  */
 LockBlocker
 lock_view_blocker(const LockView *view, const EntryCopy *entry)
 {
 	const char		*path = entry->request.path;
-	uint64			 run_id = entry->node.run_id;
+	uint64			 cohort_id = entry->node.cohort_id;
 	int				 waiter = entry->request.pid;
-	const EntryCopy *head = find_in_run(view, path, run_id, CONTENDER_QUEUED, 0);
-	const EntryCopy *blocker = find_in_run(view, path, run_id, CONTENDER_GRANTED, waiter);
+	const EntryCopy *head = find_in_cohort(view, path, cohort_id, ENTRY_QUEUED, 0);
+	const EntryCopy *blocker = find_in_cohort(view, path, cohort_id, ENTRY_GRANTED, waiter);
 	const char		*node = NULL;
 
 	if (blocker == NULL && head != NULL)
 	{
-		uint64 before = head->node.blocked_by_run;
+		uint64 before = head->node.blocked_by_cohort;
 
 		if (head->node.blocked_by_node[0] != '\0')
 			node = head->node.blocked_by_node;
-		blocker = find_in_run(view, path, before, CONTENDER_GRANTED, waiter);
-		if (find_in_run(view, path, before, CONTENDER_GRANTED, 0) == NULL)
-			blocker = find_in_run(view, path, before, CONTENDER_QUEUED, 0);
+		blocker = find_in_cohort(view, path, before, ENTRY_GRANTED, waiter);
+		if (find_in_cohort(view, path, before, ENTRY_GRANTED, 0) == NULL)
+			blocker = find_in_cohort(view, path, before, ENTRY_QUEUED, 0);
 		if (blocker == NULL && node == NULL)
 			blocker = head;
 	}

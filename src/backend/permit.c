@@ -65,14 +65,14 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 	int			 mark;
 
 	mark = transaction_begin_call();
-	request.kind = is_try ? CONTENDER_PERMIT : CONTENDER_TURN;
+	request.kind = is_try ? REQUEST_PERMIT : REQUEST_TURN;
 	request.manner = is_try ? ASK_AND_LOOK : ASK_AND_WAIT;
 	asked = request_hold(&request, path);
 	wait_begin(&wait, path, "SemaphorePermit", STATS_SEMAPHORE, timeout_ms);
 	granted = wait_for_hold(&wait, asked);
-	if (granted && asked->kind == CONTENDER_TURN)
+	if (granted && asked->kind == REQUEST_TURN)
 	{
-		request.kind = CONTENDER_PERMIT;
+		request.kind = REQUEST_PERMIT;
 		asked = request_hold(&request, path);
 		granted = wait_for_hold(&wait, asked);
 	}
@@ -81,7 +81,7 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 		wait_granted(&wait);
 		transaction_acquired(asked, LOCK_MODE_EXCLUSIVE, scope);
 	}
-	if (asked->kind == CONTENDER_PERMIT)
+	if (asked->kind == REQUEST_PERMIT)
 		report_disagreement(asked, number);
 	transaction_end_call(mark, granted);
 	return granted;

@@ -27,7 +27,7 @@ typedef struct Released
 
 /* Undoes session-level acquisitions in a mode.  Cannot fail, does not wait. */
 static Released
-release(Hold *hold, LockMode mode, int n)
+release_hold(Hold *hold, LockMode mode, int n)
 {
 	Released released = {.hold = hold, .lost = hold_is_lost(hold)};
 
@@ -51,7 +51,7 @@ warn_lost(const Released *released, int n)
 		any = true;
 		shown = display_path(hold->path);
 		ereport(WARNING,
-				(hold->kind == CONTENDER_LOCK
+				(hold->kind == REQUEST_LOCK
 					 ? errmsg("lock on ZooKeeper path \"%s\" was lost before it was released", shown)
 					 : errmsg("permit of semaphore \"%s\" was lost before it was released", shown)));
 	}
@@ -78,11 +78,11 @@ warn_not_held(const LockTarget *target)
  * come back.
  */
 static WaitAnswer
-look_whether_settled(const Wait *wait, void *hold)
+look_whether_released(const Wait *wait, void *hold)
 {
 	if (hold_is_settled(hold))
 		return WAIT_OVER;
-	return zklock_connected() ? WAIT_UNTOLD : WAIT_REFUSED;
+	return zklock_connected() ? WAIT_POLLED : WAIT_REFUSED;
 }
 
 /*
@@ -99,7 +99,7 @@ wait_until_settled(const Released *released, int n)
 
 		wait_begin(&wait, released[i].hold->path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
 		wait.event = ZKLOCK_WAIT_UNLOCK;
-		settled = wait_until(&wait, look_whether_settled, released[i].hold);
+		settled = wait_until(&wait, look_whether_released, released[i].hold);
 	}
 }
 
@@ -134,7 +134,7 @@ lock_release(const LockSet *set)
 	for (int i = set->n - 1; i >= 0 && (held || !set->whole); i--)
 	{
 		if (set->targets[i].hold)
-			released[n++] = release(set->targets[i].hold, set->targets[i].mode, 1);
+			released[n++] = release_hold(set->targets[i].hold, set->targets[i].mode, 1);
 	}
 	lost = warn_lost(released, n);
 	for (int i = set->n - 1; i >= 0; i--)
@@ -209,7 +209,7 @@ permit_release(const char *path)
 
 	for (Hold *hold = hold_next(NULL); hold != NULL && !lost; hold = hold_next(hold))
 	{
-		if (hold->kind != CONTENDER_PERMIT || strcmp(hold->path, path) != 0)
+		if (hold->kind != REQUEST_PERMIT || strcmp(hold->path, path) != 0)
 			continue;
 		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION))
 		{
@@ -227,7 +227,7 @@ permit_release(const char *path)
 								: 0));
 		return false;
 	}
-	released = release(chosen, LOCK_MODE_EXCLUSIVE, 1);
+	released = release_hold(chosen, LOCK_MODE_EXCLUSIVE, 1);
 	(void) warn_lost(&released, 1);
 	wait_until_settled(&released, 1);
 	return !released.lost;

@@ -35,7 +35,7 @@ request_refuse_election(const char *path)
 
 /* The node that is asked for, relative to the path that the user names */
 static const char *const places[] =
-	{[CONTENDER_LOCK] = "", [CONTENDER_TURN] = PERMIT_TURNS, [CONTENDER_PERMIT] = PERMIT_LEASES, [CONTENDER_ELEMENT] = ""};
+	{[REQUEST_LOCK] = "", [REQUEST_TURN] = PERMIT_TURNS, [REQUEST_PERMIT] = PERMIT_LEASES, [REQUEST_ELEMENT] = ""};
 
 /*
  * Asks the worker, which writes the answer into the entry and sets the latch.  Raises an
@@ -49,10 +49,9 @@ static const char *const places[] =
 Hold *
 request_hold(EntryRequest *request, const char *path)
 {
-	bool	   is_element = request->kind == CONTENDER_ELEMENT;
-	int		   reserved = superuser() ? 0 : share_entries_reserved(entries_limit());
-	LossPolicy on_loss =
-		request->kind == CONTENDER_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
+	bool is_element = request->kind == REQUEST_ELEMENT;
+	int	 reserved = superuser() ? 0 : share_entries_reserved(entries_limit());
+	LossPolicy on_loss = request->kind == REQUEST_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
 	char *data;
 	Hold *hold;
 	int	  index;
@@ -61,7 +60,7 @@ request_hold(EntryRequest *request, const char *path)
 	request->pid = MyProcPid;
 	request->database = MyDatabaseId;
 	request->role = GetSessionUserId();
-	if (request->kind == CONTENDER_LOCK)
+	if (request->kind == REQUEST_LOCK)
 		request->terms.dialect = dialect_of_path(path);
 	request->max_hold_ms = is_element ? 0 : zklock_max_hold_time;
 	request->parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes;
@@ -166,7 +165,7 @@ request_report_failure(int index, const char *path, Failure failure, int code)
 	if (failure == FAILURE_REFUSED && zk_error_is_permission(code))
 		failure = FAILURE_DENIED;
 	if (failure == FAILURE_REFUSED && code == ZK_QUOTA_EXCEEDED && index != ENTRY_NONE &&
-		entry_at(index)->request.kind == CONTENDER_ELEMENT)
+		entry_at(index)->request.kind == REQUEST_ELEMENT)
 		failure = FAILURE_QUOTA;
 	text = failure_text(failure);
 	if (failure == FAILURE_UNREACHABLE)

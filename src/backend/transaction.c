@@ -145,7 +145,7 @@ transaction_end_call(int mark, bool complete)
 			acquisitions[kept++] = acquisitions[i];
 	}
 	nacquisitions = kept;
-	hold_abandon(ENTRY_NO_NOTICE);
+	hold_drop_unacquired(ENTRY_NO_NOTICE);
 }
 
 /* ------------------------------------------------------------------------
@@ -162,11 +162,11 @@ end_transaction(XactEvent event)
 {
 	for (int i = 0; i < nacquisitions && event == XACT_EVENT_COMMIT; i++)
 	{
-		if (acquisitions[i].hold->kind == CONTENDER_ELEMENT)
+		if (acquisitions[i].hold->kind == REQUEST_ELEMENT)
 			entry_consume(acquisitions[i].hold->entry);
 	}
 	undo(0);
-	hold_abandon(ENTRY_NO_NOTICE);
+	hold_drop_unacquired(ENTRY_NO_NOTICE);
 	leadership_forget();
 	guard_forget();
 	interrupt_resume();
@@ -184,7 +184,7 @@ on_transaction(XactEvent event, void *arg)
 	}
 	else if (event == XACT_EVENT_PRE_PREPARE)
 	{
-		if (nacquisitions > 0 && hold_number(CONTENDER_ELEMENT) > 0)
+		if (nacquisitions > 0 && hold_number(REQUEST_ELEMENT) > 0)
 			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 							errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues"),
 							errhint("Take the elements in a transaction that is not prepared.")));
@@ -209,7 +209,7 @@ on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId p
 	while (mark > 0 && acquisitions[mark - 1].subid >= subid)
 		mark--;
 	undo(mark);
-	hold_abandon(ENTRY_NO_NOTICE);
+	hold_drop_unacquired(ENTRY_NO_NOTICE);
 }
 
 /* Gives everything up, as the session ends. */

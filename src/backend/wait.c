@@ -71,7 +71,7 @@ wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64
 				   .event = ZKLOCK_WAIT_LOCK,
 				   .entry = ENTRY_NONE,
 				   .absent_since = -1,
-				   .look_at = DeadlockTimeout};
+				   .deadlock_check_at = DeadlockTimeout};
 	wait_counted_begin(&wait->counted, kind);
 }
 
@@ -115,28 +115,28 @@ watch_worker(Wait *wait, int64 waited)
  * Returns when it is to be called again, ms.
  */
 static int64
-tell_outage(Wait *wait)
+report_outage(Wait *wait)
 {
 	SessionInfo session;
-	int64		tell_at;
+	int64		notice_at;
 
-	if (wait->told_outage || zklock_connected())
+	if (wait->outage_reported || zklock_connected())
 		return NEVER;
 	session_info_read(&session);
 
 	/* The worker may not have stored the obstacle yet. */
 	if (session.obstacle[0] == '\0')
 		session.obstacle_since = zklock_now_us();
-	tell_at = Max((session.obstacle_since - wait->counted.start_us) / 1000, 0) + DeadlockTimeout;
-	if (zklock_ms_since(wait->counted.start_us) < tell_at)
-		return wait->counted.start_us / 1000 + tell_at + 1;
+	notice_at = Max((session.obstacle_since - wait->counted.start_us) / 1000, 0) + DeadlockTimeout;
+	if (zklock_ms_since(wait->counted.start_us) < notice_at)
+		return wait->counted.start_us / 1000 + notice_at + 1;
 	ereport(NOTICE, (errmsg("still waiting for %s on ZooKeeper path \"%s\"", wait->what,
 							display_utf8(wait->path)),
 					 errdetail("%s It has been so since %s.", display_utf8(session.obstacle),
 							   timestamptz_to_str(GetCurrentTimestamp() -
 												  (zklock_now_us() - session.obstacle_since))),
 					 errhint("The call goes on waiting. See view zk_session, and the server log.")));
-	wait->told_outage = true;
+	wait->outage_reported = true;
 	return NEVER;
 }
 
@@ -162,14 +162,14 @@ looks_for_deadlocks(const Wait *wait)
  *	until	the session has something else to do then, ms
  */
 static int64
-sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
+wait_sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
 {
 	int64 left = zklock_ms_until(until);
 	int64 sleep = Min(MAX_SLEEP_MS, left);
 
 	if (looks_for_deadlocks(wait))
 	{
-		sleep = Min(sleep, wait->look_at - waited);
+		sleep = Min(sleep, wait->deadlock_check_at - waited);
 		left = zklock_ms_until(deadlock_across_next_wakeup(wait->entry));
 		sleep = Min(sleep, left);
 	}
@@ -177,7 +177,7 @@ sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
 		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
 
 	/* Nothing sets the latch when the lease lapses, or if no worker comes. */
-	if (answer == WAIT_UNTOLD || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
+	if (answer == WAIT_POLLED || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
 		sleep = Min(sleep, LOOK_MS);
 	return sleep;
 }
@@ -193,10 +193,10 @@ look_for_deadlock(Wait *wait, int64 waited, int64 until)
 {
 	if (!looks_for_deadlocks(wait))
 		return;
-	if (waited >= wait->look_at)
+	if (waited >= wait->deadlock_check_at)
 	{
 		deadlock_check(wait->entry);
-		wait->look_at =
+		wait->deadlock_check_at =
 			waited + Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
 	}
 	deadlock_across_attend(wait->entry, waited, until);
@@ -226,14 +226,14 @@ wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 	context = AllocSetContextCreate(CurrentMemoryContext, "zklock wait", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	look_for_deadlock(wait, waited, until);
-	outage_at = tell_outage(wait);
+	outage_at = report_outage(wait);
 	if (is_to_be_logged(wait) && waited >= DeadlockTimeout)
 		wait_log_lasting(wait, until);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	RESUME_INTERRUPTS();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 (long) sleep_time(wait, answer, waited, Min(until, outage_at)),
+					 (long) wait_sleep_time(wait, answer, waited, Min(until, outage_at)),
 					 zklock_wait_event(event));
 }
 
@@ -251,7 +251,7 @@ check_interrupts(Wait *wait)
  * nobody can answer.
  */
 static bool
-sleep_until_told(Wait *wait, WaitAnswer answer)
+sleep_until_notified(Wait *wait, WaitAnswer answer)
 {
 	int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
 
@@ -273,7 +273,7 @@ stop(const Wait *wait)
 
 /* Stops and counts a wait, as a callback at error and exit. */
 static void
-break_off(int code, Datum arg)
+break_off_wait(int code, Datum arg)
 {
 	Wait *wait = (Wait *) DatumGetPointer(arg);
 
@@ -291,7 +291,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 {
 	WaitAnswer answer;
 
-	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
+	PG_ENSURE_ERROR_CLEANUP(break_off_wait, PointerGetDatum(wait));
 	{
 		/* Setting the timeout clears the indicator that it has ended the part before. */
 		check_interrupts(wait);
@@ -305,9 +305,9 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 		{
 			ResetLatch(MyLatch);
 			answer = look(wait, arg);
-		} while (answer != WAIT_OVER && answer != WAIT_REFUSED && sleep_until_told(wait, answer));
+		} while (answer != WAIT_OVER && answer != WAIT_REFUSED && sleep_until_notified(wait, answer));
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
+	PG_END_ENSURE_ERROR_CLEANUP(break_off_wait, PointerGetDatum(wait));
 	stop(wait);
 	return answer == WAIT_OVER;
 }
@@ -325,7 +325,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 static bool
 is_mere_refusal(const Hold *hold, Failure failure)
 {
-	if (hold->kind == CONTENDER_ELEMENT)
+	if (hold->kind == REQUEST_ELEMENT)
 		return failure == FAILURE_BUSY || failure == FAILURE_NO_PATH;
 	return failure == FAILURE_BUSY || (failure == FAILURE_UNREACHABLE &&
 									   entry_at(hold->entry)->request.manner == ASK_AND_GRAB);
@@ -347,21 +347,21 @@ wait_look_at_hold(const Wait *wait, void *arg)
 	bool		lease_holds = lease_state() == LEASE_HOLDS;
 	EntryStatus status;
 	bool		lost = hold_entry(hold, &status) == ENTRY_NONE;
-	bool		turn = hold->kind == CONTENDER_TURN;
+	bool		turn = hold->kind == REQUEST_TURN;
 
 	ZKLOCK_SLOW("slow-backends", 120, 25);
 	if (ZKLOCK_FAULT("fail-asked"))
 		elog(ERROR, "fault: fail-asked");
-	if (status.state == CONTENDER_GRANTED && !turn && ZKLOCK_FAULT("fail-granted"))
+	if (status.state == ENTRY_GRANTED && !turn && ZKLOCK_FAULT("fail-granted"))
 		elog(ERROR, "fault: fail-granted");
 	if (lost && !turn)
 		hold_report_lost(hold);
 	if (lost)
 		return WAIT_OVER;
-	if (status.state == CONTENDER_GRANTED)
-		return lease_holds ? WAIT_OVER : WAIT_UNTOLD;
-	if (status.state != CONTENDER_FAILED)
-		return WAIT_TOLD;
+	if (status.state == ENTRY_GRANTED)
+		return lease_holds ? WAIT_OVER : WAIT_POLLED;
+	if (status.state != ENTRY_FAILED)
+		return WAIT_NOTIFIED;
 	if (!is_mere_refusal(hold, status.failure))
 		request_report_failure(hold->entry, wait->path, status.failure, status.error_code);
 	return WAIT_REFUSED;

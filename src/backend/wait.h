@@ -59,17 +59,17 @@ typedef struct Wait
 	bool			is_logged;	  /* log_lock_waits has logged that it lasts */
 	int				entry;		  /* the entry that waits, or ENTRY_NONE */
 	int64			absent_since; /* no worker since, ms after the start; -1: there is one */
-	int64			look_at;	  /* when to look for a deadlock, ms after the start */
-	bool			told_outage;  /* the client has had the NOTICE of the outage */
+	int64			deadlock_check_at; /* when to look for a deadlock, ms after the start */
+	bool			outage_reported;   /* the client has had the NOTICE of the outage */
 } Wait;
 
 /* The result of a look at the awaited thing */
 typedef enum WaitAnswer
 {
-	WAIT_OVER,	  /* what is awaited is there */
-	WAIT_REFUSED, /* it will not come */
-	WAIT_TOLD,	  /* it may come, and its coming sets the latch */
-	WAIT_UNTOLD	  /* it may come, but nothing sets the latch */
+	WAIT_OVER,	   /* what is awaited is there */
+	WAIT_REFUSED,  /* it will not come */
+	WAIT_NOTIFIED, /* it may come, and its coming sets the latch */
+	WAIT_POLLED	   /* it may come, but nothing sets the latch */
 } WaitAnswer;
 
 typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);

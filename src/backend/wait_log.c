@@ -66,10 +66,10 @@ names_text(Names *names)
 static void
 add_session(Names *holders, Names *waiters, const EntryCopy *entry)
 {
-	ContenderState state = entry->status.state;
+	EntryState state = entry->status.state;
 
-	if (state == CONTENDER_GRANTED || state == CONTENDER_QUEUED || state == CONTENDER_REQUESTED)
-		add_name(state == CONTENDER_GRANTED ? holders : waiters, psprintf("%d", entry->request.pid));
+	if (state == ENTRY_GRANTED || state == ENTRY_QUEUED || state == ENTRY_REQUESTED)
+		add_name(state == ENTRY_GRANTED ? holders : waiters, psprintf("%d", entry->request.pid));
 }
 
 /* Adds another client; a session of zklock is named as PostgreSQL would name it. */
@@ -94,27 +94,27 @@ add_client(Names *holders, Names *waiters, const ContenderNode *node)
 static void
 add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *recipe, Call *call)
 {
-	Contenders told = {.path = path, .recipe = recipe};
+	Contenders listed = {.path = path, .recipe = recipe};
 	LockView   ours;
 	bool	  *added;
 
 	if (call && zklock_connected())
-		(void) contenders_read(&told, call, MAX_NAMED, CALL_AFTER_SYNC);
+		(void) contenders_read(&listed, call, MAX_NAMED, CALL_AFTER_SYNC);
 	ours = lock_view_of_path(path);
 	added = palloc0(Max(ours.n, 1) * sizeof(bool));
-	for (int i = 0; i < told.n; i++)
+	for (int i = 0; i < listed.n; i++)
 	{
 		bool is_ours = false;
 
 		for (int k = 0; k < ours.n; k++)
 		{
-			if (strcmp(ours.entries[k]->node.name, told.nodes[i].name) != 0)
+			if (strcmp(ours.entries[k]->node.name, listed.nodes[i].name) != 0)
 				continue;
 			add_session(holders, waiters, ours.entries[k]);
 			is_ours = added[k] = true;
 		}
 		if (!is_ours)
-			add_client(holders, waiters, &told.nodes[i]);
+			add_client(holders, waiters, &listed.nodes[i]);
 	}
 	for (int k = 0; k < ours.n; k++)
 	{
@@ -137,7 +137,7 @@ describe_parties(const Wait *wait, Call *call)
 
 	if (wait->entry == ENTRY_NONE)
 		return NULL;
-	if (entry_at(wait->entry)->request.kind == CONTENDER_LOCK)
+	if (entry_at(wait->entry)->request.kind == REQUEST_LOCK)
 		add_contenders(&holders, &waiters, wait->path, &lock_recipe, call);
 	else
 	{
@@ -159,7 +159,7 @@ describe_parties(const Wait *wait, Call *call)
 
 /* Logs a message; "what" is what the process does. */
 static void
-tell(const Wait *wait, const char *what, const char *detail)
+log_wait(const Wait *wait, const char *what, const char *detail)
 {
 	int64 us = zklock_now_us() - wait->counted.start_us;
 
@@ -171,29 +171,29 @@ tell(const Wait *wait, const char *what, const char *detail)
 
 /* Logs a message with the holders and waiters, and says if ZooKeeper cannot be reached. */
 static void
-tell_parties(const Wait *wait, const char *what, const char *parties)
+log_parties(const Wait *wait, const char *what, const char *parties)
 {
 	const char *outage = display_outage();
 
 	if (outage)
 		parties = psprintf("%s%s%s.", parties ? parties : "", parties ? " " : "", outage);
-	tell(wait, what, parties);
+	log_wait(wait, what, parties);
 }
 
 /* Returns true if the worker has decided about the entry that the session waits for. */
 static bool
 is_decided(const Wait *wait)
 {
-	ContenderState state;
+	EntryState state;
 
 	if (wait->entry == ENTRY_NONE)
 		return false;
 	state = entry_status(wait->entry).state;
-	return state != CONTENDER_REQUESTED && state != CONTENDER_QUEUED;
+	return state != ENTRY_REQUESTED && state != ENTRY_QUEUED;
 }
 
 static bool
-is_called_away(void *arg)
+is_called_away_from_log(void *arg)
 {
 	return InterruptPending || !zklock_connected() || is_decided(arg);
 }
@@ -208,14 +208,14 @@ void
 wait_log_lasting(Wait *wait, int64 until)
 {
 	Call		call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS),
-						.is_called_away = is_called_away,
+						.is_called_away = is_called_away_from_log,
 						.away_arg = wait};
 	const char *parties = describe_parties(wait, &call);
 
 	/* After an interrupt that does not end the wait, this is called again. */
 	wait->is_logged = !InterruptPending;
 	if (wait->is_logged && !is_decided(wait))
-		tell_parties(wait, "still waiting for", parties);
+		log_parties(wait, "still waiting for", parties);
 
 	/* The latch may have been set for what the session waits for. */
 	SetLatch(MyLatch);
@@ -226,7 +226,7 @@ void
 wait_log_granted(const Wait *wait)
 {
 	if (wait->is_logged)
-		tell(wait, "acquired", NULL);
+		log_wait(wait, "acquired", NULL);
 }
 
 /*
@@ -236,5 +236,5 @@ void
 wait_log_refused(const Wait *wait)
 {
 	if (compat_log_lock_failures())
-		tell_parties(wait, "could not obtain", describe_parties(wait, NULL));
+		log_parties(wait, "could not obtain", describe_parties(wait, NULL));
 }

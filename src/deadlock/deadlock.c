@@ -104,17 +104,17 @@ waits_take(Waits *waits)
 	waits->by_pid = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	for (int i = 0; i < view.n; i++)
 	{
-		EntryCopy	 **contender = &waits->contenders[waits->ncontenders];
-		ContenderState state = view.entries[i]->status.state;
-		WaitsProcess  *process;
+		EntryCopy	**contender = &waits->contenders[waits->ncontenders];
+		EntryState	  state = view.entries[i]->status.state;
+		WaitsProcess *process;
 
-		if ((state != CONTENDER_REQUESTED && state != CONTENDER_QUEUED && state != CONTENDER_GRANTED) ||
+		if ((state != ENTRY_REQUESTED && state != ENTRY_QUEUED && state != ENTRY_GRANTED) ||
 			view.entries[i]->request.pid == ENTRY_SERVER_PID)
 			continue;
 		*contender = view.entries[i];
 		waits->ncontenders++;
 		process = get_process(waits, (*contender)->request.pid);
-		if (state == CONTENDER_GRANTED || (*contender)->request.manner != ASK_AND_WAIT)
+		if (state == ENTRY_GRANTED || (*contender)->request.manner != ASK_AND_WAIT)
 			continue;
 		process->waiting = contender;
 		waits->graph.vertices[process->vertex].order = (*contender)->request.requested_us;
@@ -139,7 +139,7 @@ add_contender_wait(Waits *waits, const WaitsProcess *process)
 {
 	EntryCopy *const *waiting = process->waiting;
 	const EntryCopy	 *self = *waiting;
-	bool			  permit = self->request.kind == CONTENDER_PERMIT;
+	bool			  permit = self->request.kind == REQUEST_PERMIT;
 	int				  n = 0;
 
 	while (waiting > waits->contenders)
@@ -319,7 +319,7 @@ waits_describe(const WaitsProcess *process)
 
 	if (waiting)
 		return psprintf("%s on ZooKeeper path \"%s\"",
-						waiting->request.kind != CONTENDER_LOCK		  ? "SemaphorePermit"
+						waiting->request.kind != REQUEST_LOCK		  ? "SemaphorePermit"
 						: waiting->status.mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock"
 																	  : "ShareLock",
 						lock_view_path(waiting));
@@ -334,7 +334,7 @@ waits_describe(const WaitsProcess *process)
  * queries of processes of this server.
  */
 void
-deadlock_report(const WaitGraph *graph, int victim, WaitTell tell, const void *arg)
+deadlock_report(const WaitGraph *graph, int victim, WaitDescriber describe, const void *arg)
 {
 	StringInfoData cycle;
 	StringInfoData queries;
@@ -345,12 +345,12 @@ deadlock_report(const WaitGraph *graph, int victim, WaitTell tell, const void *a
 	initStringInfo(&queries);
 	do
 	{
-		WaitTold wait = tell(arg, at);
-		WaitTold next = tell(arg, at = graph->vertices[at].parent);
-		bool	 behind = next.pid == 0;
+		WaitDescription wait = describe(arg, at);
+		WaitDescription next = describe(arg, at = graph->vertices[at].parent);
+		bool			behind = next.pid == 0;
 
 		if (behind)
-			next = tell(arg, at = graph->vertices[at].parent);
+			next = describe(arg, at = graph->vertices[at].parent);
 		appendStringInfo(&cycle, "%sProcess %d%s waits for %s%s; blocked by process %d%s.",
 						 cycle.len > 0 ? "\n" : "", wait.pid, wait.where, wait.what,
 						 behind ? " behind another contender" : "", next.pid, next.where);
@@ -364,12 +364,15 @@ deadlock_report(const WaitGraph *graph, int victim, WaitTell tell, const void *a
 					errhint("See server log for query details.")));
 }
 
-static WaitTold
-tell(const void *waits, int vertex)
+static WaitDescription
+describe_local(const void *waits, int vertex)
 {
 	const WaitsProcess *process = waits_process(waits, vertex);
 
-	return (WaitTold){.pid = process->pid, .where = "", .what = waits_describe(process), .is_ours = true};
+	return (WaitDescription){.pid = process->pid,
+							 .where = "",
+							 .what = waits_describe(process),
+							 .is_ours = true};
 }
 
 /*
@@ -401,5 +404,5 @@ deadlock_check(int index)
 	uint64 first = deadlock_look(&waits, index);
 
 	if (first != 0 && deadlock_look(&waits, index) == first)
-		deadlock_report(&waits.graph, waits_explore(&waits, MyProcPid)->vertex, tell, &waits);
+		deadlock_report(&waits.graph, waits_explore(&waits, MyProcPid)->vertex, describe_local, &waits);
 }

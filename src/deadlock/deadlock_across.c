@@ -10,7 +10,7 @@
  *	- It takes the waits of this server (own_waits.c).
  *	- It looks whether a wait of ours is stuck, by all records together, and by what
  *	  ZooKeeper confirms of the suspects (wait_search.c).
- *	- It weighs the deadlocks that our waits are to end (judge()).
+ *	- It weighs the deadlocks that our waits are to end (judge_deadlocks()).
  *	- It publishes a new record if the waits of this server have changed, or if others need
  *	  one that was made after theirs had been read.
  *
@@ -78,7 +78,7 @@ static int64 next_at; /* when the next search is due, ms */
 static bool
 is_waiting(int index, uint32 generation)
 {
-	return index != ENTRY_NONE && entry_status(index).state == CONTENDER_QUEUED &&
+	return index != ENTRY_NONE && entry_status(index).state == ENTRY_QUEUED &&
 		   entry_generation(index) == generation;
 }
 
@@ -142,7 +142,7 @@ pass_on(int index, int next, const SearchFindings *findings)
  * where most waits soon end.
  */
 static int
-find_successor(int ours)
+find_next_searcher(int ours)
 {
 	int64 since = zklock_now_us() - INT64CONST(1000) * DeadlockTimeout;
 	int	  found = ENTRY_NONE;
@@ -151,9 +151,8 @@ find_successor(int ours)
 	{
 		const EntryRequest *request = &entry_at(i)->request;
 
-		if (i != ours && entry_status(i).state == CONTENDER_QUEUED &&
-			request->proc_number != ENTRY_NO_LATCH && request->manner == ASK_AND_WAIT &&
-			request->requested_us <= since)
+		if (i != ours && entry_status(i).state == ENTRY_QUEUED && request->proc_number != ENTRY_NO_LATCH &&
+			request->manner == ASK_AND_WAIT && request->requested_us <= since)
 		{
 			found = i;
 			since = request->requested_us;
@@ -167,24 +166,24 @@ find_successor(int ours)
  * ------------------------------------------------------------------------
  */
 
-static WaitTold
-tell(const void *arg, int vertex)
+static WaitDescription
+describe_recorded(const void *arg, int vertex)
 {
 	const Search	 *search = arg;
 	const SearchWait *wait;
 
 	if (vertex >= search->nwaits)
-		return (WaitTold){.pid = 0}; /* an unknown contender */
+		return (WaitDescription){.pid = 0}; /* an unknown contender */
 	wait = &search->waits[vertex];
-	return (WaitTold){.pid = wait->line->pid,
-					  .where = psprintf(" of server \"%s\"", wait->record->lines->text),
-					  .what = wait->line->text,
-					  .is_ours = wait->record->owner == search->session};
+	return (WaitDescription){.pid = wait->line->pid,
+							 .where = psprintf(" of server \"%s\"", wait->record->lines->text),
+							 .what = wait->line->text,
+							 .is_ours = wait->record->owner == search->session};
 }
 
 /* Returns true if the cycle that a victim ends leads through an unknown contender. */
 static bool
-has_stranger(const Search *search, int victim)
+has_unknown_contender(const Search *search, int victim)
 {
 	int at = search->graph.vertices[victim].parent;
 
@@ -212,7 +211,7 @@ end_deadlock(Search *search, int victim)
 {
 	search->next = (*find_waiting(search, victim)->waiting)->index;
 	if (search->next == search->index && wait_search_is_victim(search, victim))
-		deadlock_report(&search->graph, victim, tell, search);
+		deadlock_report(&search->graph, victim, describe_recorded, search);
 }
 
 /*
@@ -256,7 +255,8 @@ weigh(Search *search, int victim, const SearchFindings *before)
 		findings->searches = 0;
 		return NULL;
 	}
-	if (seen < now.newest || (now.searches < PATIENT_SEARCHES && has_stranger(search, victim)))
+	if (seen < now.newest ||
+		(now.searches < PATIENT_SEARCHES && has_unknown_contender(search, victim)))
 		return NULL;
 	return kept;
 }
@@ -267,7 +267,7 @@ weigh(Search *search, int victim, const SearchFindings *before)
  * deadlock.
  */
 static void
-judge(Search *search)
+judge_deadlocks(Search *search)
 {
 	SearchFindings *findings = &search->findings;
 	SearchFindings	before = *findings;
@@ -307,12 +307,12 @@ judge(Search *search)
 
 /* Returns true if the session has something else to do than to wait for an answer. */
 static bool
-is_called_away(void *arg)
+is_called_away_from_search(void *arg)
 {
 	const Search  *search = arg;
 	SearchFindings findings;
 
-	return entry_status(search->index).state != CONTENDER_QUEUED || InterruptPending ||
+	return entry_status(search->index).state != ENTRY_QUEUED || InterruptPending ||
 		   !zklock_connected() || zklock_now_ms() >= search->call.until ||
 		   !take_over(search->index, &findings);
 }
@@ -321,13 +321,13 @@ is_called_away(void *arg)
 static void
 search_once(Search *search)
 {
-	CallStep	ask_engine = {.kind = OP_ABROAD, .path = "/"};
+	CallStep	ask_engine = {.kind = ZK_REMOTE_WAITS, .path = "/"};
 	const char *record;
 
 	if (!wait_records_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
 		ask_engine.result.outcome != CALL_OK)
 		return;
-	if (own_waits_tell(&search->own, 0) == NULL)
+	if (own_waits_write(&search->own, 0) == NULL)
 	{
 		search->findings.searches = search->findings.nsuspicions = 0;
 		wait_records_withdraw();
@@ -340,10 +340,10 @@ search_once(Search *search)
 	 * Our waits are taken after the records of others were read.  If ours have ended by
 	 * now, the record stands until the next search: it is too old to confirm anything.
 	 */
-	record = own_waits_tell(&search->own, search->seen);
+	record = own_waits_write(&search->own, search->seen);
 	if (record == NULL || !wait_search(search))
 		return;
-	judge(search);
+	judge_deadlocks(search);
 	wait_records_publish(search, record, search->newest);
 }
 
@@ -390,7 +390,7 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 	if (zklock_now_ms() < next_at)
 		return;
 	search.call = (Call){.until = Min(until, zklock_now_ms() + PATIENCE_MS),
-						 .is_called_away = is_called_away,
+						 .is_called_away = is_called_away_from_search,
 						 .away_arg = &search};
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
 		search_once(&search);
@@ -419,6 +419,6 @@ void
 deadlock_across_leave(int index)
 {
 	if (search_is_ours(index))
-		pass_on(index, find_successor(index), NULL);
+		pass_on(index, find_next_searcher(index), NULL);
 	wait_records_forget();
 }

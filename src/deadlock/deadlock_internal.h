@@ -23,10 +23,10 @@
 typedef enum WaitsRank
 {
 	RANK_NONE,
-	RANK_WRITER,  /* it waits for an exclusive lock: readers may wait behind its node */
-	RANK_BETWEEN, /* ... and readers of others stand before it */
-	RANK_HOLDER,  /* it holds a node */
-	RANK_COVETED  /* it holds a node for which others may wait */
+	RANK_WRITER,	   /* it waits for an exclusive lock: readers may wait behind its node */
+	RANK_BETWEEN,	   /* ... and readers of others stand before it */
+	RANK_HOLDER,	   /* it holds a node */
+	RANK_BLOCKS_REMOTE /* it holds a node for which others may wait */
 } WaitsRank;
 
 /* A process that waits or holds, or for which another one waits: a vertex of the graph */
@@ -46,14 +46,14 @@ typedef struct WaitsProcess
 
 	/* Used by own_waits.c, for what other servers need to know */
 	WaitsRank rank;
-	bool	  is_told; /* it is to be in the record, if there is room */
+	bool	  in_record; /* it is to be in the record, if there is room */
 } WaitsProcess;
 
 /* The waits of this server, in the memory context that was current when they were taken */
 typedef struct Waits
 {
-	EntryCopy **contenders; /* those that wait or hold: by path and run, those without a run
-							 * last */
+	EntryCopy **contenders; /* those that wait or hold: by path and cohort, those without a
+							 * cohort last */
 	int			ncontenders;
 	WaitGraph	graph;
 	List	   *processes; /* of WaitsProcess, by vertex */
@@ -67,15 +67,15 @@ waits_process(const Waits *waits, int vertex)
 }
 
 /* What an error says of a wait */
-typedef struct WaitTold
+typedef struct WaitDescription
 {
 	int			pid;   /* 0: an unknown contender, which stands between two others */
 	const char *where; /* the server of the process, as a phrase, or "" */
 	const char *what;  /* what the process waits for */
 	bool		is_ours;
-} WaitTold;
+} WaitDescription;
 
-typedef WaitTold (*WaitTell)(const void *arg, int vertex);
+typedef WaitDescription (*WaitDescriber)(const void *arg, int vertex);
 
 /* deadlock.c */
 extern void			 waits_take(Waits *waits);
@@ -85,10 +85,11 @@ extern int			 waits_permits(const EntryCopy *contender);
 extern uint64		 waits_identity(const WaitsProcess *process);
 extern char			*waits_describe(const WaitsProcess *process);
 extern void			*waits_resize(void *memory, size_t size);
-extern void deadlock_report(const WaitGraph *graph, int victim, WaitTell tell, const void *arg);
+extern void deadlock_report(const WaitGraph *graph, int victim, WaitDescriber describe,
+							const void *arg);
 
 /* own_waits.c */
-extern const char *own_waits_tell(Waits *waits, int64 seen);
+extern const char *own_waits_write(Waits *waits, int64 seen);
 
 /* ------------------------------------------------------------------------
  * Across servers
@@ -136,7 +137,7 @@ typedef struct SearchWait
 	 * The facts: the unknown contender next before it, that is the next older exclusive
 	 * node that is in no record; not "numbered" if there is none
 	 */
-	RecipePeer stranger;
+	RecipePeer unknown;
 } SearchWait;
 
 /* A search.  What it points to is in the memory context of the wait, except the records. */

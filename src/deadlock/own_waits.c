@@ -33,10 +33,10 @@ has_node(const EntryCopy *contender)
 
 /* Returns true if a contender has waited for another server or client for deadlock_timeout. */
 static bool
-is_abroad(const EntryCopy *contender)
+is_remote(const EntryCopy *contender)
 {
-	return contender->status.state == CONTENDER_QUEUED && has_node(contender) &&
-		   contender->node.waits_abroad &&
+	return contender->status.state == ENTRY_QUEUED && has_node(contender) &&
+		   contender->node.waits_remote &&
 		   zklock_ms_since(contender->request.requested_us) >= deadlock_search->deadlock_timeout;
 }
 
@@ -45,16 +45,16 @@ static WaitsRank
 rank_of(const Waits *waits, int i)
 {
 	const EntryCopy *contender = waits->contenders[i];
-	bool			 coveted = contender->node.wanted_abroad;
+	bool			 blocks_remote = contender->node.blocks_remote;
 
 	if (!has_node(contender))
 		return RANK_NONE;
-	if (contender->status.state == CONTENDER_GRANTED)
-		return coveted ? RANK_COVETED : RANK_HOLDER;
-	if (contender->request.kind != CONTENDER_LOCK || contender->status.mode != LOCK_MODE_EXCLUSIVE ||
-		(i > 0 && waits->contenders[i - 1]->node.run_id == contender->node.run_id))
+	if (contender->status.state == ENTRY_GRANTED)
+		return blocks_remote ? RANK_BLOCKS_REMOTE : RANK_HOLDER;
+	if (contender->request.kind != REQUEST_LOCK || contender->status.mode != LOCK_MODE_EXCLUSIVE ||
+		(i > 0 && waits->contenders[i - 1]->node.cohort_id == contender->node.cohort_id))
 		return RANK_NONE;
-	return coveted ? RANK_BETWEEN : RANK_WRITER;
+	return blocks_remote ? RANK_BETWEEN : RANK_WRITER;
 }
 
 /*
@@ -65,7 +65,7 @@ static bool
 find_stuck(Waits *waits)
 {
 	WaitGraph *graph = &waits->graph;
-	bool	   abroad = false;
+	bool	   remote = false;
 	bool	   matters = false;
 
 	for (int i = 0; i < waits->ncontenders; i++)
@@ -75,15 +75,15 @@ find_stuck(Waits *waits)
 		process->rank = Max(process->rank, rank_of(waits, i));
 
 		/* A contender that will be refused because others are there does not wait. */
-		if (process->waiting != &waits->contenders[i] || !is_abroad(waits->contenders[i]))
+		if (process->waiting != &waits->contenders[i] || !is_remote(waits->contenders[i]))
 			continue;
-		abroad = true;
+		remote = true;
 		graph->vertices[process->vertex].needs = WAIT_GRAPH_NEVER;
 	}
 	wait_graph_solve(graph);
 	for (int i = 0; i < graph->nvertices; i++)
 		matters |= graph->vertices[i].stuck && waits_process(waits, i)->rank >= RANK_BETWEEN;
-	return abroad && matters;
+	return remote && matters;
 }
 
 /* Appends a process to those for the record, if it is stuck and not yet among them. */
@@ -92,9 +92,9 @@ append_stuck(List *order, const Waits *waits, int vertex)
 {
 	WaitsProcess *process = waits_process(waits, vertex);
 
-	if (process->is_told || !waits->graph.vertices[vertex].stuck)
+	if (process->in_record || !waits->graph.vertices[vertex].stuck)
 		return order;
-	process->is_told = true;
+	process->in_record = true;
 	return lappend(order, process);
 }
 
@@ -109,7 +109,7 @@ find_order(const Waits *waits)
 	int		  n = 0;
 	ListCell *cell;
 
-	for (WaitsRank rank = RANK_COVETED; rank > RANK_NONE; rank--)
+	for (WaitsRank rank = RANK_BLOCKS_REMOTE; rank > RANK_NONE; rank--)
 	{
 		for (int i = 0; i < waits->graph.nvertices; i++)
 		{
@@ -157,7 +157,7 @@ append_held(StringInfo record, const Waits *waits, int pid, int limit)
 {
 	bool any = false;
 
-	for (WaitsRank rank = RANK_COVETED; rank >= RANK_HOLDER; rank--)
+	for (WaitsRank rank = RANK_BLOCKS_REMOTE; rank >= RANK_HOLDER; rank--)
 	{
 		for (int i = 0; i < waits->ncontenders; i++)
 		{
@@ -173,11 +173,11 @@ append_held(StringInfo record, const Waits *waits, int pid, int limit)
 
 /* Appends a process, if there is room.  It may need more than its share. */
 static void
-tell(StringInfo record, const Waits *waits, const WaitsProcess *process, int share)
+write_process(StringInfo record, const Waits *waits, const WaitsProcess *process, int share)
 {
 	int				 start = record->len;
 	const EntryCopy *waiting = process->waiting ? *process->waiting : NULL;
-	bool			 permit = waiting && waiting->request.kind == CONTENDER_PERMIT;
+	bool			 permit = waiting && waiting->request.kind == REQUEST_PERMIT;
 	ListCell		*cell;
 
 	appendStringInfo(record, "wait\t%llx\t%d\t%d\t", (unsigned long long) waits_identity(process),
@@ -208,7 +208,7 @@ tell(StringInfo record, const Waits *waits, const WaitsProcess *process, int sha
  *	seen	highest zxid of a record that has been read before
  */
 const char *
-own_waits_tell(Waits *waits, int64 seen)
+own_waits_write(Waits *waits, int64 seen)
 {
 	StringInfoData record;
 	List		  *order;
@@ -221,7 +221,7 @@ own_waits_tell(Waits *waits, int64 seen)
 	append_text(&record, zklock_own_name());
 	order = find_order(waits);
 	for (int i = 0; i < list_length(order); i++)
-		tell(&record, waits, list_nth(order, i),
-			 (WAIT_RECORD_MAX - record.len) / (list_length(order) - i));
+		write_process(&record, waits, list_nth(order, i),
+					  (WAIT_RECORD_MAX - record.len) / (list_length(order) - i));
 	return record.data;
 }

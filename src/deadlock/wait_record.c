@@ -54,7 +54,7 @@ static const char *const words[] = {WAIT_RECORD_TITLE, "wait", "for", "held"};
  * than "max".
  */
 static bool
-read_number(const char *text, int base, uint64_t max, uint64_t *number)
+read_number_field(const char *text, int base, uint64_t max, uint64_t *number)
 {
 	size_t len = strlen(text);
 
@@ -66,7 +66,7 @@ read_number(const char *text, int base, uint64_t max, uint64_t *number)
 
 /* Splits a node's path from its name.  Returns false if either is not valid. */
 static bool
-read_node(char *text, WaitLine *line)
+read_node_field(char *text, WaitLine *line)
 {
 	char *slash = strrchr(text, '/');
 
@@ -107,9 +107,9 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 	while (kind < WAIT_LINE_END && strcmp(fields[0], words[kind]) != 0)
 		kind++;
 	if (kind == WAIT_LINE_END || !may_follow(kind, last) ||
-		!read_number(fields[1], 16, kind == WAIT_LINE_TITLE ? INT64_MAX : UINT64_MAX, &read.number) ||
-		!read_number(fields[2], 10, INT32_MAX, &pid) ||
-		!read_number(fields[3], 10, INT32_MAX, &permits))
+		!read_number_field(fields[1], 16, kind == WAIT_LINE_TITLE ? INT64_MAX : UINT64_MAX, &read.number) ||
+		!read_number_field(fields[2], 10, INT32_MAX, &pid) ||
+		!read_number_field(fields[3], 10, INT32_MAX, &permits))
 		return false;
 
 	/* A process has a pid, so these two kinds of lines need one, and the others have none. */
@@ -121,9 +121,9 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 	read.text = fields[5];
 
 	/* A "held" has a node, a "wait" may have one, and no other line does. */
-	if (fields[4][0] == '\0'
-			? kind == WAIT_LINE_HELD
-			: kind == WAIT_LINE_TITLE || kind == WAIT_LINE_FOR || !read_node(fields[4], &read))
+	if (fields[4][0] == '\0' ? kind == WAIT_LINE_HELD
+							 : kind == WAIT_LINE_TITLE || kind == WAIT_LINE_FOR ||
+								   !read_node_field(fields[4], &read))
 		return false;
 	if (strlen(read.text) > WAIT_RECORD_MAX_TEXT)
 		return false;

@@ -23,7 +23,7 @@
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
 
-/* Most operations in one question, as answers may be long */
+/* Most operations in one batch, as answers may be long */
 #define MAX_STEPS 16
 
 /* Most records that are read, one for each server */
@@ -37,7 +37,7 @@
 /*
  * Makes calls.  Returns false if some are not answered, or the ZooKeeper session is another
  * one than before: then the search is given up.  A call that is given up takes the slot's
- * scratch node with it, which is our record.
+ * marker node with it, which is our record.
  */
 bool
 wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
@@ -86,7 +86,7 @@ session_of(const char *name)
 
 /* Returns the record of that name, or NULL if it has not been read. */
 static const ReadRecord *
-find(const char *name)
+find_record(const char *name)
 {
 	for (int i = 0; i < nrecords; i++)
 	{
@@ -132,7 +132,7 @@ parse(const char *text, Size length)
  * than the node's owner, an empty text is kept.
  */
 static void
-keep(const CallStep *step)
+keep_record(const CallStep *step)
 {
 	const char *name = step->path + strlen(WAIT_RECORD_ROOT "/");
 	int64		owner = session_of(name);
@@ -159,7 +159,7 @@ keep(const CallStep *step)
 static bool
 is_stray(const char *name)
 {
-	const ReadRecord *record = find(name);
+	const ReadRecord *record = find_record(name);
 
 	return own_name[0] != '\0' ? strcmp(name, own_name) != 0 : record && record->text[0] == '\0';
 }
@@ -178,9 +178,9 @@ read_new(Search *search, const CallStep *list)
 		bool stray = session == search->session && search_is_ours(search->index) && is_stray(name);
 		bool fits = nrecords + n < MAX_RECORDS + (strcmp(name, own_name) == 0 ? 1 : 0);
 
-		if (session == 0 || (!stray && (find(name) || !fits)))
+		if (session == 0 || (!stray && (find_record(name) || !fits)))
 			continue;
-		steps[n++] = (CallStep){.kind = stray ? OP_DELETE : OP_READ,
+		steps[n++] = (CallStep){.kind = stray ? ZK_DELETE : ZK_GET_DATA,
 								.path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
 								.most = WAIT_RECORD_MAX};
 	}
@@ -188,8 +188,8 @@ read_new(Search *search, const CallStep *list)
 		return false;
 	for (int i = 0; i < n; i++)
 	{
-		if (steps[i].kind == OP_READ)
-			keep(&steps[i]);
+		if (steps[i].kind == ZK_GET_DATA)
+			keep_record(&steps[i]);
 	}
 	return true;
 }
@@ -212,7 +212,7 @@ is_newest(const ReadRecord *record)
 bool
 wait_records_read(Search *search)
 {
-	CallStep list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
+	CallStep list = {.kind = ZK_GET_CHILDREN, .path = WAIT_RECORD_ROOT};
 
 	if (!wait_records_make_calls(search, &list, 1, CALL_AFTER_SYNC) ||
 		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
@@ -221,7 +221,7 @@ wait_records_read(Search *search)
 	forget_others(list.children, list.result.nchildren);
 	if (!read_new(search, &list))
 		return false;
-	if (find(own_name) == NULL)
+	if (find_record(own_name) == NULL)
 		wait_records_withdraw();
 	for (int i = 0; i < nrecords; i++)
 	{
@@ -240,7 +240,7 @@ wait_records_read(Search *search)
 /* ------------------------------------------------------------------------
  * Our own
  *
- * It is the scratch node of this session's calls, so the worker, or the next one, deletes
+ * It is the marker node of this session's calls, so the worker, or the next one, deletes
  * it when the session no longer wants it, even if the session has exited.
  * ------------------------------------------------------------------------
  */
@@ -250,9 +250,9 @@ wait_records_read(Search *search)
  * high enough.  The server's name in the first line is not compared.
  */
 static bool
-is_told(const char *text, int64 seen)
+is_published(const char *text, int64 seen)
 {
-	const ReadRecord *ours = find(own_name);
+	const ReadRecord *ours = find_record(own_name);
 
 	return ours && ours->lines && (int64) ours->lines[0].number >= seen &&
 		   strcmp(strchr(ours->text, '\n'), strchr(text, '\n')) == 0;
@@ -262,20 +262,20 @@ is_told(const char *text, int64 seen)
 static void
 report_refusal(Search *search, const char *what, int code)
 {
-	if (!search->findings.refusal_is_told)
+	if (!search->findings.refusal_is_logged)
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("could not %s ZooKeeper node \"%s\": %s", what, WAIT_RECORD_ROOT,
 						zk_error_name(code)),
 				 errdetail("Deadlocks across servers are not found."),
 				 errhint("Create the node, with rights for all servers to create, read and delete nodes below it.")));
-	search->findings.refusal_is_told = true;
+	search->findings.refusal_is_logged = true;
 }
 
 /* Creates the node below which all records are, unless zklock.parent_nodes forbids that. */
 static void
 create_root(Search *search)
 {
-	CallStep root = {.kind = deadlock_search->parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
+	CallStep root = {.kind = deadlock_search->parent_nodes == PARENTS_PERSISTENT ? ZK_CREATE : ZK_CREATE_CONTAINER,
 					 .path = WAIT_RECORD_ROOT};
 
 	if (deadlock_search->parent_nodes == PARENTS_EXISTING ||
@@ -294,21 +294,21 @@ create_root(Search *search)
 void
 wait_records_publish(Search *search, const char *text, int64 seen)
 {
-	CallStep step = {.kind = OP_PUBLISH, .data = text};
+	CallStep step = {.kind = ZK_PUBLISH, .data = text};
 	uint32	 number;
 	bool	 is_answered;
 
-	if (is_told(text, seen) || !search_is_ours(search->index) ||
+	if (is_published(text, seen) || !search_is_ours(search->index) ||
 		!pg_strong_random(&number, sizeof(number)))
 		return;
 	if (!search->has_root)
 		create_root(search);
 	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
-	step.path = step.scratch = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
+	step.path = step.marker = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
 	is_answered = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
 	if (is_answered && step.result.outcome == CALL_OK)
 	{
-		search->findings.refusal_is_told = false;
+		search->findings.refusal_is_logged = false;
 		return;
 	}
 

@@ -10,9 +10,9 @@
  *
  * Between two nodes that do not conflict, or belong to one process, there may be an
  * exclusive one that is in no record, such as another client's.  Such an unknown contender,
- * or stranger, is a vertex, too, between these two alone: it waits for the older and blocks
- * the younger.  A component of one server alone, without strangers, is left to that server,
- * which finds it by itself (deadlock.c).
+ * is a vertex, too, between these two alone: it waits for the older and blocks
+ * the younger.  A component of one server alone, without unknown contenders, is left to that
+ * server, which finds it by itself (deadlock.c).
  *
  * Records may be false.  A first look takes them as they are, and assumes the worst where
  * they say nothing: it finds the suspects, mostly none.  The second look asks ZooKeeper
@@ -24,7 +24,8 @@
  *
  * In a component, the wait with the youngest node, by its czxid, gives up; of those behind
  * one node, or whose nodes one request of their server has created, that of the process with
- * the highest pid.  All servers that see the component choose the same one.  Its error shows a shortest cycle through it, process by process.
+ * the highest pid.  All servers that see the component choose the same one.  Its error shows a
+ * shortest cycle through it, process by process.
  *
  * Runs in: backends, in the one that searches for all.  All memory is in the current
  * context.
@@ -148,11 +149,11 @@ add_named(Search *search, int wait)
 }
 
 /*
- * Returns true if a wait for a lock may be behind a stranger that waits for the process of
- * an older node.
+ * Returns true if a wait for a lock may be behind an unknown contender that waits for the
+ * process of an older node.
  */
 static bool
-is_behind_stranger(const Search *search, int wait, const KeptNode *kept)
+is_behind_unknown(const Search *search, int wait, const KeptNode *kept)
 {
 	const SearchWait *self = &search->waits[wait];
 	bool shared = self->node->peer.mode == LOCK_MODE_SHARED && kept->peer.mode == LOCK_MODE_SHARED;
@@ -161,18 +162,18 @@ is_behind_stranger(const Search *search, int wait, const KeptNode *kept)
 	if (!is_held(kept) || (kept->wait != wait && !shared))
 		return false;
 
-	/* Until the facts are known, a stranger may be anywhere. */
-	return !search->has_facts || (self->stranger.numbered && is_older(&kept->peer, &self->stranger));
+	/* Until the facts are known, an unknown contender may be anywhere. */
+	return !search->has_facts || (self->unknown.numbered && is_older(&kept->peer, &self->unknown));
 }
 
 /*
- * Adds the processes whose older nodes block a wait for a lock, and a stranger that waits
- * for some.
+ * Adds the processes whose older nodes block a wait for a lock, and an unknown contender that
+ * waits for some.
  */
 static void
 add_lock_wait(Search *search, int wait, const KeptNode *self)
 {
-	int	 stranger = search->nwaits + wait;
+	int	 unknown = search->nwaits + wait;
 	bool is_behind = false;
 
 	for (const KeptNode *kept = self->first; kept->first == self->first; kept++)
@@ -182,14 +183,14 @@ add_lock_wait(Search *search, int wait, const KeptNode *self)
 		if (owner_of(search, wait) != owner_of(search, kept->wait) &&
 			(self->peer.mode == LOCK_MODE_EXCLUSIVE || kept->peer.mode == LOCK_MODE_EXCLUSIVE))
 			wait_graph_connect(&search->graph, wait, kept->wait);
-		if (is_behind_stranger(search, wait, kept))
+		if (is_behind_unknown(search, wait, kept))
 		{
-			wait_graph_connect(&search->graph, stranger, kept->wait);
+			wait_graph_connect(&search->graph, unknown, kept->wait);
 			is_behind = true;
 		}
 	}
 	if (is_behind)
-		wait_graph_connect(&search->graph, wait, stranger);
+		wait_graph_connect(&search->graph, wait, unknown);
 }
 
 /* Adds the processes that hold older permits, some of which must be given back. */
@@ -268,7 +269,7 @@ solve(Search *search)
 
 /* Returns true if a record has a node that is confirmed.  "first" is the first on its path. */
 static bool
-is_told(const KeptNode *first, const char *name)
+is_recorded(const KeptNode *first, const char *name)
 {
 	for (const KeptNode *kept = first; kept->first == first; kept++)
 	{
@@ -279,26 +280,26 @@ is_told(const KeptNode *first, const char *name)
 }
 
 /*
- * Finds the nearest stranger before each wait on a path: it waits for all those for which
- * others do.
+ * Finds the nearest unknown contender before each wait on a path: it waits for all those for
+ * which others do.
  */
 static void
-find_strangers(Search *search, const KeptNode *first, const CallStep *list)
+find_unknown_contenders(Search *search, const KeptNode *first, const CallStep *list)
 {
 	for (int i = 0; i < list->result.nchildren; i++)
 	{
-		RecipePeer stranger;
+		RecipePeer unknown;
 
-		if (!lock_recipe.read(list->children[i], &stranger) ||
-			stranger.mode != LOCK_MODE_EXCLUSIVE || is_told(first, list->children[i]))
+		if (!lock_recipe.read(list->children[i], &unknown) ||
+			unknown.mode != LOCK_MODE_EXCLUSIVE || is_recorded(first, list->children[i]))
 			continue;
 		for (const KeptNode *kept = first; kept->first == first; kept++)
 		{
 			SearchWait *wait = &search->waits[kept->wait];
 
-			if (kept->is_so && kept == wait->node && is_older(&stranger, &kept->peer) &&
-				is_older(&wait->stranger, &stranger))
-				wait->stranger = stranger;
+			if (kept->is_so && kept == wait->node && is_older(&unknown, &kept->peer) &&
+				is_older(&wait->unknown, &unknown))
+				wait->unknown = unknown;
 		}
 	}
 }
@@ -348,7 +349,7 @@ typedef struct Facts
 } Facts;
 
 static void
-ask(Facts *facts, CallOpKind kind, KeptNode *about, const char *path)
+ask_for_fact(Facts *facts, ZkOperation kind, KeptNode *about, const char *path)
 {
 	if (facts->n == (ZKLOCK_FAULT("few-facts") ? FEW_FACTS : MAX_FACTS))
 		return;
@@ -381,10 +382,10 @@ verify(Search *search)
 			{
 				on_path = suspect_on(search, kept);
 				if (on_path == turn)
-					ask(&facts, OP_LIST, kept, path);
+					ask_for_fact(&facts, ZK_GET_CHILDREN, kept, path);
 			}
 			if (Min(on_path, suspect_of(search, kept->wait)) == turn)
-				ask(&facts, OP_LOOK, kept, psprintf("%s/%s", path, kept->line->node));
+				ask_for_fact(&facts, ZK_EXISTS, kept, psprintf("%s/%s", path, kept->line->node));
 		}
 	}
 	if (!wait_records_make_calls(search, facts.steps, facts.n, CALL_AS_KNOWN))
@@ -394,7 +395,7 @@ verify(Search *search)
 		const CallResult *result = &facts.steps[i].result;
 		KeptNode		 *kept = facts.about[i];
 
-		if (facts.steps[i].kind == OP_LIST)
+		if (facts.steps[i].kind == ZK_GET_CHILDREN)
 			continue;
 		kept->is_so = result->outcome == CALL_OK &&
 					  result->stat.ephemeral_owner == owner_of(search, kept->wait);
@@ -409,8 +410,8 @@ verify(Search *search)
 	{
 		if (search->call.is_called_away(search))
 			return false;
-		if (facts.steps[i].kind == OP_LIST)
-			find_strangers(search, facts.about[i], &facts.steps[i]);
+		if (facts.steps[i].kind == ZK_GET_CHILDREN)
+			find_unknown_contenders(search, facts.about[i], &facts.steps[i]);
 	}
 	search->has_facts = true;
 	return true;

@@ -10,9 +10,9 @@
  * besides.  Watches are not charged to sessions: there are at most two for a node that has a
  * lock, and three for one that waits.
  *
- * Each call counts as outstanding for its path, and for its run if it has one, until it is
- * answered; neither is freed before.  A run that is of no more use by then is RUN_GONE, and
- * the replies no longer change it.
+ * Each call counts as outstanding for its path, and for its cohort if it has one, until it is
+ * answered; neither is freed before.  A cohort that is of no more use by then is COHORT_GONE,
+ * and the replies no longer change it.
  *
  * Runs in: the worker.  All of this is private to it; a new worker builds it again.
  *
@@ -101,7 +101,7 @@ path_get(const char *name, const Recipe *recipe)
 	{
 		memset((char *) path + sizeof(path->path), 0, sizeof(Path) - sizeof(path->path));
 		path->recipe = recipe;
-		dlist_init(&path->runs);
+		dlist_init(&path->cohorts);
 		dlist_init(&path->arrivals);
 	}
 	return path->recipe == recipe ? path : NULL;
@@ -148,39 +148,39 @@ path_foreign_clear(Path *path)
 }
 
 /*
- * Has runs look again that would wait for the heir of an exclusive contender that is gone: the
- * shared node that may have replaced it.
+ * Has cohorts look again that would wait for the downgraded node of an exclusive contender
+ * that is gone: the shared node that may have replaced it.
  */
 static void
-look_for_heir(Path *path, const RecipePeer *gone)
+look_for_downgraded_node(Path *path, const RecipePeer *gone)
 {
 	const Recipe *recipe = path->recipe;
-	RecipePeer	  heir = *gone;
+	RecipePeer	  downgraded = *gone;
 
-	heir.mode = LOCK_MODE_SHARED;
-	for (Run *run = run_first(path); run; run = run_after(run))
+	downgraded.mode = LOCK_MODE_SHARED;
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
-		if (run->state == RUN_CREATED && recipe->excludes(&heir, &run->request))
-			run->listed = false;
+		if (cohort->state == COHORT_CREATED && recipe->excludes(&downgraded, &cohort->request))
+			cohort->listed = false;
 	}
 }
 
 /*
  * Removes another client's contender, which is gone.  While the child watch stands, nothing
- * but this deletion has happened, so there is no heir (downgrade.c).
+ * but this deletion has happened, so there is no downgraded node (downgrade.c).
  */
 void
-path_foreign_remove(Path *path, const char *name, HeirDoubt doubt)
+path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade)
 {
 	for (int i = 0; i < path->nforeign; i++)
 	{
-		Foreigner *gone = &path->foreign[i];
+		ForeignContender *gone = &path->foreign[i];
 
 		if (strcmp(gone->name, name) != 0)
 			continue;
-		if (doubt == HEIR_POSSIBLE && path->child_watch != WATCH_SET && path->recipe->heir &&
-			gone->peer.mode == LOCK_MODE_EXCLUSIVE)
-			look_for_heir(path, &gone->peer);
+		if (downgrade == DOWNGRADE_POSSIBLE && path->child_watch != WATCH_SET &&
+			path->recipe->downgraded_name && gone->peer.mode == LOCK_MODE_EXCLUSIVE)
+			look_for_downgraded_node(path, &gone->peer);
 		pfree(gone->name);
 		*gone = path->foreign[--path->nforeign];
 		return;
@@ -208,14 +208,14 @@ node_cost(const Path *path)
 
 /* Returns how many bytes nodes, or watches, may take together when this request is served. */
 static size_t
-budget(const ContenderEntry *entry)
+budget(const Entry *entry)
 {
 	return entry->request.reserve == RESERVE_OPEN ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
 }
 
 /* Returns FAILURE_NONE if there is room for a node on the path, and its watches. */
 Failure
-path_has_room(const Path *path, const ContenderEntry *entry)
+path_has_room(const Path *path, const Entry *entry)
 {
 	size_t		   bytes = node_cost(path);
 	const Account *account = hash_search(accounts, &entry->request.pid, HASH_FIND, NULL);
@@ -229,56 +229,56 @@ path_has_room(const Path *path, const ContenderEntry *entry)
 }
 
 /*
- * Charges the run's node, which may exist from now on, to the session with that pid, or to
+ * Charges the cohort's node, which may exist from now on, to the session with that pid, or to
  * PAYER_NOBODY.
  */
 void
-run_charge(Run *run, int payer)
+cohort_charge(Cohort *cohort, int payer)
 {
 	Account *account;
 	bool	 found;
 
-	if (run->bytes != 0)
+	if (cohort->bytes != 0)
 		return;
-	run->bytes = node_cost(run->path);
-	run->payer = payer;
+	cohort->bytes = node_cost(cohort->path);
+	cohort->payer = payer;
 	if (payer == PAYER_NOBODY)
 	{
-		engine.kept_bytes += run->bytes;
+		engine.kept_bytes += cohort->bytes;
 		return;
 	}
-	engine.node_bytes += run->bytes;
+	engine.node_bytes += cohort->bytes;
 	account = hash_search(accounts, &payer, HASH_ENTER, &found);
-	account->bytes = run->bytes + (found ? account->bytes : 0);
+	account->bytes = cohort->bytes + (found ? account->bytes : 0);
 }
 
 /* Takes the charge back: the node does not exist. */
 void
-run_refund(Run *run)
+cohort_refund(Cohort *cohort)
 {
 	Account *account;
 
-	if (run->bytes == 0)
+	if (cohort->bytes == 0)
 		return;
-	if (run->payer == PAYER_NOBODY)
-		engine.kept_bytes -= run->bytes;
+	if (cohort->payer == PAYER_NOBODY)
+		engine.kept_bytes -= cohort->bytes;
 	else
 	{
-		engine.node_bytes -= run->bytes;
-		account = hash_search(accounts, &run->payer, HASH_FIND, NULL);
-		account->bytes -= run->bytes;
+		engine.node_bytes -= cohort->bytes;
+		account = hash_search(accounts, &cohort->payer, HASH_FIND, NULL);
+		account->bytes -= cohort->bytes;
 		if (account->bytes == 0)
-			hash_search(accounts, &run->payer, HASH_REMOVE, NULL);
+			hash_search(accounts, &cohort->payer, HASH_REMOVE, NULL);
 	}
-	run->bytes = 0;
+	cohort->bytes = 0;
 }
 
-/* Has another session, or PAYER_NOBODY, pay for the run's node. */
+/* Has another session, or PAYER_NOBODY, pay for the cohort's node. */
 void
-run_pay(Run *run, int payer)
+cohort_pay(Cohort *cohort, int payer)
 {
-	run_refund(run);
-	run_charge(run, payer);
+	cohort_refund(cohort);
+	cohort_charge(cohort, payer);
 }
 
 /* ------------------------------------------------------------------------
@@ -297,7 +297,7 @@ watch_exists(WatchState state)
  * reserve may be used, too.
  */
 bool
-watch_has_room(const Path *path, const char *name, const ContenderEntry *entry)
+watch_has_room(const Path *path, const char *name, const Entry *entry)
 {
 	size_t room = entry ? budget(entry) : PACKET_BUDGET;
 
@@ -332,41 +332,42 @@ watch_child_give_up(Path *path)
 	if (path->child_watch == WATCH_SET)
 	{
 		zk_call((ZkCall){.kind = ZK_UNWATCH_CHILDREN, .path = path->path}, NULL, NULL);
-		seek_tell(path->path, strlen(path->path)); /* queue waits there lose the watch, too */
+		queue_wait_wake(path->path, strlen(path->path)); /* queue waits there lose the watch,
+														  * too */
 	}
 	watch_child_set(path, WATCH_NONE);
 }
 
 void
-watch_own_set(Run *run, WatchState state)
+watch_own_set(Cohort *cohort, WatchState state)
 {
-	watch_set(&run->own_watch, state, watch_cost(run->path, run->name));
+	watch_set(&cohort->own_watch, state, watch_cost(cohort->path, cohort->name));
 }
 
 /* Sets the state of the watch on the blocker, whose name is forgotten with the watch. */
 void
-watch_blocker_set(Run *run, WatchState state)
+watch_blocker_set(Cohort *cohort, WatchState state)
 {
-	watch_set(&run->blocker_watch, state, watch_cost(run->path, run->blocker));
+	watch_set(&cohort->blocker_watch, state, watch_cost(cohort->path, cohort->blocker));
 	if (!watch_exists(state))
 	{
-		pfree(run->blocker);
-		run->blocker = NULL;
+		pfree(cohort->blocker);
+		cohort->blocker = NULL;
 	}
 }
 
-/* Gives that watch up, and has it removed if it is set, unless other runs need it. */
+/* Gives that watch up, and has it removed if it is set, unless other cohorts need it. */
 void
-watch_blocker_give_up(Run *run, WatchState state)
+watch_blocker_give_up(Cohort *cohort, WatchState state)
 {
 	bool needed = false;
 
-	for (Run *other = run_first(run->path); other; other = run_after(other))
-		needed |= other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0;
-	if (run->blocker_watch == WATCH_SET && !needed)
-		zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(run->path, run->blocker)},
+	for (Cohort *other = cohort_first(cohort->path); other; other = cohort_after(other))
+		needed |= other != cohort && other->blocker && strcmp(other->blocker, cohort->blocker) == 0;
+	if (cohort->blocker_watch == WATCH_SET && !needed)
+		zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(cohort->path, cohort->blocker)},
 				NULL, NULL);
-	watch_blocker_set(run, state);
+	watch_blocker_set(cohort, state);
 }
 
 /* ------------------------------------------------------------------------
@@ -375,48 +376,50 @@ watch_blocker_give_up(Run *run, WatchState state)
  */
 
 void
-run_call_begin(Run *run)
+cohort_call_begin(Cohort *cohort)
 {
-	run->calls++;
-	run->path->calls++;
+	cohort->calls++;
+	cohort->path->calls++;
 }
 
-/* Counts a reply.  Returns false if the run is gone: it may have been freed. */
+/* Counts a reply.  Returns false if the cohort is gone: it may have been freed. */
 bool
-run_call_end(Run *run)
+cohort_call_end(Cohort *cohort)
 {
-	path_mark(run->path);
-	run->calls--;
-	run->path->calls--;
-	if (run->state != RUN_GONE)
+	path_mark(cohort->path);
+	cohort->calls--;
+	cohort->path->calls--;
+	if (cohort->state != COHORT_GONE)
 		return true;
-	if (run->calls == 0)
-		pfree(run);
+	if (cohort->calls == 0)
+		pfree(cohort);
 	return false;
 }
 
-/* Makes a call for the session whose turn it is in the run; the handler gets the run. */
+/* Makes a call for the session whose turn it is in the cohort; the handler gets the cohort. */
 void
-run_call(Run *run, ZkCall call, ZkReplyHandler handler)
+cohort_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler)
 {
-	call.owner = run_owner(run);
-	run_call_begin(run);
-	zk_call(call, handler, run);
+	call.owner = cohort_owner(cohort);
+	cohort_call_begin(cohort);
+	zk_call(call, handler, cohort);
 }
 
-/* Does the same for a call about the run's node, which must not wait for calls that watch. */
+/*
+ * Does the same for a call about the cohort's node, which must not wait for calls that watch.
+ */
 void
-run_node_call(Run *run, ZkCall call, ZkReplyHandler handler)
+cohort_node_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler)
 {
-	run->node_calls++;
-	run_call(run, call, handler);
+	cohort->node_calls++;
+	cohort_call(cohort, call, handler);
 }
 
 bool
-run_node_call_end(Run *run)
+cohort_node_call_end(Cohort *cohort)
 {
-	run->node_calls--;
-	return run_call_end(run);
+	cohort->node_calls--;
+	return cohort_call_end(cohort);
 }
 
 /*
@@ -424,19 +427,19 @@ run_node_call_end(Run *run)
  * caller is to log that: once in a state, if need be at a later attempt.
  */
 bool
-run_refused(Run *run)
+cohort_refused(Cohort *cohort)
 {
-	static int64 tell_at; /* no message before, ms */
+	static int64 log_at; /* no message before, ms */
 
 	int64 now = zklock_now_ms();
-	bool  tell = run->told_in != run->state && now >= tell_at;
+	bool  is_due = cohort->refusal_logged_in != cohort->state && now >= log_at;
 
-	run->refused_in = run->state;
-	run->retry_at = now + RETRY_MS;
-	if (tell)
+	cohort->refused_in = cohort->state;
+	cohort->retry_at = now + RETRY_MS;
+	if (is_due)
 	{
-		run->told_in = run->state;
-		tell_at = now + MESSAGE_PAUSE_MS;
+		cohort->refusal_logged_in = cohort->state;
+		log_at = now + MESSAGE_PAUSE_MS;
 	}
-	return tell;
+	return is_due;
 }

@@ -22,9 +22,9 @@ const Recipe *
 contender_recipe(const Contender *c)
 {
 	static const Recipe *const recipes[] = {
-		[CONTENDER_LOCK] = &lock_recipe,	   [CONTENDER_TURN] = &lock_recipe,
-		[CONTENDER_PERMIT] = &permit_recipe,   [CONTENDER_CANDIDACY] = &election_recipe,
-		[CONTENDER_ELEMENT] = &element_recipe,
+		[REQUEST_LOCK] = &lock_recipe,		 [REQUEST_TURN] = &lock_recipe,
+		[REQUEST_PERMIT] = &permit_recipe,	 [REQUEST_CANDIDACY] = &election_recipe,
+		[REQUEST_ELEMENT] = &element_recipe,
 	};
 
 	return recipes[entry_of(c)->request.kind];
@@ -49,16 +49,16 @@ contender_request(const Contender *c)
 void
 contender_publish(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
-	const Run	   *run = c->run;
+	Entry		 *entry = entry_of(c);
+	const Cohort *cohort = c->cohort;
 
 	SpinLockAcquire(&entry->mutex);
-	if (entry->node.czxid != run->czxid)
+	if (entry->node.czxid != cohort->czxid)
 		entry->status.deletion = LOSS_DELETED;
-	entry->node.run_id = run->id;
-	memcpy(entry->node.name, run->name, sizeof(run->name));
-	entry->node.czxid = run->czxid;
-	entry->node.grants = run->grants;
+	entry->node.cohort_id = cohort->id;
+	memcpy(entry->node.name, cohort->name, sizeof(cohort->name));
+	entry->node.czxid = cohort->czxid;
+	entry->node.grants = cohort->grants;
 	SpinLockRelease(&entry->mutex);
 }
 
@@ -66,16 +66,16 @@ contender_publish(Contender *c)
 void
 contender_arrive(Contender *c, Path *path)
 {
-	ContenderEntry *entry = entry_of(c);
+	Entry *entry = entry_of(c);
 
 	c->place = PLACE_ARRIVED;
 	c->path = path;
-	c->run = NULL;
+	c->cohort = NULL;
 	c->next_list = path->lists_sent + 1;
 	c->came_at = zklock_now_ms();
 	c->gives_up = 0;
 	dlist_push_tail(&path->arrivals, &c->link);
-	if (entry->node.run_id != 0)
+	if (entry->node.cohort_id != 0)
 	{
 		SpinLockAcquire(&entry->mutex);
 		entry->status.deletion = LOSS_DELETED;
@@ -92,40 +92,40 @@ contender_arrive(Contender *c, Path *path)
 void
 contender_forget(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
-	bool			released;
+	Entry *entry = entry_of(c);
+	bool   released;
 
 	c->place = PLACE_NONE;
 	c->path = NULL;
-	c->run = NULL;
+	c->cohort = NULL;
 	SpinLockAcquire(&entry->mutex);
-	entry->node.run_id = 0;
-	released = entry->status.state == CONTENDER_RELEASING;
+	entry->node.cohort_id = 0;
+	released = entry->status.state == ENTRY_RELEASING;
 	SpinLockRelease(&entry->mutex);
 	if (released)
 		entry_free(entry_index(c));
 }
 
 /*
- * Takes a contender out of its queue.  If it was the last of a run that has, or may have, a
+ * Takes a contender out of its queue.  If it was the last of a cohort that has, or may have, a
  * node, its entry keeps the node's name.
  */
 void
 contender_detach(Contender *c)
 {
-	Run *run = c->run;
+	Cohort *cohort = c->cohort;
 
 	path_mark(c->path);
 	dlist_delete(&c->link);
-	if (run && run_is_empty(run) && run->state != RUN_PLANNED)
+	if (cohort && cohort_is_empty(cohort) && cohort->state != COHORT_PLANNED)
 	{
-		Assert(run->keeper == NULL);
-		run->keeper = c;
+		Assert(cohort->last_owner == NULL);
+		cohort->last_owner = c;
 		c->place = PLACE_KEEPS_NODE;
 		return;
 	}
-	if (run && !run_is_empty(run))
-		contender_publish(run_head(run));
+	if (cohort && !cohort_is_empty(cohort))
+		contender_publish(cohort_head(cohort));
 	contender_forget(c);
 }
 
@@ -144,9 +144,9 @@ contender_fail(Contender *c, Failure failure, int code)
 static void
 count_loss(const Contender *c)
 {
-	EntryKind kind = entry_of(c)->request.kind;
+	RequestKind kind = entry_of(c)->request.kind;
 
-	if (kind != CONTENDER_TURN && kind != CONTENDER_CANDIDACY)
+	if (kind != REQUEST_TURN && kind != REQUEST_CANDIDACY)
 		stats_add(stats_kind(kind, contender_request(c).mode), STATS_LOSSES, 1);
 }
 
@@ -159,7 +159,7 @@ contender_lose(Contender *c, LossReason reason)
 {
 	bool lost = entry_lose(entry_index(c), reason);
 
-	c->run->may_keep = false;
+	c->cohort->may_keep = false;
 	if (lost)
 		count_loss(c);
 	contender_detach(c);
@@ -170,16 +170,16 @@ contender_lose(Contender *c, LossReason reason)
 void
 contender_grant(Contender *c)
 {
-	Run					 *run = c->run;
-	const ContenderEntry *entry = entry_of(c);
+	Cohort		*cohort = c->cohort;
+	const Entry *entry = entry_of(c);
 
 	ZKLOCK_SLOW("slow-grants", 400, 150);
-	if (!entry_grant(entry_index(c), token_of_grant(run->czxid, run->grants + 1)))
+	if (!entry_grant(entry_index(c), token_of_grant(cohort->czxid, cohort->grants + 1)))
 	{
 		contender_detach(c);
 		return;
 	}
-	run->grants++;
+	cohort->grants++;
 	c->place = PLACE_GRANTED;
 	if (entry->status.expires_us != 0)
 		engine.overrun_us = Min(engine.overrun_us, entry->status.expires_us);
@@ -189,7 +189,7 @@ contender_grant(Contender *c)
 void
 contender_downgraded(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
+	Entry *entry = entry_of(c);
 
 	SpinLockAcquire(&entry->mutex);
 	entry->status.downgrading = false;
@@ -197,33 +197,33 @@ contender_downgraded(Contender *c)
 	entry_set_owner_latch(entry);
 }
 
-/* Stores the recipe's remark, which is for the contender's user. */
+/* Stores how many permits the others' owners count, for the contender's user. */
 void
-contender_remark(Contender *c, int32 remark)
+contender_set_others_permits(Contender *c, int32 others_permits)
 {
-	ContenderEntry *entry = entry_of(c);
+	Entry *entry = entry_of(c);
 
 	SpinLockAcquire(&entry->mutex);
-	entry->status.others_permits = remark;
+	entry->status.others_permits = others_permits;
 	SpinLockRelease(&entry->mutex);
 }
 
 /*
- * Stores what the first contender of a waiting run waits for, which zk_locks shows, and its
+ * Stores what the first contender of a waiting cohort waits for, which zk_locks shows, and its
  * place in the path's queue.
  */
 void
 contender_blocked_by(Contender *c, Blocker blocker)
 {
-	ContenderEntry *entry = entry_of(c);
-	const char	   *node = blocker.foreigner ? blocker.foreigner->name : "";
+	Entry	   *entry = entry_of(c);
+	const char *node = blocker.foreign ? blocker.foreign->name : "";
 
 	/* Another client's name may be longer than the entry has room for. */
 	int len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
 
 	SpinLockAcquire(&entry->mutex);
 	entry->node.position = blocker.position;
-	entry->node.blocked_by_run = blocker.run ? blocker.run->id : 0;
+	entry->node.blocked_by_cohort = blocker.cohort ? blocker.cohort->id : 0;
 	memcpy(entry->node.blocked_by_node, node, len);
 	entry->node.blocked_by_node[len] = '\0';
 	SpinLockRelease(&entry->mutex);

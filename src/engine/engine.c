@@ -9,7 +9,7 @@
  * When it is over, the holder has lost the lock, by one step of its entry from GRANTED to
  * LOST.  Its backend need not do anything for that: it may be stopped, in a loop, or wait for
  * a client that is gone.  From there on this is a loss like any other, except that the node
- * exists and is ours.  So the run goes on without that contender: it grants the next one
+ * exists and is ours.  So the cohort goes on without that contender: it grants the next one
  * of this server, with a new token, or its node is deleted.
  *
  *	backend		looks at the clock itself before it relies on the lock: a worker that is
@@ -69,8 +69,8 @@ other_use(const Path *path)
 static void
 take_up(Contender *c)
 {
-	const ContenderEntry *entry = entry_of(c);
-	Path				 *path;
+	const Entry *entry = entry_of(c);
+	Path		*path;
 
 	ZKLOCK_SLOW("slow-requests", 400, 150);
 	if (entry_take_up(entry_index(c)))
@@ -90,15 +90,15 @@ take_up(Contender *c)
 static void
 contender_downgrade(Contender *c)
 {
-	Run *run = c->run;
+	Cohort *cohort = c->cohort;
 
 	if (c->place != PLACE_GRANTED || contender_request(c).mode != LOCK_MODE_SHARED)
 		return;
 
-	/* Others of this server that are next keep the run as it is; those to come do not. */
-	if (run_wants_downgrade(run))
-		run->closed = true;
-	else if (run->state != RUN_DOWNGRADING)
+	/* Others of this server that are next keep the cohort as it is; those to come do not. */
+	if (cohort_wants_downgrade(cohort))
+		cohort->closed = true;
+	else if (cohort->state != COHORT_DOWNGRADING)
 		contender_downgraded(c);
 	path_mark(c->path);
 }
@@ -147,14 +147,14 @@ engine_attend(void)
 		elog(ERROR, "fault: fail-requests");
 	for (int i = 0; i < nbatch; i++)
 	{
-		Contender	  *c = &engine.contenders[batch[i]];
-		ContenderState state = contender_state(c);
+		Contender *c = &engine.contenders[batch[i]];
+		EntryState state = contender_state(c);
 
-		if (state == CONTENDER_REQUESTED)
+		if (state == ENTRY_REQUESTED)
 			take_up(c);
-		else if (state == CONTENDER_RELEASING)
+		else if (state == ENTRY_RELEASING)
 			contender_leave(c);
-		else if (state == CONTENDER_GRANTED)
+		else if (state == ENTRY_GRANTED)
 		{
 			contender_check(c);
 			contender_downgrade(c);
@@ -177,7 +177,7 @@ engine_start(void)
 	nbatch = 0;
 	for (int i = 0; i < max; i++)
 	{
-		if (contender_state(&engine.contenders[i]) != CONTENDER_FREE)
+		if (contender_state(&engine.contenders[i]) != ENTRY_FREE)
 			batch_add(i);
 	}
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
@@ -212,8 +212,8 @@ path_changed(Path *path)
 	}
 
 	/* Calls that were refused may work now, or no longer be needed. */
-	for (Run *run = run_first(path); run; run = run_after(run))
-		run->retry_at = 0;
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		cohort->retry_at = 0;
 	path_mark(path);
 }
 
@@ -222,29 +222,29 @@ static void
 child_changed(Path *path, ZkWatchEvent event, const char *child)
 {
 	dlist_mutable_iter iter;
-	HeirDoubt		   doubt = HEIR_POSSIBLE;
+	DowngradeChance	   downgrade = DOWNGRADE_POSSIBLE;
 
-	dlist_foreach_modify (iter, &path->runs)
+	dlist_foreach_modify (iter, &path->cohorts)
 	{
-		Run *run = dlist_container(Run, link, iter.cur);
+		Cohort *cohort = dlist_container(Cohort, link, iter.cur);
 
-		if (run->blocker && strcmp(run->blocker, child) == 0 && run->blocker_watch == WATCH_SET)
+		if (cohort->blocker && strcmp(cohort->blocker, child) == 0 && cohort->blocker_watch == WATCH_SET)
 		{
-			if (run->blocker_announces && event == ZK_WATCH_DELETED)
-				doubt = HEIR_NONE;
-			else if (run->blocker_announces)
-				run->listed = false; /* look who has taken its place */
-			watch_blocker_set(run, WATCH_NONE);
+			if (cohort->blocker_announces && event == ZK_WATCH_DELETED)
+				downgrade = DOWNGRADE_IMPOSSIBLE;
+			else if (cohort->blocker_announces)
+				cohort->listed = false; /* look who has taken its place */
+			watch_blocker_set(cohort, WATCH_NONE);
 		}
-		if (run_has_node(run) && strcmp(run->name, child) == 0)
+		if (cohort_has_node(cohort) && strcmp(cohort->name, child) == 0)
 		{
-			watch_own_set(run, WATCH_NONE);
+			watch_own_set(cohort, WATCH_NONE);
 			if (event == ZK_WATCH_DELETED)
-				run_vanished(run);
+				cohort_vanished(cohort);
 		}
 	}
 	if (event == ZK_WATCH_DELETED)
-		path_foreign_remove(path, child, doubt);
+		path_foreign_remove(path, child, downgrade);
 	path_mark(path);
 }
 
@@ -291,10 +291,10 @@ engine_needs_watch(const ZkCall *removal)
 	if (removal->kind == ZK_UNWATCH_CHILDREN)
 		return path && watch_exists(path->child_watch);
 	path = path_of_child(removal->path, child);
-	for (Run *run = path ? run_first(path) : NULL; run; run = run_after(run))
+	for (Cohort *cohort = path ? cohort_first(path) : NULL; cohort; cohort = cohort_after(cohort))
 	{
-		if ((watch_exists(run->own_watch) && strcmp(run->name, child) == 0) ||
-			(run->blocker && strcmp(run->blocker, child) == 0))
+		if ((watch_exists(cohort->own_watch) && strcmp(cohort->name, child) == 0) ||
+			(cohort->blocker && strcmp(cohort->blocker, child) == 0))
 			return true;
 	}
 	return false;
@@ -309,7 +309,7 @@ engine_needs_watch(const ZkCall *removal)
 static void
 take_from(Contender *c)
 {
-	if (entry_of(c)->request.kind != CONTENDER_TURN)
+	if (entry_of(c)->request.kind != REQUEST_TURN)
 		report_overrun(c);
 	(void) contender_lose(c, LOSS_OVERRUN);
 }
@@ -352,26 +352,26 @@ attend_overruns(void)
  * server's or client's node that would let others pass.
  */
 static void
-look_abroad(const Contender *c, bool *waits, bool *wanted)
+note_remote_waits(const Contender *c, bool *waits, bool *wanted)
 {
 	const Path *path = c->path;
 	bool		holds = c->place == PLACE_GRANTED;
 
 	*waits = *wanted = false;
-	if ((!holds && c->place != PLACE_WAITING) || !run_has_node(c->run))
+	if ((!holds && c->place != PLACE_WAITING) || !cohort_has_node(c->cohort))
 		return;
 	*wanted = holds && path->child_watch != WATCH_SET;
 	for (int i = 0; i < path->nforeign; i++)
 	{
 		const RecipePeer *peer = &path->foreign[i].peer;
-		bool			  older = peer->sequence < c->run->peer.sequence;
+		bool			  older = peer->sequence < c->cohort->peer.sequence;
 		bool anyhow = path->recipe->excludes == NULL; /* anybody may give a permit back */
 
 		if (holds)
-			*wanted |= anyhow || peer->sequence > c->run->peer.sequence;
+			*wanted |= anyhow || peer->sequence > c->cohort->peer.sequence;
 		else
 		{
-			*waits |= anyhow || (older && path->recipe->excludes(peer, &c->run->request));
+			*waits |= anyhow || (older && path->recipe->excludes(peer, &c->cohort->request));
 			*wanted |= older && peer->mode == LOCK_MODE_SHARED;
 		}
 	}
@@ -379,22 +379,22 @@ look_abroad(const Contender *c, bool *waits, bool *wanted)
 
 /* Records in the entries for which contenders other servers and clients matter. */
 void
-engine_look_abroad(void)
+engine_note_remote_waits(void)
 {
 	for (int i = 0; i < entries_max(); i++)
 	{
-		ContenderEntry *entry = entry_at(i);
-		bool			waits;
-		bool			wanted;
+		Entry *entry = entry_at(i);
+		bool   waits;
+		bool   wanted;
 
-		look_abroad(&engine.contenders[i], &waits, &wanted);
+		note_remote_waits(&engine.contenders[i], &waits, &wanted);
 
 		/* Only the worker writes these. */
-		if (entry->node.waits_abroad == waits && entry->node.wanted_abroad == wanted)
+		if (entry->node.waits_remote == waits && entry->node.blocks_remote == wanted)
 			continue;
 		SpinLockAcquire(&entry->mutex);
-		entry->node.waits_abroad = waits;
-		entry->node.wanted_abroad = wanted;
+		entry->node.waits_remote = waits;
+		entry->node.blocks_remote = wanted;
 		SpinLockRelease(&entry->mutex);
 	}
 }

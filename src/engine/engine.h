@@ -31,6 +31,6 @@ extern void engine_session_ended(const char *reason);
 extern void engine_session_refused(int code);
 
 /* What the search for deadlocks needs to know */
-extern void engine_look_abroad(void);
+extern void engine_note_remote_waits(void);
 
 #endif /* ZKLOCK_ENGINE_H */

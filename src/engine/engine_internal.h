@@ -1,6 +1,6 @@
 /*
  * engine_internal.h
- *		What the files of the engine offer each other: paths, runs, contenders.
+ *		What the files of the engine offer each other: paths, cohorts, contenders.
  *
  * path.c explains the terms.  Each file calls only those before it:
  *
@@ -8,10 +8,10 @@
  *		contender.c		the steps in the life of one request
  *		report.c		messages in the log
  *		kept.c			nodes that are kept for a moment when nobody needs them
- *		run.c			the states of a node of ours
+ *		cohort.c		the states of a node of ours
  *		listing.c		listings of a path's children
  *		parents.c		creating the missing levels of a path
- *		node.c			creating, finding and deleting a run's node
+ *		node.c			creating, finding and deleting a cohort's node
  *		downgrade.c		a shared node in place of an exclusive one
  *		watch.c			watches that report the end of a node
  *		peers.c			for whom a contender waits
@@ -68,17 +68,18 @@ typedef enum ListWatch
 } ListWatch;
 
 /*
- * Whether another client's contender that is gone may have left an heir, the shared node that
- * replaces it (downgrade.c)
+ * Whether another client's contender that is gone may have left a downgraded node, the shared
+ * node that replaces it (downgrade.c)
  */
-typedef enum HeirDoubt
+typedef enum DowngradeChance
 {
-	HEIR_NONE,	  /* it has not */
-	HEIR_POSSIBLE /* it may have */
-} HeirDoubt;
+	DOWNGRADE_IMPOSSIBLE, /* it has not */
+	DOWNGRADE_POSSIBLE	  /* it may have */
+} DowngradeChance;
 
 /*
- * A run's life.  A run stands for one attempt and one node name; run.c makes the steps.
+ * A cohort's life.  A cohort stands for one attempt and one node name; cohort.c makes the
+ * steps.
  *
  *		PLANNED -> CREATING -> CREATED -> GRANTED -> DELETING -> GONE
  *		CREATING -> PLANNED					nothing was created
@@ -86,25 +87,25 @@ typedef enum HeirDoubt
  *		CREATED, DOWNGRADING -> DELETING	nobody needs the node any more
  *		PLANNED, CREATING, CREATED, GRANTED, DOWNGRADING -> GONE
  *
- *	PLANNED			no node; the create is sent once the run before has its node
+ *	PLANNED			no node; the create is sent once the cohort before has its node
  *	CREATING		the create is sent, and right behind it a listing of the path; if
  *					the reply is lost, another listing shows whether the node exists
- *	CREATED			the node exists; the recipe says for whom the run waits
+ *	CREATED			the node exists; the recipe says for whom the cohort waits
  *	GRANTED			it waits for nobody; contenders are granted from its queue
- *	DOWNGRADING		its node is being replaced by its heir (downgrade.c)
+ *	DOWNGRADING		its node is being replaced by its downgraded node (downgrade.c)
  *	DELETING		nobody needs it; the delete is repeated until the node is gone
  *	GONE			taken off its path; freed when its last call is answered
  */
-typedef enum RunState
+typedef enum CohortState
 {
-	RUN_PLANNED,
-	RUN_CREATING,
-	RUN_CREATED,
-	RUN_GRANTED,
-	RUN_DOWNGRADING,
-	RUN_DELETING,
-	RUN_GONE /* in no list; waits for its outstanding calls */
-} RunState;
+	COHORT_PLANNED,
+	COHORT_CREATING,
+	COHORT_CREATED,
+	COHORT_GRANTED,
+	COHORT_DOWNGRADING,
+	COHORT_DELETING,
+	COHORT_GONE /* in no list; waits for its outstanding calls */
+} CohortState;
 
 /*
  * Where the engine has a contender:
@@ -112,16 +113,17 @@ typedef enum RunState
  *		NONE -> ARRIVED -> WAITING -> GRANTED -> NONE
  *				   ^----------'  `----------`---> KEEPS_NODE -> NONE
  *
- * A contender that leaves goes from any place to NONE; the last one of a run that
+ * A contender that leaves goes from any place to NONE; the last one of a cohort that
  * has a node, or may have, keeps the node's name in shared memory until that is gone.
  */
 typedef enum ContenderPlace
 {
 	PLACE_NONE,		 /* in no list: the engine has nothing to do for it */
 	PLACE_ARRIVED,	 /* in path->arrivals, waiting for a listing */
-	PLACE_WAITING,	 /* in run->queue */
-	PLACE_GRANTED,	 /* in run->queue */
-	PLACE_KEEPS_NODE /* run->keeper: nobody's any more, but its entry has the node's name */
+	PLACE_WAITING,	 /* in cohort->queue */
+	PLACE_GRANTED,	 /* in cohort->queue */
+	PLACE_KEEPS_NODE /* cohort->last_owner: nobody's any more, but its entry has the node's
+					  * name */
 } ContenderPlace;
 
 /* Whether the path is in use for claims, which matters only if a listing shows data */
@@ -133,11 +135,11 @@ typedef enum PathUse
 } PathUse;
 
 /* A contender of another client */
-typedef struct Foreigner
+typedef struct ForeignContender
 {
 	char	  *name;
 	RecipePeer peer;
-} Foreigner;
+} ForeignContender;
 
 typedef struct Contender Contender;
 
@@ -145,22 +147,22 @@ typedef struct Path
 {
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* hash key */
 	const Recipe *recipe;					 /* of all contenders here */
-	dlist_head	  runs;						 /* of Run, oldest first */
+	dlist_head	  cohorts;					 /* of Cohort, oldest first */
 	dlist_head	  arrivals;					 /* of Contender, waiting for a listing */
 	dlist_node	  marked_link;				 /* in engine.marked */
 	bool		  marked;
-	int			  calls; /* outstanding, of the path and its runs */
+	int			  calls; /* outstanding, of the path and its cohorts */
 	PathUse		  use;
 
 	/* What the last listing showed, and later news */
-	int		   lists_sent; /* number of the last listing sent ... */
-	int		   lists_done; /* ... of the last one answered ... */
-	int		   lists_told; /* ... and of this connection's last that showed the children */
+	int		   lists_sent;	/* number of the last listing sent ... */
+	int		   lists_done;	/* ... of the last one answered ... */
+	int		   lists_shown; /* ... and of this connection's last that showed the children */
 	WatchState child_watch;
 	bool	   unseen;	 /* the child watch reported a change that no listing has shown */
-	int64	   look_at;	 /* when a held lock has it listed for that, ms; 0: not planned */
+	int64	   list_at;	 /* when a held lock has it listed for that, ms; 0: not planned */
 	int		   nforeign; /* known contenders of other clients */
-	Foreigner *foreign;
+	ForeignContender *foreign;
 
 	/* Creating its missing levels; parents.c */
 	bool	parents_pending; /* a call is outstanding */
@@ -173,34 +175,38 @@ typedef struct Path
 	int		parents_code;	 /* ... and ZooKeeper's code */
 } Path;
 
-typedef struct Run Run;
-typedef void (*RunStep)(Run *run);
+typedef struct Cohort Cohort;
+typedef void (*CohortStep)(Cohort *cohort);
 
-struct Run
+struct Cohort
 {
-	dlist_node	  link; /* in path->runs, but for RUN_GONE */
+	dlist_node	  link; /* in path->cohorts, but for COHORT_GONE */
 	Path		 *path;
 	uint64		  id; /* order on the path, for a later worker */
-	RunState	  state;
-	RecipeRequest request; /* the request for which its node stands */
-	dlist_head	  queue;   /* of Contender, in order of arrival */
-	int			  joined;  /* contenders that have ever joined */
-	bool		  closed;  /* nobody joins any more */
-	Contender *keeper; /* its entry keeps the node's name when the queue is empty; or NULL */
+	CohortState	  state;
+	RecipeRequest request;	  /* the request for which its node stands */
+	dlist_head	  queue;	  /* of Contender, in order of arrival */
+	int			  joined;	  /* contenders that have ever joined */
+	bool		  closed;	  /* nobody joins any more */
+	Contender	 *last_owner; /* its entry keeps the node's name when the queue is empty; or
+							* NULL */
 
-	/* Until its node exists or is given up: the run whose node is deleted in the same step */
-	struct Run *replaces;
-	struct Run *replaced_by; /* the other way round */
+	/*
+	 * Until its node exists or is given up: the cohort whose node is deleted in the same step
+	 */
+	struct Cohort *replaces;
+	struct Cohort *replaced_by; /* the other way round */
 
-	/* Its node.  The name has no sequence in RUN_CREATING. */
-	char	   name[ZKLOCK_NODE_SIZE];
-	char	   heir[ZKLOCK_NODE_SIZE]; /* RUN_DOWNGRADING: the name of its heir */
-	RecipePeer peer;				   /* what the name says */
-	int64	   czxid;				   /* of the node first created for the run */
-	int		   grants;				   /* under this node */
-	size_t	   bytes;				   /* charged for it, once it may exist ... */
-	int		   payer;				   /* ... to this session, a pid, or PAYER_NOBODY */
-	bool	   listed;				   /* a listing on this connection has shown its name */
+	/* Its node.  The name has no sequence in COHORT_CREATING. */
+	char name[ZKLOCK_NODE_SIZE];
+	char downgraded_name[ZKLOCK_NODE_SIZE]; /* COHORT_DOWNGRADING: the name of its downgraded
+											 * node */
+	RecipePeer peer;						/* what the name says */
+	int64	   czxid;						/* of the node first created for the cohort */
+	int		   grants;						/* under this node */
+	size_t	   bytes;						/* charged for it, once it may exist ... */
+	int		   payer;						/* ... to this session, a pid, or PAYER_NOBODY */
+	bool	   listed; /* a listing on this connection has shown its name */
 
 	/* Whether it stays when nobody needs it; kept.c */
 	bool	   may_keep;   /* the name shows it */
@@ -208,29 +214,30 @@ struct Run
 	dlist_node kept_link;
 
 	/* The calls about it */
-	int		 calls;		 /* all that are outstanding */
-	int		 node_calls; /* that create, find, replace or delete its node: one at a time,
+	int			calls;		/* all that are outstanding */
+	int			node_calls; /* that create, find, replace or delete its node: one at a time,
 						  * except for a search */
-	RunStep	 step;		 /* what follows when the node has been read */
-	int		 doubt;		 /* RUN_CREATING: ZooKeeper's code for not showing it, or 0 */
-	RunState refused_in; /* ZooKeeper has refused a call in this state ... */
-	RunState told_in;	 /* ... and the refusal was logged */
-	int64	 retry_at;	 /* no further attempt before, ms */
+	CohortStep	step;		/* what follows when the node has been read */
+	int			list_error; /* COHORT_CREATING: ZooKeeper's code for not showing it, or 0 */
+	CohortState refused_in; /* ZooKeeper has refused a call in this state ... */
+	CohortState refusal_logged_in; /* ... and the refusal was logged */
+	int64		retry_at;		   /* no further attempt before, ms */
 
 	/* Watches on its node, and on the contender for which it waits; watch.c */
 	WatchState own_watch;
-	int64	   own_watch_at;	  /* WATCH_REFUSED: try again then, ms */
-	char	  *blocker;			  /* node being watched, or NULL */
-	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
-	bool	   blocker_announces; /* WATCH_SET: the watch reports an heir, if it leaves one */
+	int64	   own_watch_at;  /* WATCH_REFUSED: try again then, ms */
+	char	  *blocker;		  /* node being watched, or NULL */
+	WatchState blocker_watch; /* WATCH_REFUSED: the path's children are watched instead */
+	bool blocker_announces;	  /* WATCH_SET: the watch reports a downgraded node, if it leaves
+							 * one */
 };
 
 struct Contender
 {
-	dlist_node	   link; /* in path->arrivals or run->queue */
+	dlist_node	   link; /* in path->arrivals or cohort->queue */
 	ContenderPlace place;
 	Path		  *path;	  /* NULL in PLACE_NONE */
-	Run			  *run;		  /* NULL in PLACE_NONE and PLACE_ARRIVED */
+	Cohort		  *cohort;	  /* NULL in PLACE_NONE and PLACE_ARRIVED */
 	int			   next_list; /* number of the first listing sent since it arrived */
 	uint64		   ticket;	  /* its entry's, when engine.c began to look at a batch */
 	int64		   came_at;	  /* when it was put into the arrivals, ms */
@@ -259,12 +266,12 @@ typedef struct Engine
 	int64 overrun_us;	/* no holder's time is over before that, us */
 } Engine;
 
-/* For whom a contender waits: a run of ours, another client's contender, or nobody */
+/* For whom a contender waits: a cohort of ours, another client's contender, or nobody */
 typedef struct Blocker
 {
-	const Run		*run;
-	const Foreigner *foreigner;
-	int				 position; /* among the peers that the recipe was given; 0: not known */
+	const Cohort		   *cohort;
+	const ForeignContender *foreign;
+	int position; /* among the peers that the recipe was given; 0: not known */
 } Blocker;
 
 /* Losses that one message reports */
@@ -282,14 +289,14 @@ entry_index(const Contender *c)
 	return c - engine.contenders;
 }
 
-static inline ContenderEntry *
+static inline Entry *
 entry_of(const Contender *c)
 {
 	return entry_at(entry_index(c));
 }
 
 /* Returns the state in the entry, which the backend may have changed meanwhile. */
-static inline ContenderState
+static inline EntryState
 contender_state(const Contender *c)
 {
 	return entry_status(entry_index(c)).state;
@@ -301,7 +308,7 @@ contender_consumes(const Contender *c)
 {
 	EntryStatus status = entry_status(entry_index(c));
 
-	return status.state == CONTENDER_RELEASING && status.consumed;
+	return status.state == ENTRY_RELEASING && status.consumed;
 }
 
 /* Returns true if both are of one session, which never waits for itself. */
@@ -312,45 +319,46 @@ contender_same_session(const Contender *a, const Contender *b)
 }
 
 /*
- * Return the oldest and youngest run of a path, and the next younger and older one, or NULL.
+ * Return the oldest and youngest cohort of a path, and the next younger and older one, or
+ * NULL.
  */
-static inline Run *
-run_first(const Path *path)
+static inline Cohort *
+cohort_first(const Path *path)
 {
-	dlist_head *runs = unconstify(dlist_head *, &path->runs);
+	dlist_head *cohorts = unconstify(dlist_head *, &path->cohorts);
 
-	return dlist_is_empty(runs) ? NULL : dlist_head_element(Run, link, runs);
+	return dlist_is_empty(cohorts) ? NULL : dlist_head_element(Cohort, link, cohorts);
 }
 
-static inline Run *
-run_last(const Path *path)
+static inline Cohort *
+cohort_last(const Path *path)
 {
-	dlist_head *runs = unconstify(dlist_head *, &path->runs);
+	dlist_head *cohorts = unconstify(dlist_head *, &path->cohorts);
 
-	return dlist_is_empty(runs) ? NULL : dlist_tail_element(Run, link, runs);
+	return dlist_is_empty(cohorts) ? NULL : dlist_tail_element(Cohort, link, cohorts);
 }
 
-static inline Run *
-run_after(const Run *run)
+static inline Cohort *
+cohort_after(const Cohort *cohort)
 {
-	dlist_node *link = run->link.next;
+	dlist_node *link = cohort->link.next;
 
-	return link == &run->path->runs.head ? NULL : dlist_container(Run, link, link);
+	return link == &cohort->path->cohorts.head ? NULL : dlist_container(Cohort, link, link);
 }
 
-static inline Run *
-run_before(const Run *run)
+static inline Cohort *
+cohort_before(const Cohort *cohort)
 {
-	dlist_node *link = run->link.prev;
+	dlist_node *link = cohort->link.prev;
 
-	return link == &run->path->runs.head ? NULL : dlist_container(Run, link, link);
+	return link == &cohort->path->cohorts.head ? NULL : dlist_container(Cohort, link, link);
 }
 
-/* Return the first contender of a run's queue, and the one behind another, or NULL. */
+/* Return the first contender of a cohort's queue, and the one behind another, or NULL. */
 static inline Contender *
-run_head(const Run *run)
+cohort_head(const Cohort *cohort)
 {
-	dlist_head *queue = unconstify(dlist_head *, &run->queue);
+	dlist_head *queue = unconstify(dlist_head *, &cohort->queue);
 
 	return dlist_is_empty(queue) ? NULL : dlist_head_element(Contender, link, queue);
 }
@@ -360,40 +368,40 @@ contender_behind(const Contender *c)
 {
 	dlist_node *link = c->link.next;
 
-	return link == &c->run->queue.head ? NULL : dlist_container(Contender, link, link);
+	return link == &c->cohort->queue.head ? NULL : dlist_container(Contender, link, link);
 }
 
 static inline bool
-run_is_empty(const Run *run)
+cohort_is_empty(const Cohort *cohort)
 {
-	return run_head(run) == NULL;
+	return cohort_head(cohort) == NULL;
 }
 
 static inline bool
-run_is_kept(const Run *run)
+cohort_is_kept(const Cohort *cohort)
 {
-	return run->kept_since != 0;
+	return cohort->kept_since != 0;
 }
 
 /* Returns the session for which calls about an entry are made. */
 static inline ZkOwner
-entry_owner(const ContenderEntry *entry)
+entry_owner(const Entry *entry)
 {
 	return (ZkOwner){.pid = entry->request.pid, .role = entry->request.role};
 }
 
-/* Returns the first of a run's queue, or its keeper if the queue is empty, or NULL. */
+/* Returns the first of a cohort's queue, or its last owner if the queue is empty, or NULL. */
 static inline Contender *
-run_head_or_keeper(const Run *run)
+cohort_head_or_last_owner(const Cohort *cohort)
 {
-	return run_is_empty(run) ? run->keeper : run_head(run);
+	return cohort_is_empty(cohort) ? cohort->last_owner : cohort_head(cohort);
 }
 
-/* Returns the session for which a run's calls are made, whose turn it is, or was last. */
+/* Returns the session for which a cohort's calls are made, whose turn it is, or was last. */
 static inline ZkOwner
-run_owner(const Run *run)
+cohort_owner(const Cohort *cohort)
 {
-	const Contender *c = run_head_or_keeper(run);
+	const Contender *c = cohort_head_or_last_owner(cohort);
 
 	return c ? entry_owner(entry_of(c)) : (ZkOwner){.pid = ZK_WORKER};
 }
@@ -410,24 +418,24 @@ extern Path	  *path_find(const char *name);
 extern void	   path_mark(Path *path);
 extern void	   path_mark_all(void);
 extern void	   path_foreign_clear(Path *path);
-extern void	   path_foreign_remove(Path *path, const char *name, HeirDoubt doubt);
-extern void	   run_charge(Run *run, int payer);
-extern void	   run_refund(Run *run);
-extern void	   run_pay(Run *run, int payer);
-extern Failure path_has_room(const Path *path, const ContenderEntry *entry);
+extern void	   path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade);
+extern void	   cohort_charge(Cohort *cohort, int payer);
+extern void	   cohort_refund(Cohort *cohort);
+extern void	   cohort_pay(Cohort *cohort, int payer);
+extern Failure path_has_room(const Path *path, const Entry *entry);
 extern bool	   watch_exists(WatchState state);
-extern bool	   watch_has_room(const Path *path, const char *node, const ContenderEntry *entry);
+extern bool	   watch_has_room(const Path *path, const char *node, const Entry *entry);
 extern void	   watch_child_set(Path *path, WatchState state);
 extern void	   watch_child_give_up(Path *path);
-extern void	   watch_own_set(Run *run, WatchState state);
-extern void	   watch_blocker_set(Run *run, WatchState state);
-extern void	   watch_blocker_give_up(Run *run, WatchState state);
-extern void	   run_call_begin(Run *run);
-extern bool	   run_call_end(Run *run);
-extern void	   run_call(Run *run, ZkCall call, ZkReplyHandler handler);
-extern void	   run_node_call(Run *run, ZkCall call, ZkReplyHandler handler);
-extern bool	   run_node_call_end(Run *run);
-extern bool	   run_refused(Run *run);
+extern void	   watch_own_set(Cohort *cohort, WatchState state);
+extern void	   watch_blocker_set(Cohort *cohort, WatchState state);
+extern void	   watch_blocker_give_up(Cohort *cohort, WatchState state);
+extern void	   cohort_call_begin(Cohort *cohort);
+extern bool	   cohort_call_end(Cohort *cohort);
+extern void	   cohort_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
+extern void	   cohort_node_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
+extern bool	   cohort_node_call_end(Cohort *cohort);
+extern bool	   cohort_refused(Cohort *cohort);
 
 /* contender.c */
 extern const Recipe *contender_recipe(const Contender *c);
@@ -440,7 +448,7 @@ extern void			 contender_fail(Contender *c, Failure failure, int code);
 extern bool			 contender_lose(Contender *c, LossReason reason);
 extern void			 contender_grant(Contender *c);
 extern void			 contender_downgraded(Contender *c);
-extern void			 contender_remark(Contender *c, int32 remark);
+extern void			 contender_set_others_permits(Contender *c, int32 others_permits);
 extern void			 contender_blocked_by(Contender *c, Blocker blocker);
 
 /* report.c */
@@ -448,7 +456,7 @@ extern void		   report_unrecognised(const Path *path, const char *child);
 extern void		   report_sequence(const Path *path, int64 sequence, int64 limit);
 extern void		   report_stale(const Path *path, const char *name, const ZkReply *reply);
 extern void		   report_heedless(Path *path);
-extern void		   report_deletion(const Run *run);
+extern void		   report_deletion(const Cohort *cohort);
 extern void		   report_unremoved(const Path *path, LossReason reason);
 extern void		   report_losses_begin(Losses *losses);
 extern void		   report_losses_add(Losses *losses, const Contender *c);
@@ -458,74 +466,74 @@ extern void		   report_overruns(void);
 extern int64	   report_next_wakeup(void);
 
 /* kept.c */
-extern bool	 kept_later(const Run *run);
-extern void	 kept_end(Run *run);
-extern bool	 kept_stays(Run *run);
-extern void	 kept_resume(Run *run);
+extern bool	 kept_later(const Cohort *cohort);
+extern void	 kept_end(Cohort *cohort);
+extern bool	 kept_stays(Cohort *cohort);
+extern void	 kept_resume(Cohort *cohort);
 extern int64 kept_next_wakeup(void);
 extern void	 kept_expire(void);
 extern bool	 kept_may_go(Contender *c);
 
-/* run.c */
-extern Run *run_new(Path *path, uint64 id, const RecipeRequest *request);
-extern void run_join(Run *run, Contender *c);
-extern Run *run_by_name(Path *path, const char *name);
-extern bool run_has_node(const Run *run);
-extern bool run_is_wanted(const Run *run, const Contender *by_others_than);
-extern bool run_consumes(const Run *run);
-extern bool run_name_recurs(const Run *run);
-extern bool run_has_heir(const Run *run);
-extern bool run_owns(const Run *run, const NodeStat *stat);
-extern Run *run_replaced_for(const Contender *c);
-extern void run_replaces(Run *run, const Contender *c);
-extern void run_fail(Run *run, Failure failure, int code);
-extern void run_creating(Run *run);
-extern void run_replanned(Run *run);
-extern void run_created(Run *run, const char *name, int64 czxid);
-extern void run_adopted(Run *run, const char *name, int64 czxid, int payer);
-extern void run_granted(Run *run);
-extern void run_downgrading(Run *run);
-extern void run_downgraded(Run *run);
-extern void run_abandoned(Run *run);
-extern void run_finish(Run *run);
-extern void run_start_over(Run *run);
-extern void run_expired(Run *run);
-extern void run_deleted(Run *run);
-extern void run_usurped(Run *run);
-extern void run_vanished(Run *run);
+/* cohort.c */
+extern Cohort *cohort_new(Path *path, uint64 id, const RecipeRequest *request);
+extern void	   cohort_join(Cohort *cohort, Contender *c);
+extern Cohort *cohort_by_name(Path *path, const char *name);
+extern bool	   cohort_has_node(const Cohort *cohort);
+extern bool	   cohort_is_wanted(const Cohort *cohort, const Contender *by_others_than);
+extern bool	   cohort_consumes(const Cohort *cohort);
+extern bool	   cohort_name_is_reusable(const Cohort *cohort);
+extern bool	   cohort_has_downgraded_node(const Cohort *cohort);
+extern bool	   cohort_owns(const Cohort *cohort, const NodeStat *stat);
+extern Cohort *cohort_replaced_for(const Contender *c);
+extern void	   cohort_replaces(Cohort *cohort, const Contender *c);
+extern void	   cohort_fail(Cohort *cohort, Failure failure, int code);
+extern void	   cohort_creating(Cohort *cohort);
+extern void	   cohort_planned(Cohort *cohort);
+extern void	   cohort_created(Cohort *cohort, const char *name, int64 czxid);
+extern void	   cohort_adopted(Cohort *cohort, const char *name, int64 czxid, int payer);
+extern void	   cohort_granted(Cohort *cohort);
+extern void	   cohort_downgrading(Cohort *cohort);
+extern void	   cohort_downgraded(Cohort *cohort);
+extern void	   cohort_deleting(Cohort *cohort);
+extern void	   cohort_gone(Cohort *cohort);
+extern void	   cohort_start_over(Cohort *cohort);
+extern void	   cohort_expired(Cohort *cohort);
+extern void	   cohort_deleted(Cohort *cohort);
+extern void	   cohort_usurped(Cohort *cohort);
+extern void	   cohort_vanished(Cohort *cohort);
 
 /* listing.c */
 extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
 
 /* parents.c */
-extern void parents_missing(Run *run, int code);
+extern void parents_missing(Cohort *cohort, int code);
 extern void parents_exist(Path *path);
 extern bool parents_delete(Path *path);
 
 /* node.c */
-extern void run_create(Run *run);
-extern void run_probe(Run *run);
-extern bool run_confirmed(Run *run, const ZkReply *reply);
-extern void run_touch(Run *run, RunStep step);
-extern void run_delete(Run *run);
+extern void cohort_create(Cohort *cohort);
+extern void cohort_find_node(Cohort *cohort);
+extern bool cohort_confirmed(Cohort *cohort, const ZkReply *reply);
+extern void cohort_with_own_node(Cohort *cohort, CohortStep step);
+extern void cohort_delete(Cohort *cohort);
 
 /* downgrade.c */
-extern bool run_wants_downgrade(const Run *run);
-extern void run_downgrade_pump(Run *run);
+extern bool cohort_wants_downgrade(const Cohort *cohort);
+extern void cohort_downgrade_pump(Cohort *cohort);
 
 /* watch.c */
-extern bool watch_covers(const Run *run);
-extern bool run_is_identified(const Run *run);
-extern void watch_own(Run *run);
-extern void watch_blocker(Run *run, const char *name);
+extern bool watch_covers(const Cohort *cohort);
+extern bool cohort_is_identified(const Cohort *cohort);
+extern void watch_own(Cohort *cohort);
+extern void watch_blocker(Cohort *cohort, const char *name);
 extern void contender_check(Contender *c);
 
 /* peers.c */
-extern Blocker	  run_blocker(const Run *run);
-extern const Run *contender_own_blocker(Contender *c);
-extern bool		  contender_is_blocked(Contender *c);
-extern bool		  contender_is_outrun(const Contender *c);
-extern bool		  contender_is_barred(const Contender *c);
+extern Blocker		 cohort_blocker(const Cohort *cohort);
+extern const Cohort *contender_own_blocker(Contender *c);
+extern bool			 contender_is_blocked(Contender *c);
+extern bool			 contender_is_outrun(const Contender *c);
+extern bool			 contender_cannot_coexist(const Contender *c);
 
 /* path.c */
 extern void path_pump_marked(void);

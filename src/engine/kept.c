@@ -3,32 +3,32 @@
  *		Nodes that are kept for a moment when nobody needs them.
  *
  * A server that locks a path again and again would have ZooKeeper create and delete a node
- * each time.  Instead, the run's node stays when its queue is empty.  The next contender of this
- * server joins the run, as it would join one with others in its queue: the same node, the same
- * watch, the same lease, the next number of the token.  So nothing is proved here that is not
- * proved for a lock that is handed over.
+ * each time.  Instead, the cohort's node stays when its queue is empty.  The next contender of
+ * this server joins the cohort, as it would join one with others in its queue: the same node,
+ * the same watch, the same lease, the next number of the token.  So nothing is proved here
+ * that is not proved for a lock that is handed over.
  *
- *	begins	when the last contender of a run has released an exclusive lock, nobody else is
+ *	begins	when the last contender of a cohort has released an exclusive lock, nobody else is
  *			known on the path, and the child watch stands, which reports whoever comes
  *	ends	when somebody has come, at once; when zklock.keep_idle has passed; when there is
- *			another run of ours, or too many nodes are kept, the oldest first; with the
- *			connection, the lease, or a setting.  Then nobody joins the run any more, and its
- *			node is deleted like any other.
+ *			another cohort of ours, or too many nodes are kept, the oldest first; with the
+ *			connection, the lease, or a setting.  Then nobody joins the cohort any more, and
+ *			its node is deleted like any other.
  *
  * A path whose lock was released here less than keep_idle ago, with nobody else there, is hot.
- * Only a node that is created for a hot path may be kept.  So when somebody has come, a node is
- * kept again with the second lock after that.  A new node waits until the one before it is deleted:
- * otherwise that deletion would use up the watch.
+ * Only a node that is created for a hot path may be kept.  So when somebody has come, a node
+ * is kept again with the second lock after that.  A new node waits until the one before it is
+ * deleted:  otherwise that deletion would use up the watch.
  *
  * The name of a node that may be kept shows it, by a UUID of version 8.  A call elsewhere that
- * does not wait for other holders, and finds nothing in its way but such a node, creates its own
- * all the same and waits for a moment: if the other one is kept for nobody, it goes.  Without
- * that, such calls would never succeed beside a server that is always back in time.
+ * does not wait for other holders, and finds nothing in its way but such a node, creates its
+ * own all the same and waits for a moment: if the other one is kept for nobody, it goes.
+ * Without that, such calls would never succeed beside a server that is always back in time.
  *
  * The entry of the last contender has the node's name, as long as no other has: a later worker
- * finds it there, and deletes the node.  But it is marked as kept: it counts for no session any
- * more, nor do the node's bytes.  Both have room of their own, so no request fails because of
- * them.
+ * finds it there, and deletes the node.  But it is marked as kept: it counts for no session
+ * any more, nor do the node's bytes.  Both have room of their own, so no request fails because
+ * of them.
  *
  * Runs in: the worker.  shared/entry.h says how entries are written; everything else here is
  * private to the worker.
@@ -53,7 +53,7 @@ typedef struct Release
 } Release;
 
 static Release	  releases[1024];
-static dlist_head kept = DLIST_STATIC_INIT(kept); /* runs, the longest kept first */
+static dlist_head kept = DLIST_STATIC_INIT(kept); /* cohorts, the longest kept first */
 
 /* Returns the place of a path, which is that of another one if the hash differs. */
 static Release *
@@ -85,119 +85,130 @@ is_hot(const Path *path)
 	return release->path == hash && zklock_now_ms() < release->at + zklock_keep_idle;
 }
 
-/* Returns true if the run is of a kind that can be kept, by its first contender, or its last. */
+/*
+ * Returns true if the cohort is of a kind that can be kept, by its first contender, or its
+ * last.
+ */
 static bool
-is_suitable(const Run *run)
+is_suitable(const Cohort *cohort)
 {
-	const Contender *c = run_head_or_keeper(run);
+	const Contender *c = cohort_head_or_last_owner(cohort);
 
-	return c && entry_of(c)->request.kind == CONTENDER_LOCK &&
-		   run->request.mode == LOCK_MODE_EXCLUSIVE && !run->path->recipe->recurs(&run->request);
+	return c && entry_of(c)->request.kind == REQUEST_LOCK &&
+		   cohort->request.mode == LOCK_MODE_EXCLUSIVE &&
+		   !cohort->path->recipe->name_is_reusable(&cohort->request);
 }
 
-/* Returns true if a node that is created for the run now may be kept later. */
+/* Returns true if a node that is created for the cohort now may be kept later. */
 bool
-kept_later(const Run *run)
+kept_later(const Cohort *cohort)
 {
-	return is_suitable(run) && run->path->nforeign == 0 && is_hot(run->path);
+	return is_suitable(cohort) && cohort->path->nforeign == 0 && is_hot(cohort->path);
 }
 
-/* Ends the time for which a run is kept, if it is. */
+/* Ends the time for which a cohort is kept, if it is. */
 void
-kept_end(Run *run)
+kept_end(Cohort *cohort)
 {
-	if (!run_is_kept(run))
+	if (!cohort_is_kept(cohort))
 		return;
-	dlist_delete(&run->kept_link);
-	run->kept_since = 0;
+	dlist_delete(&cohort->kept_link);
+	cohort->kept_since = 0;
 }
 
-/* Does the same, and the run is not kept again. */
+/* Does the same, and the cohort is not kept again. */
 static void
-give_up(Run *run)
+give_up(Cohort *cohort)
 {
-	kept_end(run);
-	run->may_keep = false;
+	kept_end(cohort);
+	cohort->may_keep = false;
 }
 
-/* Gives up the run that has been kept for longest. */
+/* Gives up the cohort that has been kept for longest. */
 static void
 give_up_oldest(void)
 {
-	Run *run = dlist_head_element(Run, kept_link, &kept);
+	Cohort *cohort = dlist_head_element(Cohort, kept_link, &kept);
 
-	give_up(run);
-	path_mark(run->path);
+	give_up(cohort);
+	path_mark(cohort->path);
 }
 
 /*
- * Begins to keep a run.  Returns false if its last contender has not just released the lock, or
- * if there is no room; then the one that has been kept for longest gives way, for the next.
+ * Begins to keep a cohort.  Returns false if its last contender has not just released the
+ * lock, or if there is no room; then the one that has been kept for longest gives way, for the
+ * next.
  */
 static bool
-begin(Run *run)
+begin(Cohort *cohort)
 {
-	int			index = entry_index(run->keeper);
+	int			index = entry_index(cohort->last_owner);
 	EntryStatus status = entry_status(index);
 
-	if (status.state != CONTENDER_RELEASING || status.mode != LOCK_MODE_EXCLUSIVE ||
+	if (status.state != ENTRY_RELEASING || status.mode != LOCK_MODE_EXCLUSIVE ||
 		entry_is_overrun(status.expires_us))
 		return false;
-	if (engine.kept_bytes + run->bytes > MAX_KEPT_BYTES || !entry_keep(index))
+	if (engine.kept_bytes + cohort->bytes > MAX_KEPT_BYTES || !entry_keep(index))
 	{
 		if (!dlist_is_empty(&kept))
 			give_up_oldest();
 		return false;
 	}
-	run_pay(run, PAYER_NOBODY);
-	run->kept_since = zklock_now_ms();
-	dlist_push_tail(&kept, &run->kept_link);
+	cohort_pay(cohort, PAYER_NOBODY);
+	cohort->kept_since = zklock_now_ms();
+	dlist_push_tail(&kept, &cohort->kept_link);
 	return true;
 }
 
-/* Returns true if the next contender of this server could be granted the lock under the run's node. */
+/*
+ * Returns true if the next contender of this server could be granted the lock under the
+ * cohort's node.
+ */
 static bool
-is_usable(const Run *run)
+is_usable_again(const Cohort *cohort)
 {
 	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS &&
-		   run->listed && !run->closed && run->joined < MAX_GRANTS &&
-		   run == run_first(run->path) && run == run_last(run->path);
-}
-
-/* Returns true if the node of a run whose queue is empty stays; begins to keep it, or ends that. */
-bool
-kept_stays(Run *run)
-{
-	const Path *path = run->path;
-	bool		is_alone = path->nforeign == 0 && path->child_watch == WATCH_SET;
-	bool		is_new = run->payer != PAYER_NOBODY;
-
-	if (run->state != RUN_GRANTED || !is_suitable(run))
-		return false;
-	if (is_new || !is_alone)
-		note_release(path, is_alone);
-	if (run->may_keep && is_alone && is_usable(run) && (!is_new || begin(run)))
-		return true;
-	give_up(run);
-	return false;
-}
-
-/* Goes on with a kept run for its new contender, whose entry has the node's name by now. */
-void
-kept_resume(Run *run)
-{
-	Contender *keeper = run->keeper;
-
-	kept_end(run);
-	run->keeper = NULL;
-	contender_forget(keeper);
-	run_pay(run, entry_of(run_head(run))->request.pid);
+		   cohort->listed && !cohort->closed && cohort->joined < MAX_GRANTS &&
+		   cohort == cohort_first(cohort->path) && cohort == cohort_last(cohort->path);
 }
 
 /*
- * Returns when kept runs must be looked at, ms.  All runs are looked at in the same moments, so
- * that many of them do not wake the worker more often than a few; none is kept for longer
- * than zklock.keep_idle.
+ * Returns true if the node of a cohort whose queue is empty stays; begins to keep it, or ends
+ * that.
+ */
+bool
+kept_stays(Cohort *cohort)
+{
+	const Path *path = cohort->path;
+	bool		is_alone = path->nforeign == 0 && path->child_watch == WATCH_SET;
+	bool		is_new = cohort->payer != PAYER_NOBODY;
+
+	if (cohort->state != COHORT_GRANTED || !is_suitable(cohort))
+		return false;
+	if (is_new || !is_alone)
+		note_release(path, is_alone);
+	if (cohort->may_keep && is_alone && is_usable_again(cohort) && (!is_new || begin(cohort)))
+		return true;
+	give_up(cohort);
+	return false;
+}
+
+/* Goes on with a kept cohort for its new contender, whose entry has the node's name by now. */
+void
+kept_resume(Cohort *cohort)
+{
+	Contender *last_owner = cohort->last_owner;
+
+	kept_end(cohort);
+	cohort->last_owner = NULL;
+	contender_forget(last_owner);
+	cohort_pay(cohort, entry_of(cohort_head(cohort))->request.pid);
+}
+
+/*
+ * Returns when kept cohorts must be looked at, ms.  All cohorts are looked at in the same
+ * moments, so that many of them do not wake the worker more often than a few; none is kept for
+ * longer than zklock.keep_idle.
  */
 int64
 kept_next_wakeup(void)
@@ -206,10 +217,10 @@ kept_next_wakeup(void)
 
 	if (dlist_is_empty(&kept))
 		return NEVER;
-	return (dlist_head_element(Run, kept_link, &kept)->kept_since + zklock_keep_idle) / step * step;
+	return (dlist_head_element(Cohort, kept_link, &kept)->kept_since + zklock_keep_idle) / step * step;
 }
 
-/* Ends the time of those runs for which it is over. */
+/* Ends the time of those cohorts for which it is over. */
 void
 kept_expire(void)
 {
@@ -233,7 +244,7 @@ may_be_free(const Contender *c)
 		const RecipePeer *peer = &path->foreign[i].peer;
 
 		if (!path->recipe->excludes(peer, &request) ||
-			(c->run && peer->sequence > c->run->peer.sequence))
+			(c->cohort && peer->sequence > c->cohort->peer.sequence))
 			continue;
 		if (!peer->may_be_kept)
 			return false;
@@ -244,8 +255,8 @@ may_be_free(const Contender *c)
 
 /*
  * Returns true if a contender that finds the lock taken, and does not wait for other holders,
- * is to have a node, or, if it has one, to wait a little: for KEPT_PATIENCE_MS, and for as long as
- * its own node has taken, since ZooKeeper may be far away.
+ * is to have a node, or, if it has one, to wait a little: for KEPT_PATIENCE_MS, and for as
+ * long as its own node has taken, since ZooKeeper may be far away.
  */
 bool
 kept_may_go(Contender *c)
@@ -255,7 +266,7 @@ kept_may_go(Contender *c)
 	if (entry_of(c)->request.manner != ASK_AND_LOOK || c->path->recipe->excludes == NULL ||
 		!may_be_free(c))
 		return false;
-	if (c->run && c->gives_up == 0)
+	if (c->cohort && c->gives_up == 0)
 		c->gives_up = now + (now - c->came_at) + KEPT_PATIENCE_MS;
-	return c->run == NULL || !engine_retry_is_due(c->gives_up);
+	return c->cohort == NULL || !engine_retry_is_due(c->gives_up);
 }

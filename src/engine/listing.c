@@ -3,9 +3,9 @@
  *		Listings of a path's children, and what follows from them.
  *
  * A listing shows the contenders of other clients, and whether our own nodes are there.
- * Replies come in the order of the requests, so a run whose node is known when a listing
+ * Replies come in the order of the requests, so a cohort whose node is known when a listing
  * comes in was created before the listing was made; if the listing does not show the node,
- * someone else has deleted it.  A name that recurs is taken for our node's until that has
+ * someone else has deleted it.  A reusable name is taken for our node's until that has
  * been read (watch.c).
  *
  * A path belongs to one kind of thing.  A claim is in the data of the path's own node, where
@@ -46,27 +46,28 @@ apply_children(Path *path, const ZkReply *reply)
 	bool  *ours = palloc0(Max(n, 1) * sizeof(bool));
 
 	qsort(names, n, sizeof(char *), pg_qsort_strcmp);
-	for (Run *run = run_first(path); run; run = run_after(run))
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
-		if (!run_has_node(run))
+		if (!cohort_has_node(cohort))
 			continue;
-		run->listed = tick_off(run->name, names, ours, n);
-		if (run->state == RUN_DOWNGRADING && tick_off(run->heir, names, ours, n) && !run->listed)
-			run_downgraded(run);
+		cohort->listed = tick_off(cohort->name, names, ours, n);
+		if (cohort->state == COHORT_DOWNGRADING &&
+			tick_off(cohort->downgraded_name, names, ours, n) && !cohort->listed)
+			cohort_downgraded(cohort);
 	}
 
 	path_foreign_clear(path);
 	if (n > 0)
-		path->foreign = palloc(n * sizeof(Foreigner));
+		path->foreign = palloc(n * sizeof(ForeignContender));
 	for (int i = 0; i < n; i++)
 	{
-		Foreigner *foreigner = &path->foreign[path->nforeign];
+		ForeignContender *foreign = &path->foreign[path->nforeign];
 
 		if (ours[i])
 			continue;
-		if (path->recipe->read(names[i], &foreigner->peer))
+		if (path->recipe->read(names[i], &foreign->peer))
 		{
-			foreigner->name = pstrdup(names[i]);
+			foreign->name = pstrdup(names[i]);
 			path->nforeign++;
 		}
 		else
@@ -76,18 +77,18 @@ apply_children(Path *path, const ZkReply *reply)
 }
 
 /*
- * Returns true if another client's contender is behind the run, and newcomers must wait for
+ * Returns true if another client's contender is behind the cohort, and newcomers must wait for
  * it.
  */
 static bool
-run_is_followed(const Run *run)
+cohort_is_followed(const Cohort *cohort)
 {
-	const Path *path = run->path;
+	const Path *path = cohort->path;
 
 	for (int i = 0; path->recipe->excludes && i < path->nforeign; i++)
 	{
-		if (path->foreign[i].peer.sequence > run->peer.sequence &&
-			path->recipe->excludes(&path->foreign[i].peer, &run->request))
+		if (path->foreign[i].peer.sequence > cohort->peer.sequence &&
+			path->recipe->excludes(&path->foreign[i].peer, &cohort->request))
 			return true;
 	}
 	return false;
@@ -100,16 +101,16 @@ apply_listing(Path *path, const ZkReply *reply)
 
 	apply_children(path, reply);
 	report_heedless(path);
-	dlist_foreach_modify (iter, &path->runs)
+	dlist_foreach_modify (iter, &path->cohorts)
 	{
-		Run *run = dlist_container(Run, link, iter.cur);
+		Cohort *cohort = dlist_container(Cohort, link, iter.cur);
 
-		if (!run_has_node(run) || run->state == RUN_DELETING)
+		if (!cohort_has_node(cohort) || cohort->state == COHORT_DELETING)
 			continue;
-		if (!run->listed)
-			run_deleted(run);
-		else if (!run->closed)
-			run->closed = run_is_followed(run);
+		if (!cohort->listed)
+			cohort_deleted(cohort);
+		else if (!cohort->closed)
+			cohort->closed = cohort_is_followed(cohort);
 	}
 }
 
@@ -121,8 +122,8 @@ path_fail(Path *path, Failure failure, int code)
 
 	dlist_foreach_modify (iter, &path->arrivals)
 		contender_fail(dlist_container(Contender, link, iter.cur), failure, code);
-	dlist_foreach_modify (iter, &path->runs)
-		run_fail(dlist_container(Run, link, iter.cur), failure, code);
+	dlist_foreach_modify (iter, &path->cohorts)
+		cohort_fail(dlist_container(Cohort, link, iter.cur), failure, code);
 }
 
 /* ------------------------------------------------------------------------
@@ -157,7 +158,7 @@ look_at_data(Path *path, const ZkReply *listing)
 		return;
 	path->use = PATH_USE_ASKED;
 	path->calls++;
-	zk_call((ZkCall){.kind = ZK_READ, .owner = listing->asked->owner, .path = path->path},
+	zk_call((ZkCall){.kind = ZK_GET_DATA, .owner = listing->asked->owner, .path = path->path},
 			on_data_read, path);
 }
 
@@ -200,20 +201,20 @@ on_listed(void *arg, const ZkReply *reply)
 
 	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
 	{
-		path->lists_told = path->lists_done;
-		if (!path->recipe->single)
+		path->lists_shown = path->lists_done;
+		if (!path->recipe->fixed_name)
 			look_at_data(path, reply);
 		apply_listing(path, reply);
-		if (!path->recipe->single && is_queue(path, reply))
+		if (!path->recipe->fixed_name && is_queue(path, reply))
 			path_fail(path, FAILURE_IS_QUEUE, 0);
 	}
 	else if (reply->outcome != CALL_UNKNOWN)
 	{
 		path_fail(path, FAILURE_REFUSED, reply->code);
-		for (Run *run = run_first(path); run; run = run_after(run))
+		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 		{
-			if (run->state == RUN_DOWNGRADING)
-				run->retry_at = zklock_now_ms() + RETRY_MS;
+			if (cohort->state == COHORT_DOWNGRADING)
+				cohort->retry_at = zklock_now_ms() + RETRY_MS;
 		}
 	}
 }
@@ -226,6 +227,6 @@ path_list(Path *path, ZkOwner owner, ListWatch watch)
 	path->lists_sent++;
 	if (watch == LIST_AND_WATCH && path->child_watch == WATCH_NONE)
 		watch_child_set(path, WATCH_ASKED);
-	zk_call((ZkCall){.kind = ZK_LIST, .owner = owner, .path = path->path, .watch = watch == LIST_AND_WATCH},
+	zk_call((ZkCall){.kind = ZK_GET_CHILDREN, .owner = owner, .path = path->path, .watch = watch == LIST_AND_WATCH},
 			on_listed, path);
 }

@@ -1,6 +1,6 @@
 /*
  * node.c
- *		Creating, finding and deleting a run's node.
+ *		Creating, finding and deleting a cohort's node.
  *
  * Reply handlers finish the step that they belong to; path.c decides whom to grant.
  *
@@ -8,21 +8,21 @@
  * then shows whether a node exists that may be it, and the node's owner whether it is.  A
  * name with a UUID fits one node at most.  In a dialect whose names have none, each node of
  * that name is looked at; as our session creates one node of a path at a time, the one that
- * it owns and that is no other run's is the one.
+ * it owns and that is no other cohort's is the one.
  *
  * A contender that goes to the end of the queue must not be out of it for a moment, nor seem
  * to be in it twice.  So one multi creates the new node and deletes the old one, both or
- * none.  The old run waits in RUN_DELETING (run->replaced_by) for the reply:
+ * none.  The old cohort waits in COHORT_DELETING (cohort->replaced_by) for the reply:
  *
- *		done			the old run is over; the reply does not contain the new node's
+ *		done			the old cohort is over; the reply does not contain the new node's
  *						sequence, so a listing finds the node
- *		not answered	the same, but the old run stays until the new node is found; if
+ *		not answered	the same, but the old cohort stays until the new node is found; if
  *						it is not, the multi is sent again
- *		no node			the old node is gone: the new run goes on without it
- *		refused			those in the new run get an error, and the old node is deleted
+ *		no node			the old node is gone: the new cohort goes on without it
+ *		refused			those in the new cohort get an error, and the old node is deleted
  *						like any other
  *
- * A worker that takes over finds both entries, one of which names the other, and both runs;
+ * A worker that takes over finds both entries, one of which names the other, and both cohorts;
  * session.c ties them together again.  For names without a UUID it helps that the old node
  * is known: any other of our session is the new one.
  *
@@ -54,9 +54,9 @@ static int64 missing_until; /* ms */
  * the node get an error.
  */
 static void
-create_refused(Run *run, const ZkReply *reply)
+create_refused(Cohort *cohort, const ZkReply *reply)
 {
-	bool	single = run->path->recipe->single;
+	bool	fixed_name = cohort->path->recipe->fixed_name;
 	Failure failure = FAILURE_REFUSED;
 
 	/*
@@ -64,48 +64,48 @@ create_refused(Run *run, const ZkReply *reply)
 	 * claim of an element is refused.
 	 */
 	if (!zk_error_is_breakdown(reply->code))
-		run_replanned(run);
-	else if (single)
+		cohort_planned(cohort);
+	else if (fixed_name)
 	{
-		run->retry_at = zklock_now_ms() + BREAKDOWN_MS;
+		cohort->retry_at = zklock_now_ms() + BREAKDOWN_MS;
 		return;
 	}
 
 	/* With a sequence: the counter has stopped at its end, where that node is. */
 	if (reply->outcome == CALL_NODE_EXISTS)
-		failure = single ? FAILURE_BUSY : FAILURE_WORN_OUT;
+		failure = fixed_name ? FAILURE_BUSY : FAILURE_WORN_OUT;
 	else if (reply->outcome == CALL_NO_CHILDREN)
 		failure = FAILURE_NO_CHILDREN;
-	run_fail(run, failure, reply->code);
+	cohort_fail(cohort, failure, reply->code);
 }
 
-/* Handles the reply to run_create()'s create; that to its listing follows. */
+/* Handles the reply to cohort_create()'s create; that to its listing follows. */
 static void
-on_created(void *arg, const ZkReply *reply)
+on_node_created(void *arg, const ZkReply *reply)
 {
-	Run *run = arg;
+	Cohort *cohort = arg;
 
-	if (!run_node_call_end(run))
+	if (!cohort_node_call_end(cohort))
 		return;
 	switch (reply->outcome)
 	{
 		case CALL_OK:
 			if (reply->stat.ephemeral_owner != engine.session_id)
 				elog(ERROR, "node \"%s\" was created by another session", reply->path);
-			run_created(run, strrchr(reply->path, '/') + 1, reply->stat.czxid);
-			parents_exist(run->path);
+			cohort_created(cohort, strrchr(reply->path, '/') + 1, reply->stat.czxid);
+			parents_exist(cohort->path);
 			break;
 		case CALL_UNKNOWN:
 			if (ZKLOCK_FAULT("orphan"))
-				run_start_over(run);
+				cohort_start_over(cohort);
 			break;
 		case CALL_NO_NODE:
 			missing_until = zklock_now_ms() + MISSING_MS;
-			run_replanned(run);
-			parents_missing(run, reply->code);
+			cohort_planned(cohort);
+			parents_missing(cohort, reply->code);
 			break;
 		default:
-			create_refused(run, reply);
+			create_refused(cohort, reply);
 			break;
 	}
 }
@@ -114,16 +114,16 @@ on_created(void *arg, const ZkReply *reply)
 static void
 on_replaced(void *arg, const ZkReply *reply)
 {
-	Run *run = arg;
+	Cohort *cohort = arg;
 
-	if (!run_node_call_end(run))
+	if (!cohort_node_call_end(cohort))
 		return;
 	if (reply->outcome == CALL_NO_NODE)
-		run_replanned(run);
+		cohort_planned(cohort);
 	else if (reply->outcome != CALL_OK && reply->outcome != CALL_UNKNOWN)
-		create_refused(run, reply);
-	if (run->replaces && (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE))
-		run_deleted(run->replaces);
+		create_refused(cohort, reply);
+	if (cohort->replaces && (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE))
+		cohort_deleted(cohort->replaces);
 }
 
 /* Returns a new random UUID, marked with a version.  To draw many at once is much cheaper. */
@@ -148,40 +148,40 @@ new_uuid(int version)
 }
 
 /*
- * Creates the run's node, whose name has never been used if it has a UUID.  A listing follows
- * right behind; its watch reports all that comes later.
+ * Creates the cohort's node, whose name has never been used if it has a UUID.  A listing
+ * follows right behind; its watch reports all that comes later.
  *
- * The create may go out together with those of other paths, unless the name recurs, since a
- * lost reply is settled by the name.  If paths have been missing, those go that have just been
- * created.
+ * The create may go out together with those of other paths, unless the name is reusable, since
+ * a lost reply is settled by the name.  If paths have been missing, those go that have just
+ * been created.
  */
 void
-run_create(Run *run)
+cohort_create(Cohort *cohort)
 {
-	Path  *path = run->path;
+	Path  *path = cohort->path;
 	ZkCall create = {.kind = ZK_CREATE,
-					 .data = entry_of(run_head(run))->data,
-					 .node_kind = path->recipe->single ? ZK_EPHEMERAL : ZK_EPHEMERAL_SEQUENTIAL};
+					 .data = entry_of(cohort_head(cohort))->data,
+					 .node_kind = path->recipe->fixed_name ? ZK_EPHEMERAL : ZK_EPHEMERAL_SEQUENTIAL};
 
-	run->may_keep = kept_later(run);
-	path->recipe->write(run->name, sizeof(run->name), &run->request,
-						new_uuid(run->may_keep ? UUID_VERSION_KEPT : UUID_VERSION_RANDOM));
-	run_creating(run);
-	create.path = path_node(path, run->name);
-	if (run->replaces)
+	cohort->may_keep = kept_later(cohort);
+	path->recipe->write(cohort->name, sizeof(cohort->name), &cohort->request,
+						new_uuid(cohort->may_keep ? UUID_VERSION_KEPT : UUID_VERSION_RANDOM));
+	cohort_creating(cohort);
+	create.path = path_node(path, cohort->name);
+	if (cohort->replaces)
 	{
-		create.kind = ZK_EXCHANGE;
-		create.other = path_node(path, run->replaces->name);
+		create.kind = ZK_REPLACE;
+		create.other = path_node(path, cohort->replaces->name);
 		create.version = ZK_ANY_VERSION;
-		run_node_call(run, create, on_replaced);
+		cohort_node_call(cohort, create, on_replaced);
 	}
 	else
 	{
 		create.followed = true;
-		create.patient = !run_name_recurs(run) &&
+		create.patient = !cohort_name_is_reusable(cohort) &&
 						 (path->parents_attempts > 0 || zklock_now_ms() >= missing_until);
-		run_node_call(run, create, on_created);
-		path_list(path, run_owner(run), LIST_AND_WATCH);
+		cohort_node_call(cohort, create, on_node_created);
+		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
 	}
 }
 
@@ -196,88 +196,93 @@ run_create(Run *run)
  * behind.
  */
 static void
-end_probe(Run *run)
+end_find_node(Cohort *cohort)
 {
-	if (run->doubt == 0)
-		run_start_over(run);
-	else if (zk_error_outcome(run->doubt) != CALL_UNKNOWN)
+	if (cohort->list_error == 0)
+		cohort_start_over(cohort);
+	else if (zk_error_outcome(cohort->list_error) != CALL_UNKNOWN)
 	{
-		run_fail(run, FAILURE_REFUSED, run->doubt);
-		run->retry_at = zklock_now_ms() + RETRY_MS;
+		cohort_fail(cohort, FAILURE_REFUSED, cohort->list_error);
+		cohort->retry_at = zklock_now_ms() + RETRY_MS;
 	}
 }
 
-/* Returns true if a node of our session is another run's. */
+/* Returns true if a node of our session is another cohort's. */
 static bool
-is_of_other(const Run *run, const char *child, const NodeStat *stat)
+is_of_other(const Cohort *cohort, const char *child, const NodeStat *stat)
 {
-	const Run *other = run_by_name(run->path, child);
+	const Cohort *other = cohort_by_name(cohort->path, child);
 
-	return other && (strcmp(other->heir, child) == 0 || run_owns(other, stat));
+	return other && (strcmp(other->downgraded_name, child) == 0 || cohort_owns(other, stat));
 }
 
 /*
- * Handles the reply about a node that may be the run's, which it is if it is this session's
- * and no other run's.
+ * Handles the reply about a node that may be the cohort's, which it is if it is this session's
+ * and no other cohort's.
  */
 static void
 on_found(void *arg, const ZkReply *reply)
 {
-	Run		   *run = arg;
+	Cohort	   *cohort = arg;
 	const char *child;
 
-	if (!run_node_call_end(run) || run->state != RUN_CREATING)
+	if (!cohort_node_call_end(cohort) || cohort->state != COHORT_CREATING)
 		return;
 	child = strrchr(reply->asked->path, '/') + 1;
 	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id &&
-		!is_of_other(run, child, &reply->stat))
+		!is_of_other(cohort, child, &reply->stat))
 	{
-		run_created(run, child, reply->stat.czxid);
-		parents_exist(run->path);
+		cohort_created(cohort, child, reply->stat.czxid);
+		parents_exist(cohort->path);
 		return;
 	}
 	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
-		run->doubt = reply->code;
-	if (run->node_calls == 0)
-		end_probe(run);
+		cohort->list_error = reply->code;
+	if (cohort->node_calls == 0)
+		end_find_node(cohort);
 }
 
-/* Returns true if a child of the path may be the node that was to be created for the run. */
+/*
+ * Returns true if a child of the path may be the node that was to be created for the cohort.
+ */
 static bool
-may_be_node(const Run *run, const char *child)
+may_be_node(const Cohort *cohort, const char *child)
 {
 	RecipePeer peer;
 
-	return strlen(child) < sizeof(run->name) && run->path->recipe->read(child, &peer) &&
-		   peer.numbered && strncmp(child, run->name, strlen(run->name)) == 0 &&
-		   (run_name_recurs(run) || run_by_name(run->path, child) == NULL);
+	return strlen(child) < sizeof(cohort->name) && cohort->path->recipe->read(child, &peer) &&
+		   peer.numbered && strncmp(child, cohort->name, strlen(cohort->name)) == 0 &&
+		   (cohort_name_is_reusable(cohort) || cohort_by_name(cohort->path, child) == NULL);
 }
 
 /* Handles the listing that shows whether a create was executed whose reply was lost. */
 static void
-on_probed(void *arg, const ZkReply *reply)
+on_children_listed(void *arg, const ZkReply *reply)
 {
-	Run *run = arg;
+	Cohort *cohort = arg;
 
-	if (!run_node_call_end(run))
+	if (!cohort_node_call_end(cohort))
 		return;
-	run->doubt = reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE ? 0 : reply->code;
+	cohort->list_error =
+		reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE ? 0 : reply->code;
 	for (int i = 0; reply->outcome == CALL_OK && i < reply->nchildren; i++)
 	{
-		if (may_be_node(run, reply->children[i]))
-			run_node_call(run,
-						  (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, reply->children[i])},
-						  on_found);
+		if (may_be_node(cohort, reply->children[i]))
+			cohort_node_call(cohort,
+							 (ZkCall){.kind = ZK_EXISTS,
+									  .path = path_node(cohort->path, reply->children[i])},
+							 on_found);
 	}
-	if (run->node_calls == 0)
-		end_probe(run);
+	if (cohort->node_calls == 0)
+		end_find_node(cohort);
 }
 
 /* Asks whether the node exists whose create was not answered. */
 void
-run_probe(Run *run)
+cohort_find_node(Cohort *cohort)
 {
-	run_node_call(run, (ZkCall){.kind = ZK_LIST, .path = run->path->path}, on_probed);
+	cohort_node_call(cohort, (ZkCall){.kind = ZK_GET_CHILDREN, .path = cohort->path->path},
+					 on_children_listed);
 }
 
 /* ------------------------------------------------------------------------
@@ -289,40 +294,40 @@ run_probe(Run *run)
 static void
 on_element_seen(void *arg, const ZkReply *reply)
 {
-	Run *run = arg;
+	Cohort *cohort = arg;
 
-	if (!run_node_call_end(run))
+	if (!cohort_node_call_end(cohort))
 		return;
 	if (reply->outcome == CALL_OK)
-		report_unremoved(run->path, LOSS_DELETED);
+		report_unremoved(cohort->path, LOSS_DELETED);
 	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
-		run_finish(run);
+		cohort_gone(cohort);
 	else if (reply->outcome != CALL_UNKNOWN)
-		run->retry_at = zklock_now_ms() + RETRY_MS;
+		cohort->retry_at = zklock_now_ms() + RETRY_MS;
 }
 
 /*
  * Looks whether an element still exists that was to be deleted with its claim, which is gone.
  */
 static void
-look_for_element(Run *run)
+look_for_element(Cohort *cohort)
 {
-	run_node_call(run, (ZkCall){.kind = ZK_LOOK, .path = run->path->path}, on_element_seen);
+	cohort_node_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = cohort->path->path}, on_element_seen);
 }
 
 /*
- * Returns true if the node that was read by the run's name exists and is the run's.  If it is
- * not, the run's is gone.
+ * Returns true if the node that was read by the cohort's name exists and is the cohort's.  If
+ * it is not, the cohort's is gone.
  */
 bool
-run_confirmed(Run *run, const ZkReply *reply)
+cohort_confirmed(Cohort *cohort, const ZkReply *reply)
 {
-	if (reply->outcome == CALL_OK && run_owns(run, &reply->stat))
+	if (reply->outcome == CALL_OK && cohort_owns(cohort, &reply->stat))
 		return true;
 	if (reply->outcome == CALL_OK)
-		run_usurped(run);
+		cohort_usurped(cohort);
 	else if (reply->outcome == CALL_NO_NODE)
-		run_vanished(run);
+		cohort_vanished(cohort);
 	return false;
 }
 
@@ -330,84 +335,85 @@ run_confirmed(Run *run, const ZkReply *reply)
 static void
 on_identified(void *arg, const ZkReply *reply)
 {
-	Run *run = arg;
+	Cohort *cohort = arg;
 
-	if (!run_node_call_end(run))
+	if (!cohort_node_call_end(cohort))
 		return;
-	if (run_consumes(run) && (reply->outcome == CALL_NO_NODE ||
-							  (reply->outcome == CALL_OK && !run_owns(run, &reply->stat))))
-		look_for_element(run);
-	else if (run_confirmed(run, reply))
-		run->step(run);
+	if (cohort_consumes(cohort) && (reply->outcome == CALL_NO_NODE ||
+									(reply->outcome == CALL_OK && !cohort_owns(cohort, &reply->stat))))
+		look_for_element(cohort);
+	else if (cohort_confirmed(cohort, reply))
+		cohort->step(cohort);
 	else if (reply->outcome == CALL_REFUSED)
-		run->retry_at = zklock_now_ms() + RETRY_MS;
+		cohort->retry_at = zklock_now_ms() + RETRY_MS;
 }
 
 /*
- * Has something done with the run's node.  After a lost reply or a restart of the worker, a
+ * Has something done with the cohort's node.  After a lost reply or a restart of the worker, a
  * request may be one too many, so a node whose name may be somebody else's by now is read
  * first, unless a watch would have reported that.
  */
 void
-run_touch(Run *run, RunStep step)
+cohort_with_own_node(Cohort *cohort, CohortStep step)
 {
-	if (!run_name_recurs(run) || run->own_watch == WATCH_SET)
+	if (!cohort_name_is_reusable(cohort) || cohort->own_watch == WATCH_SET)
 	{
-		step(run);
+		step(cohort);
 		return;
 	}
-	run->step = step;
-	run_node_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(run->path, run->name)},
-				  on_identified);
+	cohort->step = step;
+	cohort_node_call(cohort,
+					 (ZkCall){.kind = ZK_GET_DATA, .path = path_node(cohort->path, cohort->name)},
+					 on_identified);
 }
 
 /* Handles the reply to send_delete(). */
 static void
-on_deleted(void *arg, const ZkReply *reply)
+on_node_deleted(void *arg, const ZkReply *reply)
 {
-	Run *run = arg;
+	Cohort *cohort = arg;
 
-	if (!run_node_call_end(run))
+	if (!cohort_node_call_end(cohort))
 		return;
-	run->listed = false;
-	if (reply->outcome == CALL_NO_NODE && run_consumes(run))
-		look_for_element(run);
+	cohort->listed = false;
+	if (reply->outcome == CALL_NO_NODE && cohort_consumes(cohort))
+		look_for_element(cohort);
 	else if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
-		run_finish(run);
-	else if (reply->outcome != CALL_UNKNOWN && run_refused(run))
-		ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s", run->path->path,
-							 run->name, zk_error_name(reply->code)),
+		cohort_gone(cohort);
+	else if (reply->outcome != CALL_UNKNOWN && cohort_refused(cohort))
+		ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s",
+							 cohort->path->path, cohort->name, zk_error_name(reply->code)),
 					  errdetail("Nobody can get this %s until the node is gone; the deletion is repeated.",
-								run->path->recipe->name)));
+								cohort->path->recipe->name)));
 }
 
 /*
- * Returns true if the deletion of the run's node may wait for others, and be sent with them.
- * It may not if another client may wait for it, as far as is known, if the name may become
- * another client's meanwhile, or if the deletion has been refused.
+ * Returns true if the deletion of the cohort's node may wait for others, and be sent with
+ * them.  It may not if another client may wait for it, as far as is known, if the name may
+ * become another client's meanwhile, or if the deletion has been refused.
  */
 static bool
-deletion_may_wait(const Run *run)
+deletion_may_wait(const Cohort *cohort)
 {
-	return run->path->nforeign == 0 && run->path->child_watch == WATCH_SET &&
-		   !run_name_recurs(run) && run->refused_in != run->state;
+	return cohort->path->nforeign == 0 && cohort->path->child_watch == WATCH_SET &&
+		   !cohort_name_is_reusable(cohort) && cohort->refused_in != cohort->state;
 }
 
 static void
-send_delete(Run *run)
+send_delete(Cohort *cohort)
 {
-	ZkCall delete = {.kind = ZK_DELETE, .path = path_node(run->path, run->name)};
+	ZkCall delete = {.kind = ZK_DELETE, .path = path_node(cohort->path, cohort->name)};
 
-	if (run_consumes(run))
-		delete.other = run->path->path;
+	if (cohort_consumes(cohort))
+		delete.other = cohort->path->path;
 	else
-		delete.patient = deletion_may_wait(run);
-	run_node_call(run, delete, on_deleted);
+		delete.patient = deletion_may_wait(cohort);
+	cohort_node_call(cohort, delete, on_node_deleted);
 }
 
-/* Deletes the run's node. */
+/* Deletes the cohort's node. */
 void
-run_delete(Run *run)
+cohort_delete(Cohort *cohort)
 {
-	run_touch(run, send_delete);
+	cohort_with_own_node(cohort, send_delete);
 }

@@ -11,10 +11,10 @@
  *			may have no rights.
  *	down	From the first level that exists now, the others are created below it.
  *
- * Then the run's node is tried again.  The reply that a node exists is as good as a new one.
- * A refusal counts only if the path is still missing then: others may have created it.  If
- * something has been deleted meanwhile, as empty containers are, all is done again, a bounded
- * number of times.  The walk just ends when nobody waits for the path any more.
+ * Then the cohort's node is tried again.  The reply that a node exists is as good as a new
+ * one.  A refusal counts only if the path is still missing then: others may have created it.
+ * If something has been deleted meanwhile, as empty containers are, all is done again, a
+ * bounded number of times.  The walk just ends when nobody waits for the path any more.
  *
  * Each request creates ZKLOCK_MAX_LEVELS nodes at most, since they may stay for good.
  *
@@ -46,23 +46,24 @@
 /* Attempts in a row before we give up */
 #define MAX_ATTEMPTS 16
 
-/* Returns the run for which parents are created, or NULL if nobody needs them now. */
-static Run *
-needy_run(Path *path)
+/* Returns the cohort for which parents are created, or NULL if nobody needs them now. */
+static Cohort *
+needy_cohort(Path *path)
 {
-	for (Run *run = run_first(path); run; run = run_after(run))
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
-		if (run->state == RUN_PLANNED && !dlist_is_empty(&run->queue))
-			return run;
+		if (cohort->state == COHORT_PLANNED && !dlist_is_empty(&cohort->queue))
+			return cohort;
 	}
 	return NULL;
 }
 
 static ZkNodeKind
-parent_kind(Run *run)
+parent_kind(Cohort *cohort)
 {
-	return entry_of(run_head(run))->request.parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT
-																			   : ZK_CONTAINER;
+	return entry_of(cohort_head(cohort))->request.parent_nodes == PARENTS_PERSISTENT
+			   ? ZK_PERSISTENT
+			   : ZK_CONTAINER;
 }
 
 /*
@@ -108,15 +109,15 @@ path_above(const Path *path, size_t len)
 	return memcpy(MemoryContextAllocZero(engine.scratch, len + 1), path->path, len);
 }
 
-/* Makes a call for a run; the path has one such call at a time. */
+/* Makes a call for a cohort; the path has one such call at a time. */
 static void
-make_call(const Run *run, ZkCall call, ZkReplyHandler handler)
+make_call(const Cohort *cohort, ZkCall call, ZkReplyHandler handler)
 {
-	Path *path = run->path;
+	Path *path = cohort->path;
 
 	path->calls++;
 	path->parents_pending = true;
-	call.owner = run_owner(run);
+	call.owner = cohort_owner(cohort);
 	zk_call(call, handler, path);
 }
 
@@ -136,7 +137,7 @@ end_call(Path *path)
 
 /* Returns true if the session that asks holds a lock on this path. */
 static bool
-session_holds(const Run *run, const char *name)
+session_holds(const Cohort *cohort, const char *name)
 {
 	const Path *path = path_find(name);
 
@@ -144,7 +145,8 @@ session_holds(const Run *run, const char *name)
 	{
 		const Contender *c = &engine.contenders[i];
 
-		if (c->path == path && c->place == PLACE_GRANTED && contender_same_session(c, run_head(run)))
+		if (c->path == path && c->place == PLACE_GRANTED &&
+			contender_same_session(c, cohort_head(cohort)))
 			return true;
 	}
 	return false;
@@ -154,12 +156,12 @@ session_holds(const Run *run, const char *name)
  * Returns true if the node being tried is one of the two of the semaphore that is asked for.
  */
 static bool
-is_semaphore_part(const Run *run)
+is_semaphore_part(const Cohort *cohort)
 {
-	EntryKind kind = entry_of(run_head(run))->request.kind;
+	RequestKind kind = entry_of(cohort_head(cohort))->request.kind;
 
-	return (kind == CONTENDER_TURN || kind == CONTENDER_PERMIT) &&
-		   run->path->path[run->path->missing_len] == '\0';
+	return (kind == REQUEST_TURN || kind == REQUEST_PERMIT) &&
+		   cohort->path->path[cohort->path->missing_len] == '\0';
 }
 
 /*
@@ -167,26 +169,26 @@ is_semaphore_part(const Run *run)
  * session that asks answers.
  */
 static int
-possible_harm(const Run *run, const char *parent, const char *name)
+possible_harm(const Cohort *cohort, const char *parent, const char *name)
 {
 	int harm = neighbour_harm(parent, name);
 
-	if ((harm & HARMS_LOCK) && session_holds(run, parent))
+	if ((harm & HARMS_LOCK) && session_holds(cohort, parent))
 		harm &= ~HARMS_LOCK;
 	return harm;
 }
 
 /* Returns true if a listing shows somebody who would be harmed. */
 static bool
-does_harm(const Run *run, const char *parent, const char *name, const ZkReply *reply)
+does_harm(const Cohort *cohort, const char *parent, const char *name, const ZkReply *reply)
 {
-	int	  harm = possible_harm(run, parent, name);
+	int	  harm = possible_harm(cohort, parent, name);
 	Path *path = (harm & HARMS_LOCK) ? path_find(parent) : NULL;
 
 	for (int i = 0; i < reply->nchildren; i++)
 	{
 		const char *child = reply->children[i];
-		bool		is_ours = path && run_by_name(path, child);
+		bool		is_ours = path && cohort_by_name(path, child);
 
 		if (neighbour_is_harmed(is_ours ? harm & ~HARMS_LOCK : harm, child))
 			return true;
@@ -260,7 +262,7 @@ note_created(Path *path, const ZkReply *reply)
 
 /* Handles the reply to a create of a node of the path. */
 static void
-on_created(void *arg, const ZkReply *reply)
+on_parent_created(void *arg, const ZkReply *reply)
 {
 	Path *path = arg;
 
@@ -281,14 +283,14 @@ on_created(void *arg, const ZkReply *reply)
 static void
 create_missing(Path *path)
 {
-	Run *run = needy_run(path);
+	Cohort *cohort = needy_cohort(path);
 
-	if (run)
-		make_call(run,
+	if (cohort)
+		make_call(cohort,
 				  (ZkCall){.kind = ZK_CREATE,
 						   .path = path_above(path, path->missing_len),
-						   .node_kind = parent_kind(run)},
-				  on_created);
+						   .node_kind = parent_kind(cohort)},
+				  on_parent_created);
 }
 
 /* Handles the data of the parent of a semaphore's nodes, which may be a claim's. */
@@ -309,26 +311,26 @@ on_parent_read(void *arg, const ZkReply *reply)
  * harm.  If we may not see it, that is no reason to refuse.
  */
 static void
-on_looked(void *arg, const ZkReply *reply)
+on_parent_listed(void *arg, const ZkReply *reply)
 {
 	Path	   *path = arg;
-	Run		   *run = needy_run(path);
+	Cohort	   *cohort = needy_cohort(path);
 	const char *parent = reply->asked->path;
 	const char *name = path_above(path, path->missing_len) + strlen(parent) + 1;
 
 	end_call(path);
 	if (reply->outcome == CALL_NO_NODE)
 		go_up(path);
-	else if (reply->outcome == CALL_UNKNOWN || run == NULL)
+	else if (reply->outcome == CALL_UNKNOWN || cohort == NULL)
 		return;
-	else if (does_harm(run, parent, name, reply))
+	else if (does_harm(cohort, parent, name, reply))
 		refuse(path, FAILURE_HARMFUL, 0);
-	else if (!is_semaphore_part(run))
+	else if (!is_semaphore_part(cohort))
 		create_missing(path);
 	else if (is_election(reply))
 		refuse(path, FAILURE_IS_ELECTION, 0);
 	else if (reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE)
-		make_call(run, (ZkCall){.kind = ZK_READ, .path = parent}, on_parent_read);
+		make_call(cohort, (ZkCall){.kind = ZK_GET_DATA, .path = parent}, on_parent_read);
 	else
 		create_missing(path);
 }
@@ -337,24 +339,25 @@ on_looked(void *arg, const ZkReply *reply)
 static void
 try_missing(Path *path)
 {
-	Run		   *run = needy_run(path);
+	Cohort	   *cohort = needy_cohort(path);
 	const char *node = path_above(path, path->missing_len);
 	const char *name = strrchr(node, '/') + 1;
 	const char *parent = path_above(path, name - 1 - node);
 
-	if (run && parent[0] != '\0' && (is_semaphore_part(run) || possible_harm(run, parent, name) != 0))
-		make_call(run, (ZkCall){.kind = ZK_LIST, .path = parent}, on_looked);
+	if (cohort && parent[0] != '\0' &&
+		(is_semaphore_part(cohort) || possible_harm(cohort, parent, name) != 0))
+		make_call(cohort, (ZkCall){.kind = ZK_GET_CHILDREN, .path = parent}, on_parent_listed);
 	else
 		create_missing(path);
 }
 
-/* Refuses those in a run for whom the path, which does not exist, is not to be created. */
+/* Refuses those in a cohort for whom the path, which does not exist, is not to be created. */
 static void
-fail_without_path(Run *run)
+fail_without_path(Cohort *cohort)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify (iter, &run->queue)
+	dlist_foreach_modify (iter, &cohort->queue)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
@@ -364,23 +367,24 @@ fail_without_path(Run *run)
 }
 
 /*
- * Handles a missing path, for which the node of a run that is PLANNED again could not be
- * created.  Creates the path, or refuses all who wait in the run if its creation has failed.
+ * Handles a missing path, for which the node of a cohort that is PLANNED again could not be
+ * created.  Creates the path, or refuses all who wait in the cohort if its creation has
+ * failed.
  */
 void
-parents_missing(Run *run, int code)
+parents_missing(Cohort *cohort, int code)
 {
-	Path *path = run->path;
+	Path *path = cohort->path;
 
-	fail_without_path(run);
+	fail_without_path(cohort);
 	if (path->parents_failure == FAILURE_NONE && path->parents_attempts >= MAX_ATTEMPTS)
 		refuse(path, FAILURE_REFUSED, code);
 	if (path->parents_failure != FAILURE_NONE)
 	{
-		run_fail(run, path->parents_failure, path->parents_code);
+		cohort_fail(cohort, path->parents_failure, path->parents_code);
 		begin_anew(path);
 	}
-	else if (!dlist_is_empty(&run->queue))
+	else if (!dlist_is_empty(&cohort->queue))
 	{
 		path->parents_attempts++;
 		path->missing_len = strlen(path->path);
@@ -399,7 +403,7 @@ parents_missing(Run *run, int code)
  * others.
  */
 static void
-on_deleted(void *arg, const ZkReply *reply)
+on_parent_deleted(void *arg, const ZkReply *reply)
 {
 	Path *path = arg;
 	bool  gone = reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE;
@@ -421,6 +425,6 @@ parents_delete(Path *path)
 	path->calls++;
 	path->parents_pending = true;
 	zk_call((ZkCall){.kind = ZK_DELETE, .path = path_above(path, path->created_to), .unwritten = true},
-			on_deleted, path);
+			on_parent_deleted, path);
 	return true;
 }

@@ -1,29 +1,29 @@
 /*
  * path.c
- *		The engine's decisions: paths, runs and contenders, and what comes next.
+ *		The engine's decisions: paths, cohorts and contenders, and what comes next.
  *
- * A contender is one request of one session (an entry in shared memory).  A run is one
+ * A contender is one request of one session (an entry in shared memory).  A cohort is one
  * ephemeral sequential node of ours and the contenders of this server for which it stands,
  * in order of arrival; the recipe says whether it grants them one after the other or all
- * together.  A path has a queue of runs, oldest first, which is also the order of their
+ * together.  A path has a queue of cohorts, oldest first, which is also the order of their
  * nodes' sequences.
  *
- * New contenders join the last run while it is open: no other client is known to stand
+ * New contenders join the last cohort while it is open: no other client is known to stand
  * behind it.  The child watch on the path reports newcomers.  When it has fired, it is set
  * again only when a contender arrives, which then waits for a listing ("arrivals"), or when a
  * lock is held for longer, since the newcomer may be a client that does not wait for our
  * node.  So a path that is busy elsewhere costs nothing here while nobody asks for it.
  *
  * The engine knows other clients' contenders from the last listing, less those seen to go.
- * For the contenders older than a run that is a superset of the truth, since newcomers get
- * higher sequences; this is why a run can be granted without another listing.  There is one
- * exception: an exclusive contender that goes may leave a shared node in its place, its heir.
- * A run that would wait for the heir looks again, unless it is clear that there is none; see
- * downgrade.c.
+ * For the contenders older than a cohort that is a superset of the truth, since newcomers get
+ * higher sequences; this is why a cohort can be granted without another listing.  There is one
+ * exception: an exclusive contender that goes may leave a shared node in its place, its
+ * downgraded node.  A cohort that would wait for the downgraded node looks again, unless it is
+ * clear that there is none; see downgrade.c.
  *
  * A session's other contenders do not stand in the way of its own, if the recipe says so.  A
  * shared holder that asks for the exclusive lock therefore waits for all others, even in the
- * same shared run: it is a contender like any other, behind those that came before.  If an
+ * same shared cohort: it is a contender like any other, behind those that came before.  If an
  * older writer waits for the shared holder in turn, that is a deadlock, and no reason to pass
  * the writer: tokens would not increase, and a client that does not know shared locks may
  * even hold the lock.
@@ -38,9 +38,9 @@
  * refuses a watch on the node, it grants, and asks for the watch again and again.
  *
  * The worker may exit at any moment, so shared memory records what exists in ZooKeeper:
- * before a create is sent, the name is in the entries of the run's contenders, and the last
- * of them is kept (run->keeper) until the node is known to be gone.  session.c builds all
- * this again from there.
+ * before a create is sent, the name is in the entries of the cohort's contenders, and the last
+ * of them is kept (cohort->last_owner) until the node is known to be gone.  session.c builds
+ * all this again from there.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
  * else here is private to the worker.
@@ -63,36 +63,37 @@
  * ------------------------------------------------------------------------
  */
 
-/* Returns true if a contender may join the run, as far as is known now. */
+/* Returns true if a contender may join the cohort, as far as is known now. */
 static bool
-run_is_open(const Run *run, const RecipeRequest *request)
+cohort_is_open(const Cohort *cohort, const RecipeRequest *request)
 {
-	const Recipe *recipe = run->path->recipe;
+	const Recipe *recipe = cohort->path->recipe;
 
-	return !run->closed && recipe->may_join && recipe->may_join(&run->request, request) &&
-		   run->joined < MAX_GRANTS && (!run_is_empty(run) || run_is_kept(run));
+	return !cohort->closed && recipe->may_join && recipe->may_join(&cohort->request, request) &&
+		   cohort->joined < MAX_GRANTS && (!cohort_is_empty(cohort) || cohort_is_kept(cohort));
 }
 
-/* Returns true if what is known about newcomers behind the last run is up to date. */
+/* Returns true if what is known about newcomers behind the last cohort is up to date. */
 static bool
-run_is_fresh(const Run *run)
+cohort_is_fresh(const Cohort *cohort)
 {
-	return run->state == RUN_PLANNED || run->state == RUN_CREATING ||
-		   (run->state == RUN_CREATED && !run->listed && run->path->child_watch == WATCH_ASKED) ||
-		   run->path->child_watch == WATCH_SET;
+	return cohort->state == COHORT_PLANNED || cohort->state == COHORT_CREATING ||
+		   (cohort->state == COHORT_CREATED && !cohort->listed &&
+			cohort->path->child_watch == WATCH_ASKED) ||
+		   cohort->path->child_watch == WATCH_SET;
 }
 
-/* Puts an arrival into the last run, or into a new one if that is not open. */
+/* Puts an arrival into the last cohort, or into a new one if that is not open. */
 static void
 contender_enter(Contender *c)
 {
 	Path		 *path = c->path;
-	Run			 *last = run_last(path);
+	Cohort		 *last = cohort_last(path);
 	RecipeRequest request = contender_request(c);
-	bool		  open = last && run_is_open(last, &request);
+	bool		  open = last && cohort_is_open(last, &request);
 
 	/* Nobody has paid for a node that is kept. */
-	if (!open || run_is_kept(last))
+	if (!open || cohort_is_kept(last))
 	{
 		Failure failure = path_has_room(path, entry_of(c));
 
@@ -104,13 +105,13 @@ contender_enter(Contender *c)
 	}
 	if (!open)
 	{
-		last = run_new(path, 0, &request);
-		dlist_push_tail(&path->runs, &last->link);
-		run_replaces(last, c);
+		last = cohort_new(path, 0, &request);
+		dlist_push_tail(&path->cohorts, &last->link);
+		cohort_replaces(last, c);
 	}
 	dlist_delete(&c->link);
-	run_join(last, c);
-	if (run_is_kept(last))
+	cohort_join(last, c);
+	if (cohort_is_kept(last))
 		kept_resume(last);
 }
 
@@ -122,11 +123,11 @@ contender_enter(Contender *c)
 static bool
 arrival_is_refused(Contender *c)
 {
-	const ContenderEntry *entry = entry_of(c);
+	const Entry *entry = entry_of(c);
 
 	if (engine.refused_code != 0)
 		contender_fail(c, FAILURE_REFUSED, engine.refused_code);
-	else if (entry->request.manner == ASK_AND_WAIT && !c->path->recipe->single)
+	else if (entry->request.manner == ASK_AND_WAIT && !c->path->recipe->fixed_name)
 		return false;
 	else if (entry->request.manner != ASK_AND_WAIT &&
 			 ((!zk_client_connected() && engine.resume_until == NEVER) || lease_state() != LEASE_HOLDS))
@@ -142,27 +143,28 @@ arrival_is_refused(Contender *c)
 static bool
 contender_has_looked(const Contender *c)
 {
-	return c->next_list <= c->path->lists_told;
+	return c->next_list <= c->path->lists_shown;
 }
 
 /*
- * Returns true if an arrival must wait for a listing: if it is to look, if it might join a run
- * behind which others may stand, or if its node might harm others.  One that takes the place
- * of another node cannot harm others as long as that node exists.  Who joins a run that is kept
- * sees that nobody else is there.
+ * Returns true if an arrival must wait for a listing: if it is to look, if it might join a
+ * cohort behind which others may stand, or if its node might harm others.  One that takes the
+ * place of another node cannot harm others as long as that node exists.  Who joins a cohort
+ * that is kept sees that nobody else is there.
  */
 static bool
 arrival_must_look(const Contender *c)
 {
 	const EntryRequest *asked = &entry_of(c)->request;
 	RecipeRequest		request = contender_request(c);
-	const Run		   *last = run_last(c->path);
-	bool				open = last && run_is_open(last, &request);
+	const Cohort	   *last = cohort_last(c->path);
+	bool				open = last && cohort_is_open(last, &request);
 
-	if (open && run_is_kept(last))
+	if (open && cohort_is_kept(last))
 		return false;
 	return asked->manner == ASK_AND_LOOK ||
-		   (c->path->recipe->bars && run_replaced_for(c) == NULL) || (open && !run_is_fresh(last));
+		   (c->path->recipe->cannot_coexist && cohort_replaced_for(c) == NULL) ||
+		   (open && !cohort_is_fresh(last));
 }
 
 /* Places the arrivals, but for those that must wait for a listing, and those behind them. */
@@ -185,75 +187,75 @@ path_place_arrivals(Path *path)
 		if (looked && entry_of(c)->request.manner != ASK_AND_WAIT && contender_is_blocked(c) &&
 			!kept_may_go(c))
 			contender_fail(c, FAILURE_BUSY, 0);
-		else if (looked && contender_is_barred(c))
-			contender_fail(c, FAILURE_BARRED, 0);
+		else if (looked && contender_cannot_coexist(c))
+			contender_fail(c, FAILURE_CANNOT_COEXIST, 0);
 		else
 			contender_enter(c);
 	}
 }
 
 /* ------------------------------------------------------------------------
- * Runs: for whom they wait, whom they grant, and what comes next for their nodes
+ * Cohorts: for whom they wait, whom they grant, and what comes next for their nodes
  * ------------------------------------------------------------------------
  */
 
 /*
- * Sets a watch after which the run looks again: on its blocker, or on the children if we may
- * not read the blocker, or if anybody may give back what the run waits for.  The end of a run
- * of ours needs no watch.
+ * Sets a watch after which the cohort looks again: on its blocker, or on the children if we
+ * may not read the blocker, or if anybody may give back what the cohort waits for.  The end of
+ * a cohort of ours needs no watch.
  */
 static void
-run_watch(Run *run, const Foreigner *foreigner)
+cohort_watch(Cohort *cohort, const ForeignContender *foreign)
 {
-	Path *path = run->path;
+	Path *path = cohort->path;
 	bool  alone = path->recipe->excludes != NULL;
 
-	if (alone && foreigner && run->blocker_watch != WATCH_REFUSED)
-		watch_blocker(run, foreigner->name);
-	else if ((!alone || foreigner) && path->child_watch == WATCH_NONE)
-		path_list(path, run_owner(run), LIST_AND_WATCH);
+	if (alone && foreign && cohort->blocker_watch != WATCH_REFUSED)
+		watch_blocker(cohort, foreign->name);
+	else if ((!alone || foreign) && path->child_watch == WATCH_NONE)
+		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
 }
 
-/* Decides whether a run that has its node and listing must wait, and for whom. */
+/* Decides whether a cohort that has its node and listing must wait, and for whom. */
 static void
-run_evaluate(Run *run)
+cohort_evaluate(Cohort *cohort)
 {
-	Blocker			   blocker = run_blocker(run);
+	Blocker			   blocker = cohort_blocker(cohort);
 	dlist_mutable_iter iter;
 
-	if (blocker.run == NULL && (blocker.foreigner == NULL || ZKLOCK_FAULT("grant-early")))
+	if (blocker.cohort == NULL && (blocker.foreign == NULL || ZKLOCK_FAULT("grant-early")))
 	{
-		run_granted(run);
+		cohort_granted(cohort);
 		return;
 	}
 
-	dlist_foreach_modify (iter, &run->queue)
+	dlist_foreach_modify (iter, &cohort->queue)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
-		if (entry_of(c)->request.manner != ASK_AND_WAIT && !(blocker.foreigner && kept_may_go(c)))
+		if (entry_of(c)->request.manner != ASK_AND_WAIT && !(blocker.foreign && kept_may_go(c)))
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
-	if (run_is_empty(run))
+	if (cohort_is_empty(cohort))
 		return;
-	contender_blocked_by(run_head(run), blocker);
-	run_watch(run, blocker.foreigner);
+	contender_blocked_by(cohort_head(cohort), blocker);
+	cohort_watch(cohort, blocker.foreign);
 }
 
-/* Grants those in a granted run whose turn it is. */
+/* Grants those in a granted cohort whose turn it is. */
 static void
-run_grant(Run *run)
+cohort_grant(Cohort *cohort)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify (iter, &run->queue)
+	dlist_foreach_modify (iter, &cohort->queue)
 	{
-		Contender *c = dlist_container(Contender, link, iter.cur);
-		const Run *own = c->place == PLACE_WAITING ? contender_own_blocker(c) : NULL;
+		Contender	 *c = dlist_container(Contender, link, iter.cur);
+		const Cohort *own = c->place == PLACE_WAITING ? contender_own_blocker(c) : NULL;
 
 		if (own)
 		{
-			contender_blocked_by(c, (Blocker){.run = own});
+			contender_blocked_by(c, (Blocker){.cohort = own});
 			break;
 		}
 		if (c->place == PLACE_WAITING)
@@ -261,107 +263,108 @@ run_grant(Run *run)
 	}
 }
 
-/* Does what comes next for the contenders of a run that has its node. */
+/* Does what comes next for the contenders of a cohort that has its node. */
 static void
-run_serve(Run *run)
+cohort_serve(Cohort *cohort)
 {
-	Path *path = run->path;
+	Path *path = cohort->path;
 
-	if (run_wants_downgrade(run) && run_is_wanted(run, NULL))
+	if (cohort_wants_downgrade(cohort) && cohort_is_wanted(cohort, NULL))
 	{
-		run_downgrading(run);
+		cohort_downgrading(cohort);
 		return;
 	}
-	if (!run->listed && run_head(run)->place != PLACE_GRANTED)
+	if (!cohort->listed && cohort_head(cohort)->place != PLACE_GRANTED)
 	{
 		if (path->lists_sent == path->lists_done)
-			path_list(path, run_owner(run), run->closed ? LIST_ONLY : LIST_AND_WATCH);
+			path_list(path, cohort_owner(cohort), cohort->closed ? LIST_ONLY : LIST_AND_WATCH);
 		return;
 	}
-	if (run->state == RUN_CREATED && path->use != PATH_USE_ASKED)
-		run_evaluate(run);
-	watch_own(run);
-	if (run->state == RUN_GRANTED && (watch_covers(run) || ZKLOCK_FAULT("watched-early")) &&
-		lease_state() == LEASE_HOLDS)
-		run_grant(run);
+	if (cohort->state == COHORT_CREATED && path->use != PATH_USE_ASKED)
+		cohort_evaluate(cohort);
+	watch_own(cohort);
+	if (cohort->state == COHORT_GRANTED &&
+		(watch_covers(cohort) || ZKLOCK_FAULT("watched-early")) && lease_state() == LEASE_HOLDS)
+		cohort_grant(cohort);
 }
 
 /*
- * Returns true if those in a planned run must look first.  That includes those that were to
- * take the place of another run, if that is gone already.
+ * Returns true if those in a planned cohort must look first.  That includes those that were to
+ * take the place of another cohort, if that is gone already.
  */
 static bool
-run_must_look(const Run *run)
+cohort_must_look(const Cohort *cohort)
 {
-	const Contender *c = run_head(run);
+	const Contender *c = cohort_head(cohort);
 
-	return run->path->recipe->bars && !run->replaces &&
-		   (!contender_has_looked(c) || contender_is_barred(c));
+	return cohort->path->recipe->cannot_coexist && !cohort->replaces &&
+		   (!contender_has_looked(c) || contender_cannot_coexist(c));
 }
 
-/* Does what comes next for a run that has no node yet.  The run may be freed. */
+/* Does what comes next for a cohort that has no node yet.  The cohort may be freed. */
 static void
-run_plan(Run *run)
+cohort_plan(Cohort *cohort)
 {
-	Run *before = run_before(run);
-	bool single = run->path->recipe->single;
-	bool goes = before && before->state == RUN_DELETING && before->refused_in != RUN_DELETING;
+	Cohort *before = cohort_before(cohort);
+	bool	fixed_name = cohort->path->recipe->fixed_name;
+	bool goes = before && before->state == COHORT_DELETING && before->refused_in != COHORT_DELETING;
 
 	/* A session waits for an element being given back, unless ZooKeeper refuses that. */
-	if (before && single && before->retry_at > 0)
-		run_fail(run, FAILURE_BUSY, 0);
-	else if (run_must_look(run))
-		run_start_over(run);
-	else if (run->replaces && !run_is_identified(run->replaces))
-		watch_own(run->replaces);
-	else if (goes && kept_later(run))
+	if (before && fixed_name && before->retry_at > 0)
+		cohort_fail(cohort, FAILURE_BUSY, 0);
+	else if (cohort_must_look(cohort))
+		cohort_start_over(cohort);
+	else if (cohort->replaces && !cohort_is_identified(cohort->replaces))
+		watch_own(cohort->replaces);
+	else if (goes && kept_later(cohort))
 		return; /* the deletion would use up the watch */
-	else if (!run->path->parents_pending && (before == NULL || (run_has_node(before) && !single)))
-		run_create(run);
+	else if (!cohort->path->parents_pending &&
+			 (before == NULL || (cohort_has_node(before) && !fixed_name)))
+		cohort_create(cohort);
 }
 
-/* Does what comes next for a run.  The run may be freed. */
+/* Does what comes next for a cohort.  The cohort may be freed. */
 static void
-run_pump(Run *run)
+cohort_pump(Cohort *cohort)
 {
-	if (run->state == RUN_PLANNED && run_is_empty(run))
+	if (cohort->state == COHORT_PLANNED && cohort_is_empty(cohort))
 	{
-		run_finish(run);
+		cohort_gone(cohort);
 		return;
 	}
 	if (!zk_client_connected() || !engine.synced)
 		return;
-	if (run->state == RUN_PLANNED)
+	if (cohort->state == COHORT_PLANNED)
 	{
-		run_plan(run);
+		cohort_plan(cohort);
 		return;
 	}
-	if (run->state == RUN_CREATING)
+	if (cohort->state == COHORT_CREATING)
 	{
-		if (run->node_calls == 0 && engine_retry_is_due(run->retry_at))
-			run_probe(run);
+		if (cohort->node_calls == 0 && engine_retry_is_due(cohort->retry_at))
+			cohort_find_node(cohort);
 		return;
 	}
 
-	if (!run_is_empty(run) && run->state != RUN_DOWNGRADING)
-		run_serve(run);
-	if (run->state == RUN_DOWNGRADING)
-		run_downgrade_pump(run);
-	else if (run_is_empty(run) && run->state != RUN_DELETING && !kept_stays(run))
-		run_abandoned(run);
-	if (run->state == RUN_DELETING)
+	if (!cohort_is_empty(cohort) && cohort->state != COHORT_DOWNGRADING)
+		cohort_serve(cohort);
+	if (cohort->state == COHORT_DOWNGRADING)
+		cohort_downgrade_pump(cohort);
+	else if (cohort_is_empty(cohort) && cohort->state != COHORT_DELETING && !kept_stays(cohort))
+		cohort_deleting(cohort);
+	if (cohort->state == COHORT_DELETING)
 	{
-		if (run->replaced_by)
+		if (cohort->replaced_by)
 			return; /* its node is deleted when the other's is created */
-		if (run->node_calls == 0 && engine_retry_is_due(run->retry_at))
-			run_delete(run);
+		if (cohort->node_calls == 0 && engine_retry_is_due(cohort->retry_at))
+			cohort_delete(cohort);
 
 		/*
 		 * The reply to a session that may not delete a node does not show that the node is
 		 * gone.
 		 */
-		if (run->refused_in == run->state)
-			watch_own(run);
+		if (cohort->refused_in == cohort->state)
+			watch_own(cohort);
 	}
 }
 
@@ -374,7 +377,7 @@ run_pump(Run *run)
 static void
 path_forget_if_idle(Path *path)
 {
-	if (path->calls > 0 || path->marked || !dlist_is_empty(&path->runs) ||
+	if (path->calls > 0 || path->marked || !dlist_is_empty(&path->cohorts) ||
 		!dlist_is_empty(&path->arrivals) || parents_delete(path))
 		return;
 	watch_child_give_up(path);
@@ -382,14 +385,14 @@ path_forget_if_idle(Path *path)
 	hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
 }
 
-/* Returns a run under which a lock is held on the path, or NULL. */
-static const Run *
-path_granted_run(const Path *path)
+/* Returns a cohort under which a lock is held on the path, or NULL. */
+static const Cohort *
+path_granted_cohort(const Path *path)
 {
-	for (const Run *run = run_first(path); run; run = run_after(run))
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
-		if (run->state == RUN_GRANTED && !run_is_empty(run))
-			return run;
+		if (cohort->state == COHORT_GRANTED && !cohort_is_empty(cohort))
+			return cohort;
 	}
 	return NULL;
 }
@@ -402,17 +405,17 @@ path_granted_run(const Path *path)
 static void
 path_look_behind(Path *path)
 {
-	const Run *run = path->unseen && path->recipe->heedless ? path_granted_run(path) : NULL;
+	const Cohort *cohort = path->unseen && path->recipe->heedless ? path_granted_cohort(path) : NULL;
 
-	if (run == NULL)
-		path->look_at = 0;
-	else if (path->look_at == 0)
-		path->look_at = (zklock_now_ms() / LOOK_PAUSE_MS + 2) * LOOK_PAUSE_MS;
-	if (run && engine_retry_is_due(path->look_at) && zk_client_connected() && engine.synced &&
-		path->lists_sent == path->lists_done)
+	if (cohort == NULL)
+		path->list_at = 0;
+	else if (path->list_at == 0)
+		path->list_at = (zklock_now_ms() / LOOK_PAUSE_MS + 2) * LOOK_PAUSE_MS;
+	if (cohort && engine_retry_is_due(path->list_at) && zk_client_connected() &&
+		engine.synced && path->lists_sent == path->lists_done)
 	{
-		path_list(path, run_owner(run), LIST_AND_WATCH);
-		path->look_at = 0;
+		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
+		path->list_at = 0;
 	}
 }
 
@@ -421,17 +424,17 @@ static void
 path_pump(Path *path)
 {
 	dlist_mutable_iter iter;
-	Run				  *last = run_last(path);
+	Cohort			  *last = cohort_last(path);
 
-	if (last && run_is_empty(last))
+	if (last && cohort_is_empty(last))
 		(void) kept_stays(last); /* whom it is kept for may have come */
 	path_place_arrivals(path);
-	dlist_foreach_modify (iter, &path->runs)
-		run_pump(dlist_container(Run, link, iter.cur));
+	dlist_foreach_modify (iter, &path->cohorts)
+		cohort_pump(dlist_container(Cohort, link, iter.cur));
 	if (zk_client_connected() && engine.synced && path->lists_sent == path->lists_done &&
 		path->use != PATH_USE_ASKED && !dlist_is_empty(&path->arrivals))
 		path_list(path, entry_owner(entry_of(dlist_head_element(Contender, link, &path->arrivals))),
-				  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
+				  cohort_last(path) && !cohort_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	path_look_behind(path);
 	path_forget_if_idle(path);
 }

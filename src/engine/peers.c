@@ -3,8 +3,8 @@
  *		For whom a contender waits, as the recipe says.
  *
  * The recipe decides.  These functions pass it the peers: other clients' nodes, as the last
- * listing shows them, and our own runs, which we know without one.  So the run behind one of
- * ours is granted the moment that is empty; the deletion of its node follows.  This can
+ * listing shows them, and our own cohorts, which we know without one.  So the cohort behind
+ * one of ours is granted the moment that is empty; the deletion of its node follows.  This can
  * delay other clients, but never admits one too early.
  *
  * Runs in: the worker.  All of this is private to it.
@@ -18,19 +18,19 @@
 /* The peers that the recipe gets */
 typedef enum PeerSet
 {
-	PEERS_OWN, /* runs of ours */
+	PEERS_OWN, /* cohorts of ours */
 	PEERS_FOREIGN,
 	PEERS_ALL
 } PeerSet;
 
 /*
- * Returns true if a contender of another session is in the run's queue, ahead of "c" if that
- * is in it, too.
+ * Returns true if a contender of another session is in the cohort's queue, ahead of "c" if
+ * that is in it, too.
  */
 static bool
-run_has_others(const Run *run, const Contender *c)
+cohort_has_others(const Cohort *cohort, const Contender *c)
 {
-	for (Contender *other = run_head(run); other; other = contender_behind(other))
+	for (Contender *other = cohort_head(cohort); other; other = contender_behind(other))
 	{
 		if (other == c)
 			return false;
@@ -41,85 +41,88 @@ run_has_others(const Run *run, const Contender *c)
 }
 
 /*
- * Returns true if the run is a peer of a contender, which may wait for it.  A node that is not
- * known to be the run's may be another client's, and counts no matter who is behind the run.
+ * Returns true if the cohort is a peer of a contender, which may wait for it.  A node that is
+ * not known to be the cohort's may be another client's, and counts no matter who is behind the
+ * cohort.
  */
 static bool
-run_is_peer(const Run *run, const Contender *c)
+cohort_is_peer(const Cohort *cohort, const Contender *c)
 {
-	return run != c->run && run_has_node(run) &&
-		   (run->path->recipe->blocker || run_has_others(run, c) || !run_is_identified(run));
+	return cohort != c->cohort && cohort_has_node(cohort) &&
+		   (cohort->path->recipe->blocker || cohort_has_others(cohort, c) ||
+			!cohort_is_identified(cohort));
 }
 
 /* Asks the recipe, for a contender that has a node or would come last. */
 static Blocker
 find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
 {
-	const Path *path = c->path;
-	const Run **runs;
-	RecipePeer *peers;
-	Blocker		blocker = {.position = 1};
-	int			nruns = 0;
-	int			n = 0;
-	int			found;
-	int32_t		remark;
+	const Path	  *path = c->path;
+	const Cohort **cohorts;
+	RecipePeer	  *peers;
+	Blocker		   blocker = {.position = 1};
+	int			   ncohorts = 0;
+	int			   n = 0;
+	int			   found;
+	int32_t		   others_permits;
 
-	for (const Run *run = run_first(path); run; run = run_after(run))
-		nruns++;
-	runs = palloc(Max(nruns, 1) * sizeof(Run *));
-	peers = palloc(Max(nruns + path->nforeign, 1) * sizeof(RecipePeer));
-	for (const Run *run = run_first(path); run; run = run_after(run))
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		ncohorts++;
+	cohorts = palloc(Max(ncohorts, 1) * sizeof(Cohort *));
+	peers = palloc(Max(ncohorts + path->nforeign, 1) * sizeof(RecipePeer));
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
-		if (set == PEERS_FOREIGN || !run_is_peer(run, c))
+		if (set == PEERS_FOREIGN || !cohort_is_peer(cohort, c))
 			continue;
-		runs[n] = run;
-		peers[n++] = run->peer;
+		cohorts[n] = cohort;
+		peers[n++] = cohort->peer;
 	}
-	nruns = n;
+	ncohorts = n;
 	for (int i = 0; set != PEERS_OWN && i < path->nforeign; i++)
 		peers[n++] = path->foreign[i].peer;
-	for (int i = 0; c->run && i < n; i++)
-		blocker.position += peers[i].sequence < c->run->peer.sequence;
+	for (int i = 0; c->cohort && i < n; i++)
+		blocker.position += peers[i].sequence < c->cohort->peer.sequence;
 
-	found = recipe_blocker(path->recipe, peers, n, c->run ? &c->run->peer : NULL, request, &remark);
-	if (remark != 0 && set == PEERS_ALL)
-		contender_remark(c, remark);
-	if (found >= nruns)
-		blocker.foreigner = &path->foreign[found - nruns];
+	found = recipe_blocker(path->recipe, peers, n, c->cohort ? &c->cohort->peer : NULL,
+						   request, &others_permits);
+	if (others_permits != 0 && set == PEERS_ALL)
+		contender_set_others_permits(c, others_permits);
+	if (found >= ncohorts)
+		blocker.foreign = &path->foreign[found - ncohorts];
 	else if (found != RECIPE_NOBODY)
-		blocker.run = runs[found];
-	pfree(runs);
+		blocker.cohort = cohorts[found];
+	pfree(cohorts);
 	pfree(peers);
 	return blocker;
 }
 
-/* Returns for whom a run's first contender waits; the run has its node and listing. */
+/* Returns for whom a cohort's first contender waits; the cohort has its node and listing. */
 Blocker
-run_blocker(const Run *run)
+cohort_blocker(const Cohort *cohort)
 {
-	return find_blocker(run_head(run), &run->request, PEERS_ALL);
+	return find_blocker(cohort_head(cohort), &cohort->request, PEERS_ALL);
 }
 
 /*
- * Returns the run of ours for which a contender of a granted run waits: its own, if it is not
- * its turn, or an older one that did not stand in the way of those before it.  Returns NULL if
- * there is none, or if those in the run are granted together.
+ * Returns the cohort of ours for which a contender of a granted cohort waits: its own, if it
+ * is not its turn, or an older one that did not stand in the way of those before it.  Returns
+ * NULL if there is none, or if those in the cohort are granted together.
  */
-const Run *
+const Cohort *
 contender_own_blocker(Contender *c)
 {
 	const Recipe *recipe = c->path->recipe;
 
-	if (recipe->excludes && !recipe->excludes(&c->run->peer, &c->run->request))
+	if (recipe->excludes && !recipe->excludes(&c->cohort->peer, &c->cohort->request))
 		return NULL;
-	if (run_has_others(c->run, c))
-		return c->run;
-	return find_blocker(c, &c->run->request, PEERS_OWN).run;
+	if (cohort_has_others(c->cohort, c))
+		return c->cohort;
+	return find_blocker(c, &c->cohort->request, PEERS_OWN).cohort;
 }
 
 /*
- * Returns true if a contender that has no run yet would have to wait, by what the last listing
- * showed.
+ * Returns true if a contender that has no cohort yet would have to wait, by what the last
+ * listing showed.
  */
 bool
 contender_is_blocked(Contender *c)
@@ -128,7 +131,7 @@ contender_is_blocked(Contender *c)
 	PeerSet		  set = c->path->recipe->blocker ? PEERS_ALL : PEERS_FOREIGN;
 	Blocker		  blocker = find_blocker(c, &request, set);
 
-	return blocker.run || blocker.foreigner;
+	return blocker.cohort || blocker.foreign;
 }
 
 /*
@@ -143,9 +146,10 @@ contender_is_outrun(const Contender *c)
 
 	if (recipe->excludes == NULL)
 		return false;
-	for (Run *run = run_first(c->path); run; run = run_after(run))
+	for (Cohort *cohort = cohort_first(c->path); cohort; cohort = cohort_after(cohort))
 	{
-		if (recipe->excludes(&run->peer, &request) && run_is_wanted(run, recipe->single ? NULL : c))
+		if (recipe->excludes(&cohort->peer, &request) &&
+			cohort_is_wanted(cohort, recipe->fixed_name ? NULL : c))
 			return true;
 	}
 	return false;
@@ -153,14 +157,14 @@ contender_is_outrun(const Contender *c)
 
 /* Returns true if it must not even have a node, by what the last listing showed. */
 bool
-contender_is_barred(const Contender *c)
+contender_cannot_coexist(const Contender *c)
 {
 	const Path	 *path = c->path;
 	RecipeRequest request = contender_request(c);
 
-	for (int i = 0; path->recipe->bars && i < path->nforeign; i++)
+	for (int i = 0; path->recipe->cannot_coexist && i < path->nforeign; i++)
 	{
-		if (path->recipe->bars(&path->foreign[i].peer, &request))
+		if (path->recipe->cannot_coexist(&path->foreign[i].peer, &request))
 			return true;
 	}
 	return false;

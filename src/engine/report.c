@@ -86,10 +86,10 @@ report_heedless(Path *path)
 
 	for (int i = 0; path->recipe->heedless && i < path->nforeign; i++)
 	{
-		for (const Run *run = run_first(path); run; run = run_after(run))
+		for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 		{
-			if (!run_is_empty(run))
-				report_if_heedless(path, path->foreign[i].name, &run->request);
+			if (!cohort_is_empty(cohort))
+				report_if_heedless(path, path->foreign[i].name, &cohort->request);
 		}
 		dlist_foreach (iter, &path->arrivals)
 		{
@@ -114,20 +114,20 @@ report_sequence(const Path *path, int64 sequence, int64 limit)
 			 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
 }
 
-/* Reports that the run's node is gone without our doing. */
+/* Reports that the cohort's node is gone without our doing. */
 void
-report_deletion(const Run *run)
+report_deletion(const Cohort *cohort)
 {
 	Losses losses;
 
 	report_losses_begin(&losses);
-	for (const Contender *c = run_head(run); c; c = contender_behind(c))
+	for (const Contender *c = cohort_head(cohort); c; c = contender_behind(c))
 		report_losses_add(&losses, c);
 	ereport(losses.count > 0 ? WARNING : LOG,
-			(errmsg("node \"%s/%s\" of %s \"%s\" was deleted by someone else", run->path->path,
-					run->name, run->path->recipe->name, run->path->path),
+			(errmsg("node \"%s/%s\" of %s \"%s\" was deleted by someone else", cohort->path->path,
+					cohort->name, cohort->path->recipe->name, cohort->path->path),
 			 losses.count > 0 ? errdetail("Its holder has lost the %s; waiting sessions queue again.%s",
-										  run->path->recipe->name, report_losses_list(&losses))
+										  cohort->path->recipe->name, report_losses_list(&losses))
 							  : errdetail("Waiting sessions queue again.")));
 }
 
@@ -183,10 +183,10 @@ report_losses_begin(Losses *losses)
 void
 report_losses_add(Losses *losses, const Contender *c)
 {
-	const ContenderEntry *entry = entry_of(c);
+	const Entry *entry = entry_of(c);
 
 	/* The server's own losses are in the log already. */
-	if (contender_state(c) != CONTENDER_GRANTED || entry->request.pid == ENTRY_SERVER_PID)
+	if (contender_state(c) != ENTRY_GRANTED || entry->request.pid == ENTRY_SERVER_PID)
 		return;
 	if (losses->count++ < MAX_LOSSES_NAMED)
 		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->request.pid,

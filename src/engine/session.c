@@ -24,9 +24,9 @@
  * moved to this connection.  What was sent on an earlier one has then been executed before
  * the check, or is refused, and this session never reads anything older than the check.
  *
- * When another worker has taken the place of an earlier one, it builds contenders, runs and
- * paths again from the entries: the id of a run gives its place in the path's queue, a
- * contender's ticket its place in the run's.  The worker finds out the state of ZooKeeper
+ * When another worker has taken the place of an earlier one, it builds contenders, cohorts and
+ * paths again from the entries: the id of a cohort gives its place in the path's queue, a
+ * contender's ticket its place in the cohort's.  The worker finds out the state of ZooKeeper
  * when a connection stands.  It reads the entries in use without a lock as far as they are
  * constant or only a worker writes them.
  *
@@ -52,8 +52,9 @@ typedef enum Forget
 } Forget;
 
 /*
- * Forgets what listings showed: the runs' nodes must be seen again before anything is granted,
- * and those whose names recur be read again.  With a new handle, watches are gone as well.
+ * Forgets what listings showed: the cohorts' nodes must be seen again before anything is
+ * granted, and those whose names are reusable be read again.  With a new handle, watches are
+ * gone as well.
  */
 static void
 forget_listings(Forget what)
@@ -64,26 +65,26 @@ forget_listings(Forget what)
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
-		path->lists_told = 0;
+		path->lists_shown = 0;
 		if (what == FORGET_WATCHES)
 			watch_child_set(path, WATCH_NONE);
-		for (Run *run = run_first(path); run; run = run_after(run))
+		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 		{
-			run->listed = false;
-			if (what == FORGET_WATCHES || run_name_recurs(run))
+			cohort->listed = false;
+			if (what == FORGET_WATCHES || cohort_name_is_reusable(cohort))
 			{
-				watch_own_set(run, WATCH_NONE);
-				run->own_watch_at = 0;
+				watch_own_set(cohort, WATCH_NONE);
+				cohort->own_watch_at = 0;
 			}
-			if (what == FORGET_WATCHES && run->blocker)
-				watch_blocker_set(run, WATCH_NONE);
+			if (what == FORGET_WATCHES && cohort->blocker)
+				watch_blocker_set(cohort, WATCH_NONE);
 		}
 	}
 }
 
 /* Handles the reply to the check that goes ahead of a sync. */
 static void
-on_checked(void *arg, const ZkReply *reply)
+on_session_checked(void *arg, const ZkReply *reply)
 {
 	bool committed = reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE;
 
@@ -92,7 +93,7 @@ on_checked(void *arg, const ZkReply *reply)
 
 /* Handles the reply to engine_session_synchronize(). */
 static void
-on_synced(void *arg, const ZkReply *reply)
+on_session_synced(void *arg, const ZkReply *reply)
 {
 	int code = reply->outcome == CALL_OK ? engine.uncommitted : reply->code;
 
@@ -120,8 +121,8 @@ engine_session_synchronize(void)
 {
 	engine.synced = false;
 	engine.sync_at = NEVER;
-	zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_checked, NULL);
-	zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, on_synced, NULL);
+	zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_session_checked, NULL);
+	zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, on_session_synced, NULL);
 }
 
 /* Returns true if that is done, on this connection. */
@@ -165,7 +166,7 @@ engine_session_unreachable(void)
 		 * A backend that waits for a release need not wait for ZooKeeper; one that waits for a
 		 * lock reports the outage to its client.
 		 */
-		if (contender_state(c) == CONTENDER_RELEASING || entry_status(i).downgrading)
+		if (contender_state(c) == ENTRY_RELEASING || entry_status(i).downgrading)
 			entry_set_owner_latch(entry_at(i));
 		else if (c->place != PLACE_ARRIVED && c->place != PLACE_WAITING)
 			continue;
@@ -236,7 +237,7 @@ engine_session_ended(const char *reason)
 	{
 		report_losses_add(&losses, &engine.contenders[i]);
 		if (engine.contenders[i].place != PLACE_NONE &&
-			contender_state(&engine.contenders[i]) == CONTENDER_QUEUED)
+			contender_state(&engine.contenders[i]) == ENTRY_QUEUED)
 			nwaiting++;
 	}
 	ereport(losses.count > 0 ? WARNING : LOG,
@@ -251,12 +252,12 @@ engine_session_ended(const char *reason)
 
 		watch_child_set(path, WATCH_NONE);
 		path_foreign_clear(path);
-		dlist_foreach_modify (iter, &path->runs)
+		dlist_foreach_modify (iter, &path->cohorts)
 		{
-			Run *run = dlist_container(Run, link, iter.cur);
+			Cohort *cohort = dlist_container(Cohort, link, iter.cur);
 
-			if (run->state != RUN_PLANNED)
-				run_expired(run);
+			if (cohort->state != COHORT_PLANNED)
+				cohort_expired(cohort);
 		}
 		path_mark(path);
 	}
@@ -275,7 +276,7 @@ engine_session_refused(int code)
 	{
 		Contender *c = &engine.contenders[i];
 
-		if (c->place != PLACE_NONE && contender_state(c) == CONTENDER_QUEUED)
+		if (c->place != PLACE_NONE && contender_state(c) == ENTRY_QUEUED)
 			contender_fail(c, FAILURE_REFUSED, code);
 	}
 	path_mark_all();
@@ -286,42 +287,42 @@ engine_session_refused(int code)
  * ------------------------------------------------------------------------
  */
 
-/* Returns the run of an entry, created again in its place if need be. */
-static Run *
-run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *request)
+/* Returns the cohort of an entry, created again in its place if need be. */
+static Cohort *
+cohort_of_entry(Path *path, const Entry *entry, const RecipeRequest *request)
 {
-	dlist_node *after = &path->runs.head;
-	Run		   *run;
+	dlist_node *after = &path->cohorts.head;
+	Cohort	   *cohort;
 
-	for (Run *other = run_first(path); other; other = run_after(other))
+	for (Cohort *other = cohort_first(path); other; other = cohort_after(other))
 	{
-		if (other->id == entry->node.run_id)
+		if (other->id == entry->node.cohort_id)
 			return other;
-		if (other->id < entry->node.run_id)
+		if (other->id < entry->node.cohort_id)
 			after = &other->link;
 	}
-	run = run_new(path, entry->node.run_id, request);
-	dlist_insert_after(after, &run->link);
+	cohort = cohort_new(path, entry->node.cohort_id, request);
+	dlist_insert_after(after, &cohort->link);
 	if (entry->node.name[0] != '\0')
-		run_adopted(run, entry->node.name, entry->node.czxid,
-					entry->status.kept ? PAYER_NOBODY : entry->request.pid);
-	return run;
+		cohort_adopted(cohort, entry->node.name, entry->node.czxid,
+					   entry->status.kept ? PAYER_NOBODY : entry->request.pid);
+	return cohort;
 }
 
 /*
- * Takes an entry over from an earlier worker.  Any entry with a token shows that its run was
- * granted, even that of a holder that is leaving.
+ * Takes an entry over from an earlier worker.  Any entry with a token shows that its cohort
+ * was granted, even that of a holder that is leaving.
  */
 static void
 contender_adopt(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
-	ContenderState	state = contender_state(c);
-	RecipeRequest	request = contender_request(c);
-	Path		   *path;
-	Run			   *run;
+	Entry		 *entry = entry_of(c);
+	EntryState	  state = contender_state(c);
+	RecipeRequest request = contender_request(c);
+	Path		 *path;
+	Cohort		 *cohort;
 
-	if (entry->node.run_id == 0 && state != CONTENDER_QUEUED)
+	if (entry->node.cohort_id == 0 && state != ENTRY_QUEUED)
 	{
 		entry_mark_dirty(entry_index(c));
 		return;
@@ -330,7 +331,7 @@ contender_adopt(Contender *c)
 	path = path_get(entry->request.path, contender_recipe(c));
 	if (path == NULL)
 		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
-	if (entry->node.run_id == 0)
+	if (entry->node.cohort_id == 0)
 	{
 		contender_arrive(c, path);
 		return;
@@ -338,26 +339,26 @@ contender_adopt(Contender *c)
 
 	c->path = path;
 	c->next_list = path->lists_sent + 1;
-	run = run_of_entry(path, entry, &request);
-	run->joined += Max(entry->node.grants - run->grants, 0);
-	run->grants = Max(run->grants, entry->node.grants);
-	if (entry->status.token != 0 && run->state == RUN_CREATED)
-		run_granted(run);
-	c->run = run;
-	if (state == CONTENDER_FAILED || state == CONTENDER_LOST)
+	cohort = cohort_of_entry(path, entry, &request);
+	cohort->joined += Max(entry->node.grants - cohort->grants, 0);
+	cohort->grants = Max(cohort->grants, entry->node.grants);
+	if (entry->status.token != 0 && cohort->state == COHORT_CREATED)
+		cohort_granted(cohort);
+	c->cohort = cohort;
+	if (state == ENTRY_FAILED || state == ENTRY_LOST)
 	{
-		Assert(run->keeper == NULL);
-		run->keeper = c;
+		Assert(cohort->last_owner == NULL);
+		cohort->last_owner = c;
 		c->place = PLACE_KEEPS_NODE;
 	}
 	else
 	{
-		c->place = state == CONTENDER_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
-		run->joined += c->place == PLACE_WAITING;
-		dlist_push_tail(&run->queue, &c->link);
+		c->place = state == ENTRY_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
+		cohort->joined += c->place == PLACE_WAITING;
+		dlist_push_tail(&cohort->queue, &c->link);
 	}
-	run->closed |= run_has_heir(run);
-	if (state == CONTENDER_RELEASING || entry_status(entry_index(c)).downgrading)
+	cohort->closed |= cohort_has_downgraded_node(cohort);
+	if (state == ENTRY_RELEASING || entry_status(entry_index(c)).downgrading)
 		entry_mark_dirty(entry_index(c));
 }
 
@@ -372,13 +373,13 @@ engine_adopt_entries(const int *indexes, int n)
 	{
 		Contender *c = &engine.contenders[indexes[i]];
 
-		if (c->run == NULL)
+		if (c->cohort == NULL)
 			continue;
-		if (c->run->state != RUN_CREATED && c->run->state != RUN_GRANTED)
-			run_replaces(c->run, c);
+		if (c->cohort->state != COHORT_CREATED && c->cohort->state != COHORT_GRANTED)
+			cohort_replaces(c->cohort, c);
 
 		/* A listing will show how far the earlier worker came. */
-		if (run_wants_downgrade(c->run))
-			run_downgrading(c->run);
+		if (cohort_wants_downgrade(c->cohort))
+			cohort_downgrading(c->cohort);
 	}
 }

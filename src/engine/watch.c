@@ -1,29 +1,29 @@
 /*
  * watch.c
- *		Watches that report the end of a node: ours, or that for which a run waits.
+ *		Watches that report the end of a node: ours, or that for which a cohort waits.
  *
  * Someone else might delete a node of ours, and its holder must hear of it.  While the child
  * watch stands, it reports any change below the path; when that has fired, the node gets a
- * watch of its own.  So an uncontended lock needs no request for one.  A run that waits for
+ * watch of its own.  So an uncontended lock needs no request for one.  A cohort that waits for
  * another client's contender watches that contender's node.  A holder about to commit may
  * also have a quorum asked for its node.
  *
- * Names that recur
+ * Reusable names
  * ----------------
  *
  * Hive's names, those of elections with names "zookeeper", and the one name of an element's
  * claim are given again when a path, or node, has been deleted and created again.  What goes
  * by such a name proves nothing: a listing, a child watch, whose event is used up by anything
  * else, or an event of an earlier connection, which reports a change where one node has taken
- * the place of another.  The node is the run's if it has been read on this connection, is our
- * session's, and has the run's czxid (run_owns()): no two nodes of a name have the same.  The
- * read sets a watch on the node, so from its reply on we hear of the node's end before
- * anything that follows.  A new connection makes that void.  Until then
+ * the place of another.  The node is the cohort's if it has been read on this connection, is
+ * our session's, and has the cohort's czxid (cohort_owns()): no two nodes of a name have the
+ * same.  The read sets a watch on the node, so from its reply on we hear of the node's end
+ * before anything that follows.  A new connection makes that void.  Until then
  *
  *	- nobody is granted under the node (watch_covers());
- *	- those behind it wait, as it may be another client's, even if nobody is in its run's
+ *	- those behind it wait, as it may be another client's, even if nobody is in its cohort's
  *	  queue any more (peers.c);
- *	- it is not deleted or replaced (run_touch(), run_plan()).
+ *	- it is not deleted or replaced (cohort_with_own_node(), cohort_plan()).
  *
  * It does not matter whose it was when the path was listed: if it is ours now it was ours
  * then, as our nodes are listed after their creation.
@@ -51,74 +51,80 @@
 
 typedef struct CheckCall
 {
-	Run	  *run;
-	int	   index;	   /* of the contender's entry */
-	uint32 generation; /* of that: if it has changed, the contender is gone */
-	uint32 number;
+	Cohort *cohort;
+	int		index;		/* of the contender's entry */
+	uint32	generation; /* of that: if it has changed, the contender is gone */
+	uint32	number;
 } CheckCall;
 
 /*
- * Returns true if we would hear, or have heard, of a deletion of the run's node by someone
+ * Returns true if we would hear, or have heard, of a deletion of the cohort's node by someone
  * else.  A watch that ZooKeeper refuses is no reason to wait for it (path.c).
  */
 bool
-watch_covers(const Run *run)
+watch_covers(const Cohort *cohort)
 {
-	return run->own_watch == WATCH_SET || run->own_watch == WATCH_REFUSED ||
-		   (run->path->child_watch == WATCH_SET && !run_name_recurs(run));
+	return cohort->own_watch == WATCH_SET || cohort->own_watch == WATCH_REFUSED ||
+		   (cohort->path->child_watch == WATCH_SET && !cohort_name_is_reusable(cohort));
 }
 
-/* Returns true if the node that has the run's name is known to be the run's. */
+/* Returns true if the node that has the cohort's name is known to be the cohort's. */
 bool
-run_is_identified(const Run *run)
+cohort_is_identified(const Cohort *cohort)
 {
-	return !run_name_recurs(run) || watch_covers(run);
+	return !cohort_name_is_reusable(cohort) || watch_covers(cohort);
 }
 
-/* Counts a reply about our own node.  Returns false if the run, or that node, is gone. */
+/* Counts a reply about our own node.  Returns false if the cohort, or that node, is gone. */
 static bool
-own_call_end(Run *run, const ZkReply *reply)
+own_call_end(Cohort *cohort, const ZkReply *reply)
 {
-	/* An heir, the shared node that replaces an exclusive one, may have taken its place. */
-	return run_call_end(run) && strcmp(path_node(run->path, run->name), reply->asked->path) == 0;
+	/*
+	 * A downgraded node, the shared node that replaces an exclusive one, may have taken its
+	 * place.
+	 */
+	return cohort_call_end(cohort) &&
+		   strcmp(path_node(cohort->path, cohort->name), reply->asked->path) == 0;
 }
 
 /* Handles the reply about our own node, which is looked at because it cannot be watched. */
 static void
 on_own_looked(void *arg, const ZkReply *reply)
 {
-	Run *run = arg;
+	Cohort *cohort = arg;
 
-	if (!own_call_end(run, reply))
+	if (!own_call_end(cohort, reply))
 		return;
-	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_REFUSED : WATCH_NONE);
-	(void) run_confirmed(run, reply);
+	watch_own_set(cohort, reply->outcome == CALL_OK ? WATCH_REFUSED : WATCH_NONE);
+	(void) cohort_confirmed(cohort, reply);
 }
 
 /*
  * Takes note that for the time being no watch can report the node's end.  ZooKeeper before
- * 3.9.3 shows all the same whose the node is; a name that recurs is of no use without that.
+ * 3.9.3 shows all the same whose the node is; a reusable name is of no use without that.
  */
 static void
-watch_own_refused(Run *run)
+watch_own_refused(Cohort *cohort)
 {
-	run->own_watch_at = zklock_now_ms() + RETRY_MS;
-	watch_own_set(run, run_name_recurs(run) ? WATCH_ASKED : WATCH_REFUSED);
-	if (run_name_recurs(run))
-		run_call(run, (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, run->name)}, on_own_looked);
+	cohort->own_watch_at = zklock_now_ms() + RETRY_MS;
+	watch_own_set(cohort, cohort_name_is_reusable(cohort) ? WATCH_ASKED : WATCH_REFUSED);
+	if (cohort_name_is_reusable(cohort))
+		cohort_call(cohort,
+					(ZkCall){.kind = ZK_EXISTS, .path = path_node(cohort->path, cohort->name)},
+					on_own_looked);
 }
 
 /*
- * The run whose node was to be watched is gone, and the name may be another client's by now.
- * The watch that was set goes, unless a run of ours has that node, or waits for it.
+ * The cohort whose node was to be watched is gone, and the name may be another client's by
+ * now.  The watch that was set goes, unless a cohort of ours has that node, or waits for it.
  */
 static void
 unwatch_stray(const Path *path, const char *node)
 {
-	for (Run *run = run_first(path); run; run = run_after(run))
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
-		if ((run->own_watch == WATCH_SET && strcmp(path_node(path, run->name), node) == 0) ||
-			(run->blocker_watch == WATCH_SET && strcmp(path_node(path, run->blocker), node) == 0))
+		if ((cohort->own_watch == WATCH_SET && strcmp(path_node(path, cohort->name), node) == 0) ||
+			(cohort->blocker_watch == WATCH_SET && strcmp(path_node(path, cohort->blocker), node) == 0))
 			return;
 	}
 	zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = node}, NULL, NULL);
@@ -128,10 +134,10 @@ unwatch_stray(const Path *path, const char *node)
 static void
 on_own_watched(void *arg, const ZkReply *reply)
 {
-	Run		   *run = arg;
-	const Path *path = run->path;
+	Cohort	   *cohort = arg;
+	const Path *path = cohort->path;
 
-	if (!own_call_end(run, reply))
+	if (!own_call_end(cohort, reply))
 	{
 		if (reply->outcome == CALL_OK)
 			unwatch_stray(path, reply->asked->path);
@@ -139,43 +145,44 @@ on_own_watched(void *arg, const ZkReply *reply)
 	}
 	if (reply->outcome == CALL_REFUSED)
 	{
-		watch_own_refused(run);
+		watch_own_refused(cohort);
 		return;
 	}
-	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
-	if (run_confirmed(run, reply) && node_contender_tells_broken(reply->data, reply->data_length))
-		entries_expect_deletion(run->id, LOSS_BROKEN);
+	watch_own_set(cohort, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
+	if (cohort_confirmed(cohort, reply) && node_contender_is_broken(reply->data, reply->data_length))
+		entries_expect_deletion(cohort->id, LOSS_BROKEN);
 }
 
 /*
- * Makes sure that we hear of it if someone deletes the run's node.  The child watch does while
- * it stands, unless the name recurs.  But it fires when the contender goes for which the run
- * waits, and nothing is to be asked then, so a run that waits for another client has a watch
- * of its own.  A session that may not delete its node does not see from the reply whether the
- * node still exists, and needs the watch in any case.
+ * Makes sure that we hear of it if someone deletes the cohort's node.  The child watch does
+ * while it stands, unless the name is reusable.  But it fires when the contender goes for
+ * which the cohort waits, and nothing is to be asked then, so a cohort that waits for another
+ * client has a watch of its own.  A session that may not delete its node does not see from the
+ * reply whether the node still exists, and needs the watch in any case.
  */
 void
-watch_own(Run *run)
+watch_own(Cohort *cohort)
 {
-	Path *path = run->path;
-	bool  refused = run->state == RUN_DELETING && run->refused_in == RUN_DELETING;
-	bool  covered = watch_exists(path->child_watch) && !refused && run->blocker == NULL &&
-				   !run_name_recurs(run);
+	Path *path = cohort->path;
+	bool  refused = cohort->state == COHORT_DELETING && cohort->refused_in == COHORT_DELETING;
+	bool  covered = watch_exists(path->child_watch) && !refused && cohort->blocker == NULL &&
+				   !cohort_name_is_reusable(cohort);
 
-	if (watch_exists(run->own_watch) || covered || !engine_retry_is_due(run->own_watch_at))
+	if (watch_exists(cohort->own_watch) || covered || !engine_retry_is_due(cohort->own_watch_at))
 		return;
-	if (!watch_has_room(path, run->name, NULL))
+	if (!watch_has_room(path, cohort->name, NULL))
 	{
-		watch_own_refused(run);
+		watch_own_refused(cohort);
 		return;
 	}
-	watch_own_set(run, WATCH_ASKED);
-	run_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(path, run->name), .watch = true},
-			 on_own_watched);
+	watch_own_set(cohort, WATCH_ASKED);
+	cohort_call(cohort,
+				(ZkCall){.kind = ZK_GET_DATA, .path = path_node(path, cohort->name), .watch = true},
+				on_own_watched);
 }
 
 /*
- * Deletes a predecessor that is our session's, unless a run has it, or may yet find that it
+ * Deletes a predecessor that is our session's, unless a cohort has it, or may yet find that it
  * has.  It was left behind by mistake and would block us for ever.
  */
 static void
@@ -183,9 +190,10 @@ delete_orphan(Path *path, const char *name)
 {
 	char *node;
 
-	for (Run *run = run_first(path); run; run = run_after(run))
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
-		if (run->state == RUN_CREATING || strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0)
+		if (cohort->state == COHORT_CREATING || strcmp(cohort->name, name) == 0 ||
+			strcmp(cohort->downgraded_name, name) == 0)
 			return;
 	}
 	node = path_node(path, name);
@@ -197,49 +205,50 @@ delete_orphan(Path *path, const char *name)
 static void
 on_blocker_watched(void *arg, const ZkReply *reply)
 {
-	Run	 *run = arg;
-	Path *path = run->path;
+	Cohort *cohort = arg;
+	Path   *path = cohort->path;
 
-	if (run->state != RUN_GONE && reply->outcome == CALL_OK)
+	if (cohort->state != COHORT_GONE && reply->outcome == CALL_OK)
 	{
-		watch_blocker_set(run, WATCH_SET);
-		run->blocker_announces = node_contender_tells_version(reply->data, reply->data_length);
+		watch_blocker_set(cohort, WATCH_SET);
+		cohort->blocker_announces = node_contender_has_version(reply->data, reply->data_length);
 		if (reply->stat.ephemeral_owner == engine.session_id && !ZKLOCK_FAULT("orphan"))
-			delete_orphan(path, run->blocker);
+			delete_orphan(path, cohort->blocker);
 		else if (session_info_has_ended(reply->stat.ephemeral_owner))
-			report_stale(path, run->blocker, reply);
+			report_stale(path, cohort->blocker, reply);
 	}
 	else
 	{
 		if (reply->outcome == CALL_NO_NODE)
-			path_foreign_remove(path, run->blocker, HEIR_POSSIBLE);
+			path_foreign_remove(path, cohort->blocker, DOWNGRADE_POSSIBLE);
 		if (reply->watching)
-			watch_blocker_set(run, WATCH_SET);
-		watch_blocker_give_up(run, reply->outcome == CALL_REFUSED ? WATCH_REFUSED : WATCH_NONE);
+			watch_blocker_set(cohort, WATCH_SET);
+		watch_blocker_give_up(cohort, reply->outcome == CALL_REFUSED ? WATCH_REFUSED : WATCH_NONE);
 	}
-	(void) run_call_end(run);
+	(void) cohort_call_end(cohort);
 }
 
 /* Watches another client's contender. */
 void
-watch_blocker(Run *run, const char *name)
+watch_blocker(Cohort *cohort, const char *name)
 {
-	if (run->blocker)
+	if (cohort->blocker)
 	{
 		/* If it is another one, the reply or event will bring us back. */
-		if (strcmp(run->blocker, name) == 0 || run->blocker_watch == WATCH_ASKED)
+		if (strcmp(cohort->blocker, name) == 0 || cohort->blocker_watch == WATCH_ASKED)
 			return;
-		watch_blocker_set(run, WATCH_NONE);
+		watch_blocker_set(cohort, WATCH_NONE);
 	}
-	if (!watch_has_room(run->path, name, entry_of(run_head(run))))
+	if (!watch_has_room(cohort->path, name, entry_of(cohort_head(cohort))))
 	{
-		run_fail(run, FAILURE_SESSION_FULL, 0);
+		cohort_fail(cohort, FAILURE_SESSION_FULL, 0);
 		return;
 	}
-	run->blocker = pstrdup(name);
-	watch_blocker_set(run, WATCH_ASKED);
-	run_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(run->path, name), .watch = true},
-			 on_blocker_watched);
+	cohort->blocker = pstrdup(name);
+	watch_blocker_set(cohort, WATCH_ASKED);
+	cohort_call(cohort,
+				(ZkCall){.kind = ZK_GET_DATA, .path = path_node(cohort->path, name), .watch = true},
+				on_blocker_watched);
 }
 
 /* ------------------------------------------------------------------------
@@ -247,16 +256,16 @@ watch_blocker(Run *run, const char *name)
  * ------------------------------------------------------------------------
  */
 
-/* Asks about the node of the run, which goes by its name as it is now. */
+/* Asks about the node of the cohort, which goes by its name as it is now. */
 static void
-check_call(CheckCall *call, ZkCallKind kind, ZkReplyHandler handler)
+check_call(CheckCall *call, ZkOperation kind, ZkReplyHandler handler)
 {
-	Run *run = call->run;
+	Cohort *cohort = call->cohort;
 
-	run_call_begin(run);
+	cohort_call_begin(cohort);
 	zk_call((ZkCall){.kind = kind,
 					 .owner = entry_owner(entry_at(call->index)),
-					 .path = path_node(run->path, run->name)},
+					 .path = path_node(cohort->path, cohort->name)},
 			handler, call);
 }
 
@@ -264,7 +273,7 @@ check_call(CheckCall *call, ZkCallKind kind, ZkReplyHandler handler)
 static void
 check_passed(const CheckCall *call)
 {
-	ContenderEntry *entry = entry_at(call->index);
+	Entry *entry = entry_at(call->index);
 
 	if (entry_generation(call->index) != call->generation)
 		return;
@@ -282,32 +291,32 @@ on_check_looked(void *arg, const ZkReply *reply)
 {
 	CheckCall *call = arg;
 
-	if (own_call_end(call->run, reply) && run_confirmed(call->run, reply))
+	if (own_call_end(call->cohort, reply) && cohort_confirmed(call->cohort, reply))
 		check_passed(call);
 	pfree(call);
 }
 
 /*
- * Handles the reply to contender_check().  If an heir has taken the node's place, the session
- * asks again.
+ * Handles the reply to contender_check().  If a downgraded node has taken the node's place,
+ * the session asks again.
  */
 static void
-on_checked(void *arg, const ZkReply *reply)
+on_node_checked(void *arg, const ZkReply *reply)
 {
 	CheckCall *call = arg;
-	Run		  *run = call->run;
-	bool	   recurs = run_name_recurs(run);
-	bool	   current = own_call_end(run, reply);
+	Cohort	  *cohort = call->cohort;
+	bool	   reusable = cohort_name_is_reusable(cohort);
+	bool	   current = own_call_end(cohort, reply);
 
-	if (reply->outcome == CALL_OK && current && recurs)
+	if (reply->outcome == CALL_OK && current && reusable)
 	{
-		check_call(call, ZK_LOOK, on_check_looked);
+		check_call(call, ZK_EXISTS, on_check_looked);
 		return;
 	}
-	if (reply->outcome == CALL_OK && !recurs)
+	if (reply->outcome == CALL_OK && !reusable)
 		check_passed(call);
 	else if (reply->outcome == CALL_NO_NODE && current)
-		run_vanished(run);
+		cohort_vanished(cohort);
 	pfree(call);
 }
 
@@ -328,9 +337,9 @@ contender_check(Contender *c)
 		return;
 
 	call = palloc(sizeof(CheckCall));
-	*call = (CheckCall){.run = c->run,
+	*call = (CheckCall){.cohort = c->cohort,
 						.index = entry_index(c),
 						.generation = entry_generation(entry_index(c)),
 						.number = status.check_wanted};
-	check_call(call, ZK_CHECK, on_checked);
+	check_call(call, ZK_CHECK, on_node_checked);
 }

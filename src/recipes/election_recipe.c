@@ -95,12 +95,12 @@ election_write(char *dst, size_t size, const RecipeRequest *request,
 /* Returns the oldest candidate that is older than "self": it leads. */
 static int
 election_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
-				 const RecipeRequest *request, int32_t *remark)
+				 const RecipeRequest *request, int32_t *others_permits)
 {
 	int oldest = RECIPE_NOBODY;
 
 	(void) request; /* the older one leads, whatever its name */
-	(void) remark;
+	(void) others_permits;
 	for (int i = 0; i < n; i++)
 	{
 		if (self && peers[i].sequence >= self->sequence)
@@ -127,21 +127,21 @@ recipe_shows_election(const char *child)
 }
 
 static bool
-election_bars(const RecipePeer *peer, const RecipeRequest *request)
+election_cannot_coexist(const RecipePeer *peer, const RecipeRequest *request)
 {
 	return peer->family != request->family;
 }
 
 static bool
-election_recurs(const RecipeRequest *request)
+election_name_is_reusable(const RecipeRequest *request)
 {
 	return request->family == ELECTION_SUPPORT ||
-		   (request->family == ELECTION_LOCK && node_name_recurs(request->dialect));
+		   (request->family == ELECTION_LOCK && node_name_is_reusable(request->dialect));
 }
 
 const Recipe election_recipe = {.name = "election",
 								.read = election_read,
 								.write = election_write,
 								.blocker = election_blocker,
-								.bars = election_bars,
-								.recurs = election_recurs};
+								.cannot_coexist = election_cannot_coexist,
+								.name_is_reusable = election_name_is_reusable};

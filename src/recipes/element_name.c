@@ -138,7 +138,7 @@ claim_excludes(const RecipePeer *peer, const RecipeRequest *request)
 }
 
 const Recipe element_recipe = {.name = "element",
-							   .single = true,
+							   .fixed_name = true,
 							   .read = claim_read,
 							   .write = claim_write,
 							   .excludes = claim_excludes};

@@ -46,9 +46,9 @@ lock_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t u
 }
 
 static bool
-lock_recurs(const RecipeRequest *request)
+lock_name_is_reusable(const RecipeRequest *request)
 {
-	return node_name_recurs(request->dialect);
+	return node_name_is_reusable(request->dialect);
 }
 
 /* All pairs of modes exclude each other, except shared with shared. */
@@ -81,7 +81,7 @@ lock_may_join(const RecipeRequest *node, const RecipeRequest *request)
 }
 
 static bool
-lock_heir(char *dst, size_t size, const char *name, const RecipeRequest *request)
+lock_downgraded_name(char *dst, size_t size, const char *name, const RecipeRequest *request)
 {
 	return request->mode == LOCK_MODE_SHARED &&
 		   node_name_downgraded(dst, size, request->dialect, name);
@@ -90,8 +90,8 @@ lock_heir(char *dst, size_t size, const char *name, const RecipeRequest *request
 const Recipe lock_recipe = {.name = "lock",
 							.read = lock_read,
 							.write = lock_write,
-							.recurs = lock_recurs,
+							.name_is_reusable = lock_name_is_reusable,
 							.excludes = lock_excludes,
 							.heedless = lock_heedless,
 							.may_join = lock_may_join,
-							.heir = lock_heir};
+							.downgraded_name = lock_downgraded_name};

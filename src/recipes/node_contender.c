@@ -84,7 +84,7 @@ read_string(char dst[NODE_CONTENDER_TEXT], const char *data, const char *member)
 
 /* Reads a positive number; 0 if there is no such member. */
 static int32_t
-read_number(const char *data, const char *member)
+read_positive(const char *data, const char *member)
 {
 	const char *digits = find_value(data, member);
 	long long	value = digits ? strtoll(digits, NULL, 10) : 0;
@@ -95,10 +95,10 @@ read_number(const char *data, const char *member)
 static bool
 read_json(const char *data, NodeContender *read)
 {
-	int32_t port = read_number(data, NUMBER_MEMBER("port"));
+	int32_t port = read_positive(data, NUMBER_MEMBER("port"));
 	char	host[NODE_CONTENDER_TEXT];
 
-	read->pid = read_number(data, NUMBER_MEMBER("pid"));
+	read->pid = read_positive(data, NUMBER_MEMBER("pid"));
 	if (read->pid == 0 || port == 0 || data[strlen(data) - 1] != '}')
 		return false;
 	read_string(host, data, STRING_MEMBER("host"));
@@ -147,7 +147,7 @@ node_contender_read(const char *data, NodeContender *read)
 	bool ours;
 
 	*read = (NodeContender){.pid = 0};
-	if (node_contender_tells_version(data, strlen(data)))
+	if (node_contender_has_version(data, strlen(data)))
 		ours = read_json(data, read);
 	else
 		ours = read_hive(data, read);
@@ -161,14 +161,14 @@ node_contender_read(const char *data, NodeContender *read)
  * is NULL.  No text of a user can stand where the version does.
  */
 bool
-node_contender_tells_version(const char *data, size_t len)
+node_contender_has_version(const char *data, size_t len)
 {
 	static const char beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"";
 
-	size_t told = sizeof(beginning) - 1;
+	size_t beginning_len = sizeof(beginning) - 1;
 
-	return data && len > told && memcmp(data, beginning, told) == 0 && data[told] >= '1' &&
-		   data[told] <= '9';
+	return data && len > beginning_len && memcmp(data, beginning, beginning_len) == 0 &&
+		   data[beginning_len] >= '1' && data[beginning_len] <= '9';
 }
 
 /* How data written by zklock begins, and that of a node that is about to be deleted */
@@ -181,11 +181,11 @@ static const char broken_beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_
  * bytes, which may be any, or is NULL.
  */
 bool
-node_contender_tells_broken(const char *data, size_t len)
+node_contender_is_broken(const char *data, size_t len)
 {
-	size_t told = sizeof(broken_beginning) - 1;
+	size_t beginning_len = sizeof(broken_beginning) - 1;
 
-	return data && len > told && memcmp(data, broken_beginning, told) == 0;
+	return data && len > beginning_len && memcmp(data, broken_beginning, beginning_len) == 0;
 }
 
 /*
@@ -199,10 +199,11 @@ node_contender_tells_broken(const char *data, size_t len)
 bool
 node_contender_write_broken(char *dst, const char *data, const char *by)
 {
-	size_t told = sizeof(own_beginning) - 1;
+	size_t beginning_len = sizeof(own_beginning) - 1;
 
-	if (strncmp(data, own_beginning, told) != 0 || node_contender_tells_broken(data, strlen(data)))
+	if (strncmp(data, own_beginning, beginning_len) != 0 ||
+		node_contender_is_broken(data, strlen(data)))
 		return false;
-	sprintf(dst, "%s%s,%s", broken_beginning, by, data + told);
+	sprintf(dst, "%s%s,%s", broken_beginning, by, data + beginning_len);
 	return true;
 }

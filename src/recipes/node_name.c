@@ -326,7 +326,7 @@ node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
  * Then a node must be looked at before it is taken for the one that was meant.
  */
 bool
-node_name_recurs(NodeDialect dialect)
+node_name_is_reusable(NodeDialect dialect)
 {
 	return dialects[dialect][LOCK_MODE_EXCLUSIVE].uuid == UUID_NONE;
 }

@@ -89,7 +89,7 @@ extern bool		   node_name_read_number(const char *text, size_t len, int64_t *num
 extern bool		   node_name_is_possible(const char *name);
 extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 									const uint8_t uuid[ZKLOCK_UUID_BYTES]);
-extern bool		   node_name_recurs(NodeDialect dialect);
+extern bool		   node_name_is_reusable(NodeDialect dialect);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
 extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidForm form);
 
@@ -169,8 +169,8 @@ typedef struct NodeContender
 #define NODE_CONTENDER_BROKEN "broken_by"
 #define NODE_CONTENDER_BROKEN_SIZE 16 /* bytes that the member has in addition to its value */
 
-extern bool node_contender_tells_version(const char *data, size_t len);
-extern bool node_contender_tells_broken(const char *data, size_t len);
+extern bool node_contender_has_version(const char *data, size_t len);
+extern bool node_contender_is_broken(const char *data, size_t len);
 extern bool node_contender_write_broken(char *dst, const char *data, const char *by);
 extern bool node_contender_read(const char *data, NodeContender *read);
 
@@ -193,8 +193,9 @@ typedef struct ClaimRecord
 	bool	claimed; /* if not, claims were reset: every slot can be claimed */
 	int64_t slot;	 /* us since 2000-01-01 00:00 UTC */
 	int		nids;
-	char ids[CLAIM_RECORD_IDS][CLAIM_RECORD_ID_SIZE]; /* of the last claims, the last one first */
-	char claimant[CLAIM_RECORD_CLAIMANT_SIZE]; /* what node_data.c says of the session */
+	char	ids[CLAIM_RECORD_IDS][CLAIM_RECORD_ID_SIZE]; /* of the last claims, the last one
+													   * first */
+	char	claimant[CLAIM_RECORD_CLAIMANT_SIZE]; /* what node_data.c says of the session */
 } ClaimRecord;
 
 /* A path's node, as it is now */

@@ -100,11 +100,11 @@ age(const RecipePeer *peer, const RecipePeer *than)
 /*
  * Returns the oldest peer if there is no permit left.  The semaphore has the number of permits
  * that was asked for, or fewer if the owner of an older node thinks so; the smallest number
- * that those owners name is the remark.
+ * that those owners name is others_permits.
  */
 static int
 permit_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
-			   const RecipeRequest *request, int32_t *remark)
+			   const RecipeRequest *request, int32_t *others_permits)
 {
 	int32_t permits = request->permits;
 	int		oldest = RECIPE_NOBODY;
@@ -115,13 +115,13 @@ permit_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
 		if (self && age(&peers[i], self) < 0)
 			continue;
 		older++;
-		if (peers[i].permits > 0 && (*remark == 0 || peers[i].permits < *remark))
-			*remark = peers[i].permits;
+		if (peers[i].permits > 0 && (*others_permits == 0 || peers[i].permits < *others_permits))
+			*others_permits = peers[i].permits;
 		if (oldest == RECIPE_NOBODY || age(&peers[i], &peers[oldest]) > 0)
 			oldest = i;
 	}
-	if (*remark > 0 && *remark < permits)
-		permits = *remark;
+	if (*others_permits > 0 && *others_permits < permits)
+		permits = *others_permits;
 	if (older < permits || ZKLOCK_FAULT("permit-early"))
 		return RECIPE_NOBODY;
 	return oldest;

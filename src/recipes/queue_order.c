@@ -72,17 +72,17 @@ recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *q
  *
  *	peers	the n other contenders on the path, in any order
  *	self	its own node, or NULL if it has none yet and would come last
- *	remark	set to a number that the recipe wants its user to see, 0 if none
+ *	others_permits	set to the lowest number of permits that others record, 0 if none
  */
 int
 recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n, const RecipePeer *self,
-			   const RecipeRequest *request, int32_t *remark)
+			   const RecipeRequest *request, int32_t *others_permits)
 {
 	int nearest = RECIPE_NOBODY;
 
-	*remark = 0;
+	*others_permits = 0;
 	if (recipe->blocker)
-		return recipe->blocker(peers, n, self, request, remark);
+		return recipe->blocker(peers, n, self, request, others_permits);
 	for (int i = 0; i < n; i++)
 	{
 		if ((self && peers[i].sequence >= self->sequence) || !recipe->excludes(&peers[i], request))
@@ -111,9 +111,9 @@ static bool
 would_hold(const Recipe *recipe, const RecipePeer *peers, int i, int32_t permits)
 {
 	RecipeRequest request = {.mode = peers[i].mode, .permits = permits};
-	int32_t		  remark;
+	int32_t		  others_permits;
 
-	return recipe_blocker(recipe, peers, i, &peers[i], &request, &remark) == RECIPE_NOBODY;
+	return recipe_blocker(recipe, peers, i, &peers[i], &request, &others_permits) == RECIPE_NOBODY;
 }
 
 /*

@@ -32,16 +32,18 @@ typedef enum ElectionFamily
 {
 	ELECTION_LATCH,	  /* Curator's LeaderLatch */
 	ELECTION_SUPPORT, /* ZooKeeper's LeaderElectionSupport */
-	ELECTION_LOCK /* clients that lead while they hold a lock: Curator's LeaderSelector, kazoo's Election */
+	ELECTION_LOCK	  /* clients that lead while they hold a lock: Curator's LeaderSelector,
+				   * kazoo's Election */
 } ElectionFamily;
 
 /* A contender's request.  A recipe reads the members that concern it. */
 typedef struct RecipeRequest
 {
-	LockMode	mode;
-	NodeDialect dialect; /* whose names its node has */
-	int32_t		permits; /* how many the semaphore has, in its owner's opinion */
-	ElectionFamily family; /* whose names a candidate has; for ELECTION_LOCK, dialect counts too */
+	LockMode	   mode;
+	NodeDialect	   dialect; /* whose names its node has */
+	int32_t		   permits; /* how many the semaphore has, in its owner's opinion */
+	ElectionFamily family;	/* whose names a candidate has; for ELECTION_LOCK, dialect counts
+							* too */
 } RecipeRequest;
 
 /* A contender, as the name of its node describes it */
@@ -86,7 +88,7 @@ typedef struct Recipe
 	 * True if there is at most one node, with a name without a sequence.  Then no contender
 	 * waits for another client's, and the path, which is not created, is not listed first.
 	 */
-	bool single;
+	bool fixed_name;
 
 	/*
 	 * Reads the name of a child of the path.  Returns false if the child has
@@ -109,19 +111,19 @@ typedef struct Recipe
 
 	/* Returns for whom a contender waits.  See recipe_blocker(). */
 	int (*blocker)(const RecipePeer *peers, int n, const RecipePeer *self,
-				   const RecipeRequest *request, int32_t *remark);
+				   const RecipeRequest *request, int32_t *others_permits);
 
 	/*
 	 * Returns true if a contender must not even have a node beside a peer.  With such a
 	 * recipe, the path is looked at before a node is created.
 	 */
-	bool (*bars)(const RecipePeer *peer, const RecipeRequest *request);
+	bool (*cannot_coexist)(const RecipePeer *peer, const RecipeRequest *request);
 
 	/*
 	 * Returns true if the name of its node can be another node's once the path has been
 	 * deleted.
 	 */
-	bool (*recurs)(const RecipeRequest *request);
+	bool (*name_is_reusable)(const RecipeRequest *request);
 
 	/*
 	 * Returns true if the client behind a child of that name lets contenders of ours, which
@@ -138,7 +140,7 @@ typedef struct Recipe
 	 * Writes the name of the shared node that replaces an exclusive one, "name", when its only
 	 * contender downgrades to "request".  Returns false if there is none.
 	 */
-	bool (*heir)(char *dst, size_t size, const char *name, const RecipeRequest *request);
+	bool (*downgraded_name)(char *dst, size_t size, const char *name, const RecipeRequest *request);
 } Recipe;
 
 /* Below a semaphore's path, as Curator has it */
@@ -164,8 +166,8 @@ typedef struct RecipeQueued
 } RecipeQueued;
 
 extern int recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *queue);
-extern int	recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n,
-						   const RecipePeer *self, const RecipeRequest *request, int32_t *remark);
+extern int recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n, const RecipePeer *self,
+						  const RecipeRequest *request, int32_t *others_permits);
 extern void recipe_holders(const Recipe *recipe, const RecipePeer *peers, int n,
 						   int32_t permits, bool *holds);
 

@@ -5,9 +5,9 @@
  *
  * Only the worker uses the ZooKeeper session.  A recipe that does not wait in a queue is
  * straight-line code in a backend, which has the worker make calls and waits for the
- * answers.  A question is one operation, or several independent ones that are sent together.
+ * answers.  A batch is one operation, or several independent ones that are sent together.
  *
- * Each process has its own slot, so none waits for a slot, and a session has one question
+ * Each process has its own slot, so none waits for a slot, and a session has one batch
  * under way at a time.  Each step of a slot is made under its mutex, which orders what the
  * two sides write before it with what they read after it.
  *
@@ -42,7 +42,8 @@
 
 CallPool *call_pool = NULL;
 void	 *call_area = NULL;
-LWLock	 *seek_lock = NULL; /* held while the sessions that seek are looked at or changed */
+LWLock	 *queue_wait_lock = NULL; /* held while the sessions that wait are looked at or
+								 * changed */
 
 static const StepBy call_steps[][CALL_GIVEN_UP + 1] PG_USED_FOR_ASSERTS_ONLY = {
 	[CALL_FREE] = {[CALL_ASKED] = BY_BACKEND, [CALL_ROOM_WANTED] = BY_BACKEND},
@@ -76,7 +77,7 @@ void
 call_pool_init(CallPool *pool)
 {
 	zklock_marks_init(pool->marks, lengthof(pool->marks));
-	pg_atomic_init_u32(&pool->seeks_left, 0);
+	pg_atomic_init_u32(&pool->queue_waits_left, 0);
 	for (int i = 0; i < zklock_max_processes(); i++)
 		SpinLockInit(&pool->slots[i].mutex);
 }
@@ -108,7 +109,7 @@ get_area(void)
 	return area;
 }
 
-/* Returns the address of a slot's question or answer, which may have room of its own. */
+/* Returns the address of a slot's batch or answer, which may have room of its own. */
 char *
 call_slot_text(CallSlot *slot, const CallRoom *room)
 {
@@ -195,7 +196,7 @@ call_slot_own(void)
 	return &call_pool->slots[compat_my_proc_number()];
 }
 
-/* Asks the worker for room, or hands the question to it.  The slot is FREE or ROOM_GIVEN. */
+/* Asks the worker for room, or hands the batch to it.  The slot is FREE or ROOM_GIVEN. */
 void
 call_slot_ask(CallSlot *slot, CallState state)
 {
@@ -217,7 +218,7 @@ call_slot_done(CallSlot *slot)
 }
 
 /*
- * Gives up the question under way, if any, and what it leaves behind.  Cannot fail, does
+ * Gives up the batch under way, if any, and what it leaves behind.  Cannot fail, does
  * not wait.
  */
 void
@@ -226,7 +227,7 @@ call_slot_give_up(CallSlot *slot)
 	SpinLockAcquire(&slot->mutex);
 	if (slot->state != CALL_FREE && slot->state != CALL_GIVEN_UP)
 		slot_step(slot, CALL_GIVEN_UP);
-	slot->scratch_wanted = false;
+	slot->marker_wanted = false;
 	slot->provisional_wanted = false;
 	SpinLockRelease(&slot->mutex);
 	want_worker(slot);
@@ -255,22 +256,22 @@ call_slot_keep_node(CallSlot *slot)
 
 /* Wakes the process that has a slot, after the slot has changed. */
 void
-call_slot_tell(CallSlot *slot)
+call_slot_wake(CallSlot *slot)
 {
 	SetLatch(&GetPGProcByNumber(slot - call_pool->slots)->procLatch);
 }
 
 /* ------------------------------------------------------------------------
- * Seeking an element of a queue
+ * Waiting for an element of a queue
  * ------------------------------------------------------------------------
  */
 
 /*
- * Returns the slot of the session that is the first to seek at a path of "length" bytes, or
+ * Returns the slot of the session that is the first to wait at a path of "length" bytes, or
  * NULL.
  */
 static CallSlot *
-first_seeker(const char *path, size_t length)
+first_queue_wait(const char *path, size_t length)
 {
 	CallSlot *first = NULL;
 
@@ -278,8 +279,9 @@ first_seeker(const char *path, size_t length)
 	{
 		CallSlot *slot = &call_pool->slots[i];
 
-		if (slot->seek_ticket != 0 && (first == NULL || slot->seek_ticket < first->seek_ticket) &&
-			strncmp(slot->seek_path, path, length) == 0 && slot->seek_path[length] == '\0')
+		if (slot->queue_wait_ticket != 0 &&
+			(first == NULL || slot->queue_wait_ticket < first->queue_wait_ticket) &&
+			strncmp(slot->queue_wait_path, path, length) == 0 && slot->queue_wait_path[length] == '\0')
 			first = slot;
 	}
 	return first;
@@ -287,101 +289,101 @@ first_seeker(const char *path, size_t length)
 
 /* Has a session look for an element. */
 static void
-tell_to_look(CallSlot *slot)
+wake_to_look(CallSlot *slot)
 {
-	slot->seek_changed = true;
-	call_slot_tell(slot);
+	slot->queue_wait_changed = true;
+	call_slot_wake(slot);
 }
 
-/* Has this session seek at a path, behind those that already do. */
+/* Has this session wait at a path, behind those that already do. */
 void
-seek_join(const char *path)
+queue_wait_join(const char *path)
 {
 	CallSlot *slot = call_slot_own();
 
-	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
-	Assert(slot->seek_ticket == 0);
-	slot->seek_ticket = ++call_pool->last_ticket;
-	slot->seek_changed = true;
-	strlcpy(slot->seek_path, path, sizeof(slot->seek_path));
-	LWLockRelease(seek_lock);
+	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
+	Assert(slot->queue_wait_ticket == 0);
+	slot->queue_wait_ticket = ++call_pool->last_ticket;
+	slot->queue_wait_changed = true;
+	strlcpy(slot->queue_wait_path, path, sizeof(slot->queue_wait_path));
+	LWLockRelease(queue_wait_lock);
 }
 
 /*
- * Returns true if it is this session's turn to look: it is the first to seek at its path,
+ * Returns true if it is this session's turn to look: it is the first to wait at its path,
  * and the path has changed since it looked, or "anyhow" is true.
  */
 bool
-seek_is_turn(bool anyhow)
+queue_wait_is_turn(bool anyhow)
 {
 	CallSlot *slot = call_slot_own();
 	bool	  turn;
 
-	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
-	turn = (slot->seek_changed || anyhow) &&
-		   first_seeker(slot->seek_path, strlen(slot->seek_path)) == slot;
+	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
+	turn = (slot->queue_wait_changed || anyhow) &&
+		   first_queue_wait(slot->queue_wait_path, strlen(slot->queue_wait_path)) == slot;
 	if (turn)
-		slot->seek_changed = false;
-	LWLockRelease(seek_lock);
+		slot->queue_wait_changed = false;
+	LWLockRelease(queue_wait_lock);
 	return turn;
 }
 
-/* Ends this session's seeking, if it seeks, and wakes the next one. */
+/* Ends this session's wait, if it waits, and wakes the next one. */
 void
-seek_leave(void)
+queue_wait_leave(void)
 {
 	CallSlot *slot = call_slot_own();
 	CallSlot *next;
 
-	if (slot->seek_ticket == 0)
+	if (slot->queue_wait_ticket == 0)
 		return;
-	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
-	slot->seek_ticket = 0;
-	next = first_seeker(slot->seek_path, strlen(slot->seek_path));
+	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
+	slot->queue_wait_ticket = 0;
+	next = first_queue_wait(slot->queue_wait_path, strlen(slot->queue_wait_path));
 	if (next)
-		tell_to_look(next);
-	LWLockRelease(seek_lock);
+		wake_to_look(next);
+	LWLockRelease(queue_wait_lock);
 	if (next == NULL)
 	{
-		pg_atomic_write_u32(&call_pool->seeks_left, 1);
+		pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
 		zklock_wake_worker();
 	}
 }
 
-/* Wakes the first to seek at a path of "length" bytes, since something has happened there. */
+/* Wakes the first to wait at a path of "length" bytes, since something has happened there. */
 void
-seek_tell(const char *path, size_t length)
+queue_wait_wake(const char *path, size_t length)
 {
 	CallSlot *first;
 
-	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
-	first = first_seeker(path, length);
+	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
+	first = first_queue_wait(path, length);
 	if (first)
-		tell_to_look(first);
-	LWLockRelease(seek_lock);
+		wake_to_look(first);
+	LWLockRelease(queue_wait_lock);
 }
 
-/* Wakes all that seek, since something may have happened at any path. */
+/* Wakes all that wait, since something may have happened at any path. */
 void
-seek_tell_all(void)
+queue_wait_wake_all(void)
 {
-	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
+	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
-		if (call_pool->slots[i].seek_ticket != 0)
-			tell_to_look(&call_pool->slots[i]);
+		if (call_pool->slots[i].queue_wait_ticket != 0)
+			wake_to_look(&call_pool->slots[i]);
 	}
-	LWLockRelease(seek_lock);
+	LWLockRelease(queue_wait_lock);
 }
 
-/* Returns true if a session seeks at a path of "length" bytes. */
+/* Returns true if a session waits at a path of "length" bytes. */
 bool
-seek_exists(const char *path, size_t length)
+queue_wait_exists(const char *path, size_t length)
 {
 	bool exists;
 
-	LWLockAcquire(seek_lock, LW_SHARED);
-	exists = first_seeker(path, length) != NULL;
-	LWLockRelease(seek_lock);
+	LWLockAcquire(queue_wait_lock, LW_SHARED);
+	exists = first_queue_wait(path, length) != NULL;
+	LWLockRelease(queue_wait_lock);
 	return exists;
 }

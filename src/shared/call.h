@@ -17,16 +17,16 @@
 #include "utils/dsa.h"
 
 /*
- * Questions and answers up to this size fit into the slot; longer ones need room in the
+ * Batches and answers up to this size fit into the slot; longer ones need room in the
  * area.
  */
 #define CALL_BUFFER_SIZE 4096
 
 #define CALL_AREA_SIZE ((Size) 8 * 1024 * 1024)
-#define CALL_MAX_QUESTION (256 * 1024)
+#define CALL_MAX_BATCH (256 * 1024)
 #define CALL_MAX_ANSWER (1280 * 1024)
 #define CALL_MAX_OPERATIONS 256
-#define CALL_SCRATCH_SIZE (ZKLOCK_MAX_PATH + 64) /* of a scratch node's path, with its NUL */
+#define CALL_MARKER_SIZE (ZKLOCK_MAX_PATH + 64) /* of a marker node's path, with its NUL */
 
 /*
  * A slot's life:
@@ -36,44 +36,19 @@
  *		SENT -> ASKED -> ANSWERED
  *		ROOM_WANTED, ROOM_GIVEN, ASKED, SENT, ANSWERED -> GIVEN_UP -> FREE
  *
- * The backend gives up a question for which it no longer waits, or when it exits.  The
+ * The backend gives up a batch for which it no longer waits, or when it exits.  The
  * table in call.c says who makes each step.
  */
 typedef enum CallState
 {
 	CALL_FREE,		  /* the worker may still have to free the answer's room */
-	CALL_ROOM_WANTED, /* the question does not fit into the slot */
+	CALL_ROOM_WANTED, /* the batch does not fit into the slot */
 	CALL_ROOM_GIVEN,
 	CALL_ASKED,	   /* nothing has been sent */
 	CALL_SENT,	   /* something may have been done */
 	CALL_ANSWERED, /* the backend has to copy the answer */
 	CALL_GIVEN_UP  /* nobody waits; the worker cleans up */
 } CallState;
-
-typedef enum CallOpKind
-{
-	OP_LOOK,   /* a node's Stat */
-	OP_READ,   /* a node's Stat, and its data unless they are too long */
-	OP_LIST,   /* a node's children */
-	OP_CREATE, /* create a persistent node */
-	OP_CREATE_CONTAINER,
-	OP_CREATE_SEQUENTIAL, /* create a persistent sequential node */
-	OP_RECORD,			  /* create a persistent node for a record, with version 1 */
-	OP_REPLACE,			  /* the same, in place of a node of version 0, whose ACL it keeps */
-	OP_SET,				  /* replace the data of that version */
-	OP_DELETE,
-	OP_APPEND,	/* create a persistent sequential node, and the slot's scratch node, both or
-				 * none */
-	OP_REMOVE,	/* delete a node of that version, and the pin, if any, and create the
-				 * scratch node in the pin's place, all or none */
-	OP_PUBLISH, /* create an ephemeral node, which is the slot's scratch node until the
-				 * session gives it up, and delete the one before it, both or none */
-	OP_PIN,		/* create an ephemeral node, which is the slot's scratch node until it is
-				 * removed, or the session gives it up; others follow in the same question */
-	OP_WATCH,	/* set a watch on the node's data, if it exists */
-	OP_ABROAD	/* have the engine note which entries wait for other servers or keep them
-				 * waiting, after a sync */
-} CallOpKind;
 
 #define CALL_ANY_VERSION (-1)
 #define CALL_ANY_LENGTH (-1)
@@ -84,14 +59,14 @@ typedef enum CallOpKind
  */
 typedef struct CallOperation
 {
-	CallOpKind kind;
-	int32	   version; /* SET, REMOVE: the data's; or CALL_ANY_VERSION */
-	int		   most;	/* READ: longer data are not read; or CALL_ANY_LENGTH */
-	bool	   watch;	/* LIST: set a child watch for the sessions that seek there */
-	uint32	   path;	/* with a NUL; UTF-8 */
-	uint32	   data;	/* CREATE, CREATE_SEQUENTIAL, RECORD, REPLACE, SET, APPEND; REMOVE: the
-					  * pin's path; followed by a NUL */
-	uint32	   data_length;
+	ZkOperation kind;
+	int32		version; /* SET_DATA, REMOVE: the data's; or CALL_ANY_VERSION */
+	int			most;	 /* GET_DATA: longer data are not read; or CALL_ANY_LENGTH */
+	bool		watch;	 /* GET_CHILDREN: set a child watch for the sessions that wait there */
+	uint32		path;	 /* with a NUL; UTF-8 */
+	uint32		data;	 /* CREATE, CREATE_SEQUENTIAL, CREATE_RECORD, REPLACE_RECORD, SET_DATA,
+					   * APPEND; REMOVE: the pin's path; followed by a NUL */
+	uint32		data_length;
 } CallOperation;
 
 /* The result of one operation.  Its texts are behind the array of results. */
@@ -100,11 +75,11 @@ typedef struct CallResult
 	CallOutcome outcome;
 	int			code; /* ZooKeeper's */
 	NodeStat	stat;
-	bool		watching;	 /* LIST, WATCH: the watch is set */
-	int			nchildren;	 /* LIST */
-	uint32		text;		 /* READ: data; LIST: names; APPEND, CREATE_SEQUENTIAL: the name;
+	bool		watching;  /* GET_CHILDREN, WATCH_DATA: the watch is set */
+	int			nchildren; /* GET_CHILDREN */
+	uint32 text; /* GET_DATA: data; GET_CHILDREN: names; APPEND, CREATE_SEQUENTIAL: the name;
 							  * each followed by a NUL */
-	uint32		text_length; /* bytes, 0 if nothing was read */
+	uint32 text_length; /* bytes, 0 if nothing was read */
 } CallResult;
 
 /* How long a call waits for a connection */
@@ -129,7 +104,7 @@ typedef struct CallSlot
 	CallState state; /* protected by the mutex */
 
 	/*
-	 * The question.  Written by the backend in FREE or ROOM_GIVEN; read by the worker after
+	 * The batch.  Written by the backend in FREE or ROOM_GIVEN; read by the worker after
 	 * it has seen a later state under the mutex.
 	 */
 	int			 pid;
@@ -139,44 +114,44 @@ typedef struct CallSlot
 	bool		 after_sync; /* its operations see all that was committed before */
 	bool		 writes;	 /* at least one operation changes something */
 	int			 noperations;
-	uint32		 question_length;
-	char		 next_scratch[CALL_SCRATCH_SIZE]; /* path of the scratch node that it
+	uint32		 batch_length;
+	char		 next_marker[CALL_MARKER_SIZE]; /* path of the marker node that it
 												   * creates, or "" */
 
 	/* Written by the worker before ROOM_GIVEN and ANSWERED, read by the backend afterwards */
-	CallRoom	question_room;
+	CallRoom	batch_room;
 	CallRoom	answer_room;  /* freed by the worker after ANSWERED */
 	CallOutcome outcome;	  /* CALL_OK: each operation has its result; else the outcome of
 							   * all */
 	int			code;		  /* CALL_REFUSED: ZooKeeper's */
 	int64		session;	  /* the ZooKeeper session in which the answer was given ... */
-	int64		sent_session; /* ... and in which the scratch node was created */
+	int64		sent_session; /* ... and in which the marker node was created */
 
 	/*
-	 * The scratch node, which exists if what was sent with it has been done; "" if there is
+	 * The marker node, which exists if what was sent with it has been done; "" if there is
 	 * none.  Written by the worker, or the next one, which deletes the node when it knows
 	 * the result by the answer, or when the backend no longer wants the node.  If it
 	 * replaces another one, either may exist until the answer is known.
 	 */
-	char scratch[CALL_SCRATCH_SIZE]; /* created in sent_session */
-	char replaced_scratch[CALL_SCRATCH_SIZE];
-	bool scratch_wanted; /* set by the backend with the question; cleared under the mutex */
+	char marker[CALL_MARKER_SIZE]; /* created in sent_session */
+	char replaced_marker[CALL_MARKER_SIZE];
+	bool marker_wanted; /* set by the backend with the batch; cleared under the mutex */
 
 	/*
 	 * A persistent node that was created for the slot and may not stay: a container with
-	 * nothing below it yet, or a contender's node; "" if there is none.  Written by the worker,
-	 * or the next one, which deletes the node when the backend no longer wants it; and, in
-	 * FREE, by a backend that wants it, when it is to stay.
+	 * nothing below it yet, or a contender's node; "" if there is none.  Written by the
+	 * worker, or the next one, which deletes the node when the backend no longer wants it;
+	 * and, in FREE, by a backend that wants it, when it is to stay.
 	 */
-	char provisional[CALL_SCRATCH_SIZE + ZKLOCK_MAX_NODE_NAME];
-	bool provisional_wanted; /* set by the backend with the question; cleared under the mutex */
+	char provisional[CALL_MARKER_SIZE + ZKLOCK_MAX_NODE_NAME];
+	bool provisional_wanted; /* set by the backend with the batch; cleared under the mutex */
 
-	/* The session's search for an element of a queue; protected by seek_lock */
-	uint64 seek_ticket;	 /* order of arrival; 0: it does not seek */
-	bool   seek_changed; /* the path has changed since it looked */
-	char   seek_path[ZKLOCK_MAX_PATH + 1];
+	/* The session's search for an element of a queue; protected by queue_wait_lock */
+	uint64 queue_wait_ticket;  /* order of arrival; 0: it does not wait */
+	bool   queue_wait_changed; /* the path has changed since it looked */
+	char   queue_wait_path[ZKLOCK_MAX_PATH + 1];
 
-	/* the question: CallOperations and their texts; then the answer: CallResults and theirs */
+	/* the batch: CallOperations and their texts; then the answer: CallResults and theirs */
 	char buffer[CALL_BUFFER_SIZE] pg_attribute_aligned(MAXIMUM_ALIGNOF);
 } CallSlot;
 
@@ -185,8 +160,8 @@ typedef struct CallPool
 	/* Bit i: the worker must look at slot i.  Set by any process, cleared by the worker. */
 	pg_atomic_uint64 marks[ZKLOCK_MARK_WORDS(MAX_BACKENDS + NUM_AUXILIARY_PROCS)];
 
-	uint64			 last_ticket; /* protected by seek_lock */
-	pg_atomic_uint32 seeks_left;  /* a path may have lost its last session that seeks */
+	uint64			 last_ticket;	   /* protected by queue_wait_lock */
+	pg_atomic_uint32 queue_waits_left; /* a path may have lost its last session that waits */
 
 	CallSlot slots[FLEXIBLE_ARRAY_MEMBER]; /* one for each possible process */
 } CallPool;
@@ -194,7 +169,7 @@ typedef struct CallPool
 /* In shared memory */
 extern CallPool *call_pool;
 extern void		*call_area; /* for texts that do not fit into a slot */
-extern LWLock	*seek_lock;
+extern LWLock	*queue_wait_lock;
 
 extern Size call_pool_size(void);
 extern void call_pool_init(CallPool *pool);
@@ -207,17 +182,17 @@ extern void		 call_slot_done(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);
 extern void		 call_slot_leave_path(CallSlot *slot);
 extern void		 call_slot_keep_node(CallSlot *slot);
-extern void		 seek_join(const char *path);
-extern bool		 seek_is_turn(bool anyhow);
-extern void		 seek_leave(void);
+extern void		 queue_wait_join(const char *path);
+extern bool		 queue_wait_is_turn(bool anyhow);
+extern void		 queue_wait_leave(void);
 
 /* The worker */
-extern void		   call_slot_tell(CallSlot *slot);
+extern void		   call_slot_wake(CallSlot *slot);
 extern dsa_pointer call_room_allocate(Size size);
 extern void		   call_room_free(dsa_pointer room);
-extern void		   seek_tell(const char *path, size_t length);
-extern void		   seek_tell_all(void);
-extern bool		   seek_exists(const char *path, size_t length);
+extern void		   queue_wait_wake(const char *path, size_t length);
+extern void		   queue_wait_wake_all(void);
+extern bool		   queue_wait_exists(const char *path, size_t length);
 
 /* Any process */
 extern CallState call_slot_state(CallSlot *slot);
@@ -226,10 +201,10 @@ extern void		 call_slot_mark(CallSlot *slot);
 extern char		*call_slot_text(CallSlot *slot, const CallRoom *room);
 
 static inline bool
-call_is_read(CallOpKind kind)
+call_is_read(ZkOperation kind)
 {
-	return kind == OP_LOOK || kind == OP_READ || kind == OP_LIST || kind == OP_WATCH ||
-		   kind == OP_ABROAD;
+	return kind == ZK_EXISTS || kind == ZK_GET_DATA || kind == ZK_GET_CHILDREN ||
+		   kind == ZK_WATCH_DATA || kind == ZK_REMOTE_WAITS;
 }
 
 #endif /* ZKLOCK_CALL_H */

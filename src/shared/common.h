@@ -90,6 +90,58 @@ typedef struct NodeStat
 	int		child_changes; /* children created and deleted so far */
 } NodeStat;
 
+/*
+ * The operations on nodes.  A session asks the worker for some of these, and the worker asks
+ * ZooKeeper.
+ */
+typedef enum ZkOperation
+{
+	/* Asked for by sessions and by the worker.  These change nodes. */
+	ZK_CREATE,	 /* with our ACL; ephemeral sequential: a sequence is appended to the path */
+	ZK_APPEND,	 /* create a persistent sequential node, and an empty ephemeral one, its
+					* marker, both or none.  Both have the same czxid. */
+	ZK_SET_DATA, /* replace the data; if they have another version, ZK_BAD_VERSION */
+	ZK_DELETE,	 /* a node, or two, both or none */
+	ZK_CREATE_RECORD, /* create a persistent node and write its data again, both or none, so
+					   * that its version is 1.  With "other", the same step deletes the
+					   * existing node, which must have version 0; the new one gets its ACL */
+
+	/* These read what is there, or was a moment ago. */
+	ZK_EXISTS, /* the Stat, which ZooKeeper returns even if the ACL forbids to read the node */
+	ZK_GET_DATA, /* Stat and data.  ZooKeeper sends all of the data, however long: ask for the
+				  * Stat first. */
+	ZK_GET_CHILDREN, /* Stat and children */
+
+	/* Asked for by sessions; the worker makes others of them (call_batch.c). */
+	ZK_CREATE_CONTAINER,
+	ZK_CREATE_SEQUENTIAL, /* create a persistent sequential node */
+	ZK_REPLACE_RECORD,	  /* ZK_CREATE_RECORD, in place of a node of version 0, whose ACL it
+						* keeps */
+	ZK_REMOVE,	/* delete a node of that version, and the pin, if any, and create the marker
+				* node in the pin's place, all or none */
+	ZK_PUBLISH, /* create an ephemeral node, which is the slot's marker node until the session
+				 * gives it up, and delete the one before it, both or none */
+	ZK_PIN, /* create an ephemeral node, which is the slot's marker node until it is removed,
+				 * or the session gives it up; others follow in the same batch */
+	ZK_WATCH_DATA,	 /* set a watch on the node's data, if it exists */
+	ZK_REMOTE_WAITS, /* have the engine note which entries wait for other servers or keep them
+					  * waiting, after a sync */
+
+	/* Asked for by the worker */
+	ZK_REPLACE, /* create an ephemeral node, and delete another, both or none: CALL_NODE_EXISTS
+				 * is about the first, CALL_NO_NODE about the second.  The reply does not
+				 * contain the sequence. */
+	ZK_GET_ACL, /* the ACL as text, with its NUL, in "data" */
+	ZK_CHECK,	/* the leader checks, as a write that a quorum commits, that the session lives
+			   * and that a node exists: CALL_OK, CALL_NO_NODE, or CALL_UNKNOWN if that was not
+				 * committed */
+	ZK_SYNC,	/* makes later reads see all that was committed before */
+
+	/* These remove a watch that is no longer wanted, now or when we are connected. */
+	ZK_UNWATCH_DATA,
+	ZK_UNWATCH_CHILDREN
+} ZkOperation;
+
 /* The result of a call */
 typedef enum CallOutcome
 {

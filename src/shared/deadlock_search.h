@@ -27,8 +27,8 @@ typedef struct Suspicion
 /* What a search leaves for the next one, in whichever session */
 typedef struct SearchFindings
 {
-	int64	  next_at;		   /* the next one is due then, ms */
-	bool	  refusal_is_told; /* the log says already that records are refused */
+	int64	  next_at;			 /* the next one is due then, ms */
+	bool	  refusal_is_logged; /* the log says already that records are refused */
 	int		  searches; /* that found waits of ours stuck, since the last new suspicion */
 	int		  nsuspicions;
 	Suspicion suspicions[MAX_SUSPICIONS];

@@ -163,7 +163,7 @@ granted_entry(int election, EntryStatus *status)
 	*status = entry_status(index);
 
 	/* If the entry has been freed since, this was another contender's status. */
-	if (status->state != CONTENDER_GRANTED || entry_generation(index) != (uint32) (candidate >> 32))
+	if (status->state != ENTRY_GRANTED || entry_generation(index) != (uint32) (candidate >> 32))
 		return ENTRY_NONE;
 	return index;
 }

@@ -63,16 +63,16 @@
 
 EntryPool *entry_pool = NULL;
 
-static const StepBy entry_steps[][CONTENDER_RELEASING + 1] PG_USED_FOR_ASSERTS_ONLY = {
-	[CONTENDER_FREE] = {[CONTENDER_REQUESTED] = BY_BACKEND},
-	[CONTENDER_REQUESTED] = {[CONTENDER_QUEUED] = BY_WORKER, [CONTENDER_RELEASING] = BY_BACKEND},
-	[CONTENDER_QUEUED] = {[CONTENDER_GRANTED] = BY_WORKER, /* unless it is given up before */
-						  [CONTENDER_FAILED] = BY_WORKER,
-						  [CONTENDER_RELEASING] = BY_BACKEND},
-	[CONTENDER_GRANTED] = {[CONTENDER_LOST] = BY_WORKER, [CONTENDER_RELEASING] = BY_BACKEND},
-	[CONTENDER_LOST] = {[CONTENDER_RELEASING] = BY_BACKEND},
-	[CONTENDER_FAILED] = {[CONTENDER_RELEASING] = BY_BACKEND},
-	[CONTENDER_RELEASING] = {[CONTENDER_FREE] = BY_WORKER},
+static const StepBy entry_steps[][ENTRY_RELEASING + 1] PG_USED_FOR_ASSERTS_ONLY = {
+	[ENTRY_FREE] = {[ENTRY_REQUESTED] = BY_BACKEND},
+	[ENTRY_REQUESTED] = {[ENTRY_QUEUED] = BY_WORKER, [ENTRY_RELEASING] = BY_BACKEND},
+	[ENTRY_QUEUED] = {[ENTRY_GRANTED] = BY_WORKER, /* unless it is given up before */
+					  [ENTRY_FAILED] = BY_WORKER,
+					  [ENTRY_RELEASING] = BY_BACKEND},
+	[ENTRY_GRANTED] = {[ENTRY_LOST] = BY_WORKER, [ENTRY_RELEASING] = BY_BACKEND},
+	[ENTRY_LOST] = {[ENTRY_RELEASING] = BY_BACKEND},
+	[ENTRY_FAILED] = {[ENTRY_RELEASING] = BY_BACKEND},
+	[ENTRY_RELEASING] = {[ENTRY_FREE] = BY_WORKER},
 };
 
 /* Returns how many spare entries a pool has, of which sessions may have that many. */
@@ -87,7 +87,7 @@ Size
 entries_size(int limit)
 {
 	return add_size(offsetof(EntryPool, entries),
-					mul_size(limit + number_spare(limit), sizeof(ContenderEntry)));
+					mul_size(limit + number_spare(limit), sizeof(Entry)));
 }
 
 /* Initialises memory that is all zero. */
@@ -100,7 +100,7 @@ entries_init(EntryPool *pool, int limit)
 	pool->nspare = number_spare(limit);
 	pg_atomic_init_u64(&pool->next_ticket, 1);
 	zklock_marks_init(pool->dirty, lengthof(pool->dirty));
-	pool->next_run_id = 1;
+	pool->next_cohort_id = 1;
 	SpinLockInit(&pool->mutex);
 	pool->first_free = 0;
 	pool->nfree = max_entries;
@@ -113,7 +113,7 @@ entries_init(EntryPool *pool, int limit)
 
 /* Makes a step.  The caller holds the entry's spinlock. */
 static void
-entry_step(ContenderEntry *entry, ContenderState to, StepBy by)
+entry_step(Entry *entry, EntryState to, StepBy by)
 {
 	Assert(entry_steps[entry->status.state][to] == by);
 	Assert(by == BY_WORKER || entry->request.pid == ENTRY_SERVER_PID
@@ -159,9 +159,9 @@ entry_claim(int leave)
 int
 entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave)
 {
-	int				index = entry_claim(leave);
-	ContenderEntry *entry;
-	EntryStatus status = {.state = CONTENDER_FREE, .mode = request->terms.mode, .on_loss = on_loss};
+	int			index = entry_claim(leave);
+	Entry	   *entry;
+	EntryStatus status = {.state = ENTRY_FREE, .mode = request->terms.mode, .on_loss = on_loss};
 
 	if (index == ENTRY_NONE)
 		return ENTRY_NONE;
@@ -170,9 +170,9 @@ entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int
 	strlcpy(entry->data, data, sizeof(entry->data));
 	status.ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
 	SpinLockAcquire(&entry->mutex);
-	Assert(entry->status.state == CONTENDER_FREE);
+	Assert(entry->status.state == ENTRY_FREE);
 	entry->status = status;
-	entry_step(entry, CONTENDER_REQUESTED, BY_BACKEND);
+	entry_step(entry, ENTRY_REQUESTED, BY_BACKEND);
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
 	return index;
@@ -182,11 +182,11 @@ entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int
 void
 entry_give_up(int index, EntryNotice notice)
 {
-	ContenderEntry *entry = entry_at(index);
+	Entry *entry = entry_at(index);
 
 	SpinLockAcquire(&entry->mutex);
 	entry->status.notice = notice;
-	entry_step(entry, CONTENDER_RELEASING, BY_BACKEND);
+	entry_step(entry, ENTRY_RELEASING, BY_BACKEND);
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
 }
@@ -198,7 +198,7 @@ entry_give_up(int index, EntryNotice notice)
 void
 entry_consume(int index)
 {
-	ContenderEntry *entry = entry_at(index);
+	Entry *entry = entry_at(index);
 
 	SpinLockAcquire(&entry->mutex);
 	entry->status.consumed = true;
@@ -209,7 +209,7 @@ entry_consume(int index)
 void
 entry_keep_shared(int index)
 {
-	ContenderEntry *entry = entry_at(index);
+	Entry *entry = entry_at(index);
 
 	SpinLockAcquire(&entry->mutex);
 	Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
@@ -232,10 +232,10 @@ entry_is_settled(int index, uint32 generation)
 	if (entry_generation(index) != generation)
 		return true;
 	status = entry_status(index);
-	if (status.state == CONTENDER_RELEASING && status.kept)
+	if (status.state == ENTRY_RELEASING && status.kept)
 		return true;
-	return status.state != CONTENDER_FREE && status.state != CONTENDER_RELEASING &&
-		   (status.state != CONTENDER_GRANTED || !status.downgrading);
+	return status.state != ENTRY_FREE && status.state != ENTRY_RELEASING &&
+		   (status.state != ENTRY_GRANTED || !status.downgrading);
 }
 
 /* ------------------------------------------------------------------------
@@ -248,7 +248,7 @@ entry_is_settled(int index, uint32 generation)
  * what else changes, and releases it.  Otherwise returns false, without the lock.
  */
 static bool
-begin_step(ContenderEntry *entry, ContenderState from, ContenderState to)
+begin_step(Entry *entry, EntryState from, EntryState to)
 {
 	SpinLockAcquire(&entry->mutex);
 	if (entry->status.state == from)
@@ -269,10 +269,10 @@ begin_step(ContenderEntry *entry, ContenderState from, ContenderState to)
 bool
 entry_take_up(int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	uint64			ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
+	Entry *entry = entry_at(index);
+	uint64 ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
 
-	if (!begin_step(entry, CONTENDER_REQUESTED, CONTENDER_QUEUED))
+	if (!begin_step(entry, ENTRY_REQUESTED, ENTRY_QUEUED))
 		return false;
 	entry->status.ticket = ticket;
 	SpinLockRelease(&entry->mutex);
@@ -280,25 +280,25 @@ entry_take_up(int index)
 }
 
 /*
- * QUEUED -> GRANTED, under its run's node.  Returns false if the entry is not QUEUED any
+ * QUEUED -> GRANTED, under its cohort's node.  Returns false if the entry is not QUEUED any
  * more.
  */
 bool
 entry_grant(int index, int64 token)
 {
-	ContenderEntry *entry = entry_at(index);
-	TimestampTz		now = GetCurrentTimestamp();
-	int64			now_us = zklock_now_us();
-	int				max_hold_ms = entry->request.max_hold_ms;
+	Entry	   *entry = entry_at(index);
+	TimestampTz now = GetCurrentTimestamp();
+	int64		now_us = zklock_now_us();
+	int			max_hold_ms = entry->request.max_hold_ms;
 
-	if (!begin_step(entry, CONTENDER_QUEUED, CONTENDER_GRANTED))
+	if (!begin_step(entry, ENTRY_QUEUED, ENTRY_GRANTED))
 		return false;
 	entry->status.token = token;
 	entry->status.granted_at = now;
 	entry->status.expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
 	entry->node.grants = token & MAX_GRANTS;
 	entry->node.position = 1;
-	entry->node.blocked_by_run = 0;
+	entry->node.blocked_by_cohort = 0;
 	entry->node.blocked_by_node[0] = '\0';
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
@@ -313,9 +313,9 @@ entry_grant(int index, int64 token)
 void
 entry_fail(int index, Failure failure, int code)
 {
-	ContenderEntry *entry = entry_at(index);
+	Entry *entry = entry_at(index);
 
-	if (!begin_step(entry, CONTENDER_QUEUED, CONTENDER_FAILED))
+	if (!begin_step(entry, ENTRY_QUEUED, ENTRY_FAILED))
 		return;
 	entry->status.failure = failure;
 	entry->status.error_code = code;
@@ -329,7 +329,7 @@ interrupt_owner(int index, LossPolicy policy)
 {
 	ZKLOCK_SLOW("slow-losses", 400, 25);
 	LWLockAcquire(ProcArrayLock, LW_SHARED);
-	if (entry_status(index).state == CONTENDER_LOST)
+	if (entry_status(index).state == ENTRY_LOST)
 		failure_interrupt(entry_at(index)->request.proc_number, policy);
 	LWLockRelease(ProcArrayLock);
 }
@@ -343,10 +343,10 @@ interrupt_owner(int index, LossPolicy policy)
 bool
 entry_lose(int index, LossReason reason)
 {
-	ContenderEntry *entry = entry_at(index);
-	LossPolicy		policy;
+	Entry	  *entry = entry_at(index);
+	LossPolicy policy;
 
-	if (!begin_step(entry, CONTENDER_GRANTED, CONTENDER_LOST))
+	if (!begin_step(entry, ENTRY_GRANTED, ENTRY_LOST))
 		return false;
 	policy = entry->status.on_loss;
 	entry->status.loss = reason == LOSS_DELETED ? entry->status.deletion : reason;
@@ -364,9 +364,9 @@ entry_lose(int index, LossReason reason)
 bool
 entry_keep(int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	EntryNotice		notice;
-	bool			room;
+	Entry	   *entry = entry_at(index);
+	EntryNotice notice;
+	bool		room;
 
 	SpinLockAcquire(&entry_pool->mutex);
 	room = entry_pool->nkept < entry_pool->nspare;
@@ -375,7 +375,7 @@ entry_keep(int index)
 	if (!room)
 		return false;
 	SpinLockAcquire(&entry->mutex);
-	Assert(entry->status.state == CONTENDER_RELEASING && !entry->status.kept);
+	Assert(entry->status.state == ENTRY_RELEASING && !entry->status.kept);
 	entry->status.kept = true;
 	notice = entry->status.notice;
 	entry->status.notice = ENTRY_NO_NOTICE;
@@ -392,13 +392,13 @@ entry_keep(int index)
 void
 entry_free(int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	int				owner = entry->request.proc_number;
-	EntryNotice		notice;
-	bool			kept;
+	Entry	   *entry = entry_at(index);
+	int			owner = entry->request.proc_number;
+	EntryNotice notice;
+	bool		kept;
 
 	SpinLockAcquire(&entry->mutex);
-	entry_step(entry, CONTENDER_FREE, BY_WORKER);
+	entry_step(entry, ENTRY_FREE, BY_WORKER);
 	notice = entry->status.notice;
 	kept = entry->status.kept;
 	memset(&entry->node, 0, sizeof(entry->node));
@@ -416,16 +416,18 @@ entry_free(int index)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
 }
 
-/* Stores why the lock is lost if a run's node is deleted, in the entries behind the run. */
+/*
+ * Stores why the lock is lost if a cohort's node is deleted, in the entries behind the cohort.
+ */
 void
-entries_expect_deletion(uint64 run_id, LossReason deletion)
+entries_expect_deletion(uint64 cohort_id, LossReason deletion)
 {
-	for (int i = 0; run_id != 0 && i < entries_max(); i++)
+	for (int i = 0; cohort_id != 0 && i < entries_max(); i++)
 	{
-		ContenderEntry *entry = entry_at(i);
+		Entry *entry = entry_at(i);
 
 		SpinLockAcquire(&entry->mutex);
-		if (entry->node.run_id == run_id)
+		if (entry->node.cohort_id == cohort_id)
 			entry->status.deletion = deletion;
 		SpinLockRelease(&entry->mutex);
 	}
@@ -437,7 +439,7 @@ entries_expect_deletion(uint64 run_id, LossReason deletion)
  * entries once per round of its main loop.
  */
 void
-entry_set_owner_latch(const ContenderEntry *entry)
+entry_set_owner_latch(const Entry *entry)
 {
 	if (entry->request.proc_number != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(entry->request.proc_number)->procLatch);
@@ -461,7 +463,7 @@ entry_mark_dirty(int index)
 bool
 entry_copy(int index, EntryCopy *copy)
 {
-	ContenderEntry *entry = entry_at(index);
+	Entry *entry = entry_at(index);
 
 	copy->index = index;
 	do
@@ -469,10 +471,10 @@ entry_copy(int index, EntryCopy *copy)
 		copy->generation = entry_generation(index);
 		SpinLockAcquire(&entry->mutex);
 		copy->status = entry->status;
-		if (copy->status.state != CONTENDER_FREE)
+		if (copy->status.state != ENTRY_FREE)
 			copy->node = entry->node;
 		SpinLockRelease(&entry->mutex);
-		if (copy->status.state == CONTENDER_FREE)
+		if (copy->status.state == ENTRY_FREE)
 			return false;
 		ZKLOCK_SLOW("slow-views", 20, 100);
 		copy->request = entry->request;
@@ -492,7 +494,7 @@ entry_copy(int index, EntryCopy *copy)
 uint32
 entry_generation(int index)
 {
-	return ((volatile ContenderEntry *) entry_at(index))->generation;
+	return ((volatile Entry *) entry_at(index))->generation;
 }
 
 /*
@@ -525,7 +527,7 @@ entries_all_consumed(void)
 	{
 		EntryStatus status = entry_status(i);
 
-		if (status.state == CONTENDER_RELEASING && status.consumed)
+		if (status.state == ENTRY_RELEASING && status.consumed)
 			return false;
 	}
 	return true;

@@ -35,7 +35,7 @@ typedef enum Failure
 	FAILURE_UNREACHABLE,  /* a call that does not wait could not reach ZooKeeper */
 	FAILURE_REFUSED,	  /* ZooKeeper refused; there is a code */
 	FAILURE_DENIED,		  /* ZooKeeper refused: rights are missing */
-	FAILURE_NO_RECEIPT,	  /* ZooKeeper refused: the scratch node sent with the change cannot
+	FAILURE_NO_MARKER,	  /* ZooKeeper refused: the marker node sent with the change cannot
 						   * be created */
 	FAILURE_QUOTA,		  /* ZooKeeper refused: the path's quota is used up */
 	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
@@ -51,8 +51,8 @@ typedef enum Failure
 	FAILURE_IS_ELECTION,  /* ... for an election */
 	FAILURE_IS_CLAIMS,	  /* ... for claims */
 	FAILURE_IS_QUEUE,	  /* ... as a queue, or an element of one */
-	FAILURE_BARRED,		  /* clients of another kind are there, which a node would disturb */
-	FAILURE_TOO_LONG	  /* ZooKeeper's answer is longer than CALL_MAX_ANSWER */
+	FAILURE_CANNOT_COEXIST, /* clients of another kind are there, which a node would disturb */
+	FAILURE_TOO_LONG		/* ZooKeeper's answer is longer than CALL_MAX_ANSWER */
 } Failure;
 
 /* What an error or the log says of a Failure */
@@ -65,7 +65,7 @@ typedef struct FailureText
 	const char *hint; /* a sentence, or NULL */
 } FailureText;
 
-/* Why a contender is in CONTENDER_LOST */
+/* Why a contender is in ENTRY_LOST */
 typedef enum LossReason
 {
 	LOSS_DELETED,  /* someone deleted the node */
@@ -108,29 +108,29 @@ extern void failure_interrupt(int proc_number, LossPolicy policy);
  *
  * The table in entry.c says who makes each step.
  */
-typedef enum ContenderState
+typedef enum EntryState
 {
-	CONTENDER_FREE,		 /* not in use */
-	CONTENDER_REQUESTED, /* asked for; the worker has not seen it */
-	CONTENDER_QUEUED,	 /* the worker has seen it */
-	CONTENDER_GRANTED,	 /* the lock is held */
-	CONTENDER_LOST,		 /* was granted, is no longer held */
-	CONTENDER_FAILED,	 /* refused; "failure" says why */
-	CONTENDER_RELEASING	 /* given up; the worker finishes the release */
-} ContenderState;
+	ENTRY_FREE,		 /* not in use */
+	ENTRY_REQUESTED, /* asked for; the worker has not seen it */
+	ENTRY_QUEUED,	 /* the worker has seen it */
+	ENTRY_GRANTED,	 /* the lock is held */
+	ENTRY_LOST,		 /* was granted, is no longer held */
+	ENTRY_FAILED,	 /* refused; "failure" says why */
+	ENTRY_RELEASING	 /* given up; the worker finishes the release */
+} EntryState;
 
 /*
  * The purpose of a contender, for backends and views.  The engine looks at the recipe
  * instead.
  */
-typedef enum EntryKind
+typedef enum RequestKind
 {
-	CONTENDER_LOCK,
-	CONTENDER_TURN,	  /* the lock that says whose turn it is at a semaphore */
-	CONTENDER_PERMIT, /* a permit of a semaphore */
-	CONTENDER_CANDIDACY,
-	CONTENDER_ELEMENT /* an element of a queue */
-} EntryKind;
+	REQUEST_LOCK,
+	REQUEST_TURN,	/* the lock that says whose turn it is at a semaphore */
+	REQUEST_PERMIT, /* a permit of a semaphore */
+	REQUEST_CANDIDACY,
+	REQUEST_ELEMENT /* an element of a queue */
+} RequestKind;
 
 /*
  * The server itself may contend, too.  Then the worker is the owner: it does what is
@@ -179,7 +179,7 @@ typedef struct EntryRequest
 	int			  pid;		   /* or ENTRY_SERVER_PID */
 	Oid			  database;
 	Oid			  role; /* the session's role, which may see all of it */
-	EntryKind	  kind;
+	RequestKind	  kind;
 	RecipeRequest terms;	   /* as first asked for: see EntryStatus.mode */
 	LockScope	  scope;	   /* of the first acquisition */
 	int			  max_hold_ms; /* longest time from the grant on; 0: no limit */
@@ -198,8 +198,8 @@ typedef struct EntryRequest
 /* The state of a contender, and what the two sides signal each other */
 typedef struct EntryStatus
 {
-	/* Both sides, along the arrows of ContenderState */
-	ContenderState state;
+	/* Both sides, along the arrows of EntryState */
+	EntryState state;
 
 	/*
 	 * Written by the owning backend; LOCK_MODE_SHARED instead of exclusive after a
@@ -243,26 +243,26 @@ typedef struct EntryStatus
 	LossReason loss;
 } EntryStatus;
 
-/* Its run, the run's node in ZooKeeper, and what it waits for */
+/* Its cohort, the cohort's node in ZooKeeper, and what it waits for */
 typedef struct EntryNode
 {
-	uint64 run_id;				   /* its run, 0 if none */
-	char   name[ZKLOCK_NODE_SIZE]; /* the run's node; without a sequence while unsettled */
+	uint64 cohort_id;			   /* its cohort, 0 if none */
+	char   name[ZKLOCK_NODE_SIZE]; /* the cohort's node; without a sequence while unsettled */
 	int64  czxid;				   /* of that node, 0 while unsettled */
 	int	   grants;				   /* grants under that node so far */
 
-	/* Of the first in the run that waits, as last seen; 0 or empty if unknown */
+	/* Of the first in the cohort that waits, as last seen; 0 or empty if unknown */
 	int	   position;						  /* in the path's queue */
-	uint64 blocked_by_run;					  /* the run it waits for */
+	uint64 blocked_by_cohort;				  /* the cohort it waits for */
 	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* the node of another client that it waits
 											   * for */
 
 	/* As the engine knew at the last search for deadlocks across servers */
-	bool waits_abroad;	/* it waits for another server or client */
-	bool wanted_abroad; /* it may keep another server or client waiting */
+	bool waits_remote;	/* it waits for another server or client */
+	bool blocks_remote; /* it may keep another server or client waiting */
 } EntryNode;
 
-typedef struct ContenderEntry
+typedef struct Entry
 {
 	/*
 	 * Written without a lock by the backend that asks, while the entry is FREE and in no
@@ -284,7 +284,7 @@ typedef struct ContenderEntry
 	 */
 	uint32 generation;
 	int	   next_free; /* -1 at the end of the list */
-} ContenderEntry;
+} Entry;
 
 /* A consistent copy of an entry */
 typedef struct EntryCopy
@@ -310,14 +310,14 @@ typedef struct EntryPool
 	pg_atomic_uint64 dirty[(ZKLOCK_LOCKS_LIMIT + ENTRIES_SPARE_LIMIT) / 64];
 
 	/* Grows from one worker to the next; read and written by the worker alone. */
-	uint64 next_run_id;
+	uint64 next_cohort_id;
 
 	slock_t mutex;		/* protects what follows, up to the entries */
 	int		first_free; /* free list of entries; -1 if empty */
 	int		nfree;		/* its length */
 	int		nkept;		/* entries that are kept, nspare at most */
 
-	ContenderEntry entries[FLEXIBLE_ARRAY_MEMBER];
+	Entry entries[FLEXIBLE_ARRAY_MEMBER];
 } EntryPool;
 
 /* In shared memory; NULL unless the library was loaded with the server. */
@@ -341,8 +341,8 @@ extern void entry_fail(int index, Failure failure, int code);
 extern bool entry_lose(int index, LossReason reason);
 extern bool entry_keep(int index);
 extern void entry_free(int index);
-extern void entry_set_owner_latch(const ContenderEntry *entry);
-extern void entries_expect_deletion(uint64 run_id, LossReason deletion);
+extern void entry_set_owner_latch(const Entry *entry);
+extern void entries_expect_deletion(uint64 cohort_id, LossReason deletion);
 
 /* Any process */
 extern void	  entry_mark_dirty(int index);
@@ -352,7 +352,7 @@ extern bool	  entry_is_overrun(int64 expires_us);
 extern int	  entries_in_use(void);
 extern bool	  entries_all_consumed(void);
 
-static inline ContenderEntry *
+static inline Entry *
 entry_at(int index)
 {
 	return &entry_pool->entries[index];
@@ -365,8 +365,8 @@ entry_at(int index)
 static inline EntryStatus
 entry_status(int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	EntryStatus		status;
+	Entry	   *entry = entry_at(index);
+	EntryStatus status;
 
 	SpinLockAcquire(&entry->mutex);
 	status = entry->status;

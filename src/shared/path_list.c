@@ -31,7 +31,7 @@ trim(const char **text, size_t *len)
 
 /* Returns the rule that a path breaks, or NULL. */
 static const char *
-path_fault(const char *path, size_t len)
+item_fault(const char *path, size_t len)
 {
 	char ascii[ZKLOCK_MAX_PATH + 1] = {0};
 
@@ -98,7 +98,7 @@ path_list_next(PathListReader *reader, PathListItem *item)
 	if (item->below)
 		item->path_len -= 2;
 	if (!item->below || item->path_len > 0)
-		item->fault = path_fault(item->path, item->path_len);
+		item->fault = item_fault(item->path, item->path_len);
 	return true;
 }
 

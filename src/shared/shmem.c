@@ -99,7 +99,7 @@ zklock_shmem_startup(void)
 	call_area = ShmemInitStruct("zklock room for calls", CALL_AREA_SIZE, &found);
 	if (!found)
 		call_area_init(call_area, locks->lock.tranche);
-	seek_lock = &locks[0].lock;
+	queue_wait_lock = &locks[0].lock;
 	zklock_session = &shared->session;
 	session_info_keep_secret();
 	zklock_session_lock = &locks[1].lock;

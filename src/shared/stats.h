@@ -106,11 +106,11 @@ extern void stats_read(StatsKind kind, StatsOfKind *counts);
 extern void stats_reset(void);
 
 static inline StatsKind
-stats_kind(EntryKind kind, LockMode mode)
+stats_kind(RequestKind kind, LockMode mode)
 {
-	if (kind == CONTENDER_LOCK)
+	if (kind == REQUEST_LOCK)
 		return mode == LOCK_MODE_EXCLUSIVE ? STATS_LOCK_EXCLUSIVE : STATS_LOCK_SHARED;
-	return kind == CONTENDER_ELEMENT ? STATS_QUEUE : STATS_SEMAPHORE;
+	return kind == REQUEST_ELEMENT ? STATS_QUEUE : STATS_SEMAPHORE;
 }
 
 #endif /* ZKLOCK_STATS_H */

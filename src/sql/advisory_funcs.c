@@ -56,13 +56,15 @@ key_argument(FunctionCallInfo fcinfo, PathRule rule)
 	return argument_to_path(cstring_to_text(path), rule);
 }
 
-/* Returns true if a hold is a lock on a path that a key can have, below the prefix in UTF-8. */
+/*
+ * Returns true if a hold is a lock on a path that a key can have, below the prefix in UTF-8.
+ */
 static bool
 is_of_key(const Hold *hold, const void *prefix)
 {
 	size_t len = strlen(prefix);
 
-	return hold->kind == CONTENDER_LOCK && strncmp(hold->path, prefix, len) == 0 &&
+	return hold->kind == REQUEST_LOCK && strncmp(hold->path, prefix, len) == 0 &&
 		   hold->path[len + strspn(hold->path + len, "-,0123456789")] == '\0';
 }
 

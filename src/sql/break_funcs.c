@@ -54,7 +54,7 @@ typedef struct Breaking
 {
 	const char	 *path;		/* the node's */
 	ContenderNode node;		/* as it was read first */
-	uint64		  run;		/* its run, if it is a node of this server; else 0 */
+	uint64		  cohort;	/* its cohort, if it is a node of this server; else 0 */
 	bool		  in_doubt; /* the deletion was sent, and its answer has not come */
 	Call		  call;
 
@@ -108,14 +108,16 @@ mark(Breaking *breaking)
 	char		  *by;
 	StringInfoData member;
 	char		  *data;
-	CallStep set = {.kind = OP_SET, .path = breaking->path, .version = breaking->node.told.stat.version};
+	CallStep	   set = {.kind = ZK_SET_DATA,
+						  .path = breaking->path,
+						  .version = breaking->node.answer.stat.version};
 
-	entries_expect_deletion(breaking->run, LOSS_BROKEN);
+	entries_expect_deletion(breaking->cohort, LOSS_BROKEN);
 
 	by = psprintf("role %s, process %d of server %s", breaking->role, MyProcPid, zklock_own_name());
 	initStringInfo(&member);
 	escape_json(&member, pg_server_to_any(by, strlen(by), PG_UTF8));
-	data = palloc(breaking->node.told.text_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
+	data = palloc(breaking->node.answer.text_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
 	if (!node_contender_write_broken(data, breaking->node.data, member.data))
 		return;
 
@@ -154,7 +156,7 @@ breaking_context(void *arg)
 static void
 report_broken(const Breaking *breaking)
 {
-	int64 session = breaking->node.told.stat.ephemeral_owner;
+	int64 session = breaking->node.answer.stat.ephemeral_owner;
 
 	ereport(LOG, (errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
 						 breaking->role, MyProcPid, breaking->shown),
@@ -185,18 +187,18 @@ break_read_node(Breaking *breaking)
 	bool				 broken;
 
 	error_context_stack = &context;
-	PG_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking->run));
+	PG_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking->cohort));
 	{
 		mark(breaking);
-		broken = call_delete_node(&breaking->call, breaking->path, &breaking->node.told.stat,
+		broken = call_delete_node(&breaking->call, breaking->path, &breaking->node.answer.stat,
 								  &breaking->in_doubt);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking->run));
+	PG_END_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking->cohort));
 	error_context_stack = context.previous;
 	if (broken)
 		report_broken(breaking);
 	else
-		withdraw_mark(0, UInt64GetDatum(breaking->run));
+		withdraw_mark(0, UInt64GetDatum(breaking->cohort));
 	return broken;
 }
 
@@ -205,7 +207,7 @@ static bool
 break_node(const char *path, const char *name)
 {
 	Breaking breaking = {.path = psprintf("%s/%s", path, name), .node.name = name};
-	CallStep read = {.kind = OP_READ, .path = breaking.path, .most = CONTENDERS_MAX_DATA};
+	CallStep read = {.kind = ZK_GET_DATA, .path = breaking.path, .most = CONTENDERS_MAX_DATA};
 	LockView ours;
 	const EntryCopy *entry;
 
@@ -218,7 +220,7 @@ break_node(const char *path, const char *name)
 	}
 	ours = lock_view_of_path(path);
 	entry = lock_view_of_node(&ours, &breaking.node);
-	breaking.run = entry ? entry->node.run_id : 0;
+	breaking.cohort = entry ? entry->node.cohort_id : 0;
 	breaking.role = GetUserNameFromId(GetUserId(), false);
 	breaking.shown = display_path(breaking.path);
 	breaking.owner = contenders_describe(&breaking.node);
@@ -231,9 +233,9 @@ read_contenders(const char *path, const Recipe *recipe)
 {
 	Contenders contenders = {.path = path, .recipe = recipe};
 	Call	   call = {0};
-	CallStep   told = contenders_read(&contenders, &call, 0, CALL_AFTER_SYNC);
+	CallStep   listed = contenders_read(&contenders, &call, 0, CALL_AFTER_SYNC);
 
-	call_report(&told);
+	call_report(&listed);
 	return contenders;
 }
 

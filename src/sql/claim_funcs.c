@@ -125,7 +125,8 @@ static void
 refuse_children(Claiming *claiming)
 {
 	const CallStep *list =
-		call_make(&claiming->call, (CallStep){.kind = OP_LIST, .path = claiming->path}, CALL_AS_KNOWN);
+		call_make(&claiming->call, (CallStep){.kind = ZK_GET_CHILDREN, .path = claiming->path},
+				  CALL_AS_KNOWN);
 
 	for (int i = 0; i < list->result.nchildren; i++)
 	{
@@ -140,9 +141,9 @@ refuse_children(Claiming *claiming)
  * stores when it was last written, ms since 1970 by ZooKeeper's clock.
  */
 static ClaimNode
-read_node(Claiming *claiming, int64 *written_at)
+read_claim_node(Claiming *claiming, int64 *written_at)
 {
-	CallStep asked = {.kind = OP_READ, .path = claiming->path, .most = CLAIM_RECORD_SIZE - 1};
+	CallStep asked = {.kind = ZK_GET_DATA, .path = claiming->path, .most = CLAIM_RECORD_SIZE - 1};
 	const CallStep	 *read = call_make(&claiming->call, asked, CALL_AFTER_SYNC);
 	const CallResult *result = &read->result;
 	ClaimNode		  node = {.exists = result->outcome == CALL_OK};
@@ -172,19 +173,19 @@ read_node(Claiming *claiming, int64 *written_at)
  * Returns the call, with its answer.
  */
 static const CallStep *
-send_record(Claiming *claiming, const ClaimNode *node, const char *data)
+send_claim_record(Claiming *claiming, const ClaimNode *node, const char *data)
 {
 	CallStep *write = palloc(sizeof(CallStep));
 
 	if (!node->exists)
 		return call_create_path(&claiming->call, claiming->path,
-								(CallStep){.kind = OP_RECORD, .path = claiming->path, .data = data});
-	*write = (CallStep){.kind = node->record.nids > 0 ? OP_SET : OP_REPLACE,
+								(CallStep){.kind = ZK_CREATE_RECORD, .path = claiming->path, .data = data});
+	*write = (CallStep){.kind = node->record.nids > 0 ? ZK_SET_DATA : ZK_REPLACE_RECORD,
 						.path = claiming->path,
 						.data = data,
 						.version = ZKLOCK_FAULT("claim-unversioned") ? CALL_ANY_VERSION : node->version};
 	call_batch(&claiming->call, write, 1, CALL_AS_KNOWN);
-	if (write->kind == OP_SET && write->result.outcome == CALL_OK &&
+	if (write->kind == ZK_SET_DATA && write->result.outcome == CALL_OK &&
 		write->result.stat.czxid != node->czxid)
 		report_undecidable(claiming);
 	return write;
@@ -209,7 +210,7 @@ write_record(Claiming *claiming, const ClaimNode *node)
 	claiming->sent = (ClaimSent){.what = node->record.nids > 0 ? CLAIM_SENT_SET : CLAIM_SENT_CREATE,
 								 .czxid = node->czxid,
 								 .version = node->version};
-	written = send_record(claiming, node, data);
+	written = send_claim_record(claiming, node, data);
 	if (written->result.outcome != CALL_UNKNOWN)
 		claiming->sent.what = CLAIM_SENT_NOTHING;
 
@@ -241,7 +242,7 @@ make_claim(Claiming *claiming)
 
 	for (;;)
 	{
-		ClaimNode	 node = read_node(claiming, &written_at);
+		ClaimNode	 node = read_claim_node(claiming, &written_at);
 		ClaimVerdict verdict = claim_record_judge(&node, &claiming->wanted, &claiming->sent);
 
 		if (verdict == CLAIM_TAKEN)
@@ -362,7 +363,7 @@ zk_last_claim(PG_FUNCTION_ARGS)
 	Row			  row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
-	node = read_node(&claiming, &written_at);
+	node = read_claim_node(&claiming, &written_at);
 	last = &node.record;
 	if (last->nids == 0)
 		return (Datum) 0;

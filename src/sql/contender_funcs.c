@@ -74,7 +74,7 @@ has_modes(const Queue *queue)
 }
 
 /*
- * Corrects a party by an entry in shared memory: the data describes the run's first
+ * Corrects a party by an entry in shared memory: the data describes the cohort's first
  * contender only, unless another client has overwritten it, and a session that holds a lock
  * does not wait for itself.  A node that is kept is nobody's.
  */
@@ -86,7 +86,7 @@ correct_party(Party *party, const EntryCopy *entry)
 		*party = (Party){.server = display_foreign(zklock_own_name()), .is_zklock = true};
 		return;
 	}
-	if (entry->request.kind == CONTENDER_CANDIDACY)
+	if (entry->request.kind == REQUEST_CANDIDACY)
 		party->owner = NULL;
 	else if (party->pid != entry->request.pid)
 	{
@@ -97,10 +97,10 @@ correct_party(Party *party, const EntryCopy *entry)
 	if (party->server == NULL)
 		party->server = display_foreign(zklock_own_name());
 	party->is_zklock = true;
-	if (entry->status.state != CONTENDER_GRANTED || lease_state() == LEASE_OVER)
+	if (entry->status.state != ENTRY_GRANTED || lease_state() == LEASE_OVER)
 		return;
 	party->granted = true;
-	if (entry->request.kind == CONTENDER_LOCK || entry->request.kind == CONTENDER_CANDIDACY)
+	if (entry->request.kind == REQUEST_LOCK || entry->request.kind == REQUEST_CANDIDACY)
 		party->token = entry->status.token;
 }
 
@@ -120,11 +120,11 @@ find_party(const Queue *queue, const ContenderNode *node)
 		party.application = display_foreign(data.application);
 	}
 	else
-		party.owner = display_node_data(node->data, node->told.text_length);
+		party.owner = display_node_data(node->data, node->answer.text_length);
 
 	/* Whoever wants to unlock a persistent lock needs its token. */
-	if (party.is_zklock && party.granted && node->told.stat.ephemeral_owner == 0)
-		party.token = token_of_grant(node->told.stat.czxid, 1);
+	if (party.is_zklock && party.granted && node->answer.stat.ephemeral_owner == 0)
+		party.token = token_of_grant(node->answer.stat.czxid, 1);
 	if (entry)
 		correct_party(&party, entry);
 	return party;
@@ -175,10 +175,11 @@ put_row(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	row_add_text(&row, party.user);
 	row_add_text(&row, party.application);
 	row_add_text(&row, party.owner);
-	row_add_text(&row, display_session(node->told.stat.ephemeral_owner));
-	row_add_zk_time(&row, node->told.stat.ctime);
+	row_add_text(&row, display_session(node->answer.stat.ephemeral_owner));
+	row_add_zk_time(&row, node->answer.stat.ctime);
 	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
-	row_add_if(&row, node->told.stat.czxid != 0, BoolGetDatum(node->told.stat.ephemeral_owner == 0));
+	row_add_if(&row, node->answer.stat.czxid != 0,
+			   BoolGetDatum(node->answer.stat.ephemeral_owner == 0));
 	row_store(fcinfo, &row);
 }
 
@@ -189,7 +190,7 @@ report_unread(const Contenders *contenders)
 	int unread = 0;
 
 	for (int i = 0; i < contenders->n; i++)
-		unread += contenders->nodes[i].told.stat.czxid == 0;
+		unread += contenders->nodes[i].answer.stat.czxid == 0;
 	if (unread > 0)
 		ereport(NOTICE,
 				(errmsg("only the first %d of %d contenders on \"%s\" are shown in full",
@@ -204,10 +205,10 @@ show_queue(FunctionCallInfo fcinfo, const char *kind, const char *path, const Re
 {
 	Queue queue = {.kind = kind, .dialect = dialect, .contenders = {.path = path, .recipe = recipe}};
 	Call	 call = {0};
-	CallStep told = contenders_read(&queue.contenders, &call, MAX_READ, CALL_AFTER_SYNC);
+	CallStep listed = contenders_read(&queue.contenders, &call, MAX_READ, CALL_AFTER_SYNC);
 
-	call_report(&told);
-	if (told.result.outcome == CALL_NO_NODE)
+	call_report(&listed);
+	if (listed.result.outcome == CALL_NO_NODE)
 		return -1;
 	queue.ours = lock_view_of_path(path);
 	for (int i = 0; i < queue.contenders.n; i++)

@@ -83,7 +83,7 @@ look_whether_it_leads(const Wait *wait, void *arg)
 		return WAIT_OVER;
 	if (wait->timeout_ms == LOCK_NO_WAIT && lease_state() == LEASE_HOLDS)
 		return WAIT_REFUSED;
-	return WAIT_UNTOLD;
+	return WAIT_POLLED;
 }
 
 /*
@@ -125,7 +125,7 @@ look_whether_it_has_resigned(const Wait *wait, void *arg)
 	const Resignation *resignation = arg;
 
 	ConditionVariablePrepareToSleep(&election_at(resignation->election)->changed);
-	return election_resign_is_done(resignation->election, resignation->term) ? WAIT_OVER : WAIT_UNTOLD;
+	return election_resign_is_done(resignation->election, resignation->term) ? WAIT_OVER : WAIT_POLLED;
 }
 
 /*
@@ -171,15 +171,15 @@ read_leader(ContenderNode *leader, const char *path, int64 until)
 {
 	Call	   call = {.patience = CALL_IMPATIENT, .until = until};
 	Contenders candidates = {.path = path, .recipe = &election_recipe};
-	CallStep   told = contenders_read(&candidates, &call, 1, CALL_AS_KNOWN);
+	CallStep   listed = contenders_read(&candidates, &call, 1, CALL_AS_KNOWN);
 
 	*leader = (ContenderNode){.data = ""};
 	if (candidates.n > 0)
 	{
 		*leader = candidates.nodes[0];
-		told = (CallStep){.path = psprintf("%s/%s", path, leader->name), .result = leader->told};
+		listed = (CallStep){.path = psprintf("%s/%s", path, leader->name), .result = leader->answer};
 	}
-	return told;
+	return listed;
 }
 
 /* Returns a leader's name: the server if zklock has written the node's data, else the data. */
@@ -190,7 +190,7 @@ leader_name(const ContenderNode *leader)
 
 	if (node_contender_read(leader->data, &data))
 		return display_foreign(data.server);
-	return display_node_data(leader->data, leader->told.text_length);
+	return display_node_data(leader->data, leader->answer.text_length);
 }
 
 /*
@@ -203,16 +203,16 @@ Datum
 zk_leader(PG_FUNCTION_ARGS)
 {
 	ContenderNode leader;
-	CallStep	  told = read_leader(&leader, argument_path(fcinfo, ALLOWED_PATHS_ONLY), 0);
+	CallStep	  listed = read_leader(&leader, argument_path(fcinfo, ALLOWED_PATHS_ONLY), 0);
 	Row			  row = {0};
 
-	call_report(&told);
+	call_report(&listed);
 	row_add_text(&row, leader_name(&leader));
-	row_add_text(&row, display_node_data(leader.data, leader.told.text_length));
-	row_add_text(&row, display_session(leader.told.stat.ephemeral_owner));
-	row_add_if(&row, leader.told.stat.czxid != 0,
-			   Int64GetDatum(token_of_grant(leader.told.stat.czxid, 1)));
-	row_add_zk_time(&row, leader.told.stat.ctime);
+	row_add_text(&row, display_node_data(leader.data, leader.answer.text_length));
+	row_add_text(&row, display_session(leader.answer.stat.ephemeral_owner));
+	row_add_if(&row, leader.answer.stat.czxid != 0,
+			   Int64GetDatum(token_of_grant(leader.answer.stat.czxid, 1)));
+	row_add_zk_time(&row, leader.answer.stat.ctime);
 	return row_return(fcinfo, &row);
 }
 
@@ -223,7 +223,7 @@ zk_leader(PG_FUNCTION_ARGS)
 
 /* Returns the state at this moment: the lease can have ended without the worker's doing. */
 static const char *
-state_name(CandidacyState state, Leadership leadership)
+candidacy_state_name(CandidacyState state, Leadership leadership)
 {
 	if (leadership == LEADERSHIP_PROVED)
 		state = CANDIDACY_ELECTED;
@@ -274,7 +274,7 @@ zk_elections(PG_FUNCTION_ARGS)
 			continue;
 		leadership = election_leadership(i, &term);
 		row_add_text(&row, display_utf8(path));
-		row_add_text(&row, state_name(status.state, leadership));
+		row_add_text(&row, candidacy_state_name(status.state, leadership));
 		row_add(&row, BoolGetDatum(leadership == LEADERSHIP_PROVED));
 		row_add_if(&row, leadership != LEADERSHIP_NONE, Int64GetDatum(term));
 		if (leadership != LEADERSHIP_NONE)

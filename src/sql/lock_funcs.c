@@ -137,7 +137,7 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 
 /* Locks a set.  The SQL function's argument number "timeout" limits the wait. */
 static Datum
-acquire(FunctionCallInfo fcinfo, const char *function, LockSet set, LockScope scope, int timeout)
+acquire_locks(FunctionCallInfo fcinfo, const char *function, LockSet set, LockScope scope, int timeout)
 {
 	argument_check_scope(function, scope);
 	PG_RETURN_BOOL(lock_acquire(&set, scope,
@@ -153,13 +153,14 @@ acquire(FunctionCallInfo fcinfo, const char *function, LockSet set, LockScope sc
  *	arguments	the function that reads the set from the arguments
  *	timeout		the number of the argument that is the timeout, or DOES_NOT_WAIT
  */
-#define LOCK_FUNCTION(symbol, function, arguments, mode, scope, timeout)                          \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                                              \
-	Datum symbol(PG_FUNCTION_ARGS)                                                                \
-	{                                                                                             \
-		return acquire(fcinfo, function, arguments(fcinfo, ALLOWED_PATHS_ONLY, LOCK_MODE_##mode), \
-					   LOCK_SCOPE_##scope, timeout);                                              \
-	}                                                                                             \
+#define LOCK_FUNCTION(symbol, function, arguments, mode, scope, timeout)              \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                                  \
+	Datum symbol(PG_FUNCTION_ARGS)                                                    \
+	{                                                                                 \
+		return acquire_locks(fcinfo, function,                                        \
+							 arguments(fcinfo, ALLOWED_PATHS_ONLY, LOCK_MODE_##mode), \
+							 LOCK_SCOPE_##scope, timeout);                            \
+	}                                                                                 \
 	extern int no_such_variable
 
 /* (path text, timeout interval) */
@@ -200,18 +201,18 @@ LOCK_FUNCTION(zk_xact_lock_tree_shared, "zk_xact_lock_tree_shared", branch_argum
  */
 
 static Datum
-release(LockSet set)
+release_locks(LockSet set)
 {
 	PG_RETURN_BOOL(lock_release(&set));
 }
 
 /* The same for unlocking; see LOCK_FUNCTION. */
-#define UNLOCK_FUNCTION(symbol, arguments, mode)                       \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                   \
-	Datum symbol(PG_FUNCTION_ARGS)                                     \
-	{                                                                  \
-		return release(arguments(fcinfo, ANY_PATH, LOCK_MODE_##mode)); \
-	}                                                                  \
+#define UNLOCK_FUNCTION(symbol, arguments, mode)                             \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                         \
+	Datum symbol(PG_FUNCTION_ARGS)                                           \
+	{                                                                        \
+		return release_locks(arguments(fcinfo, ANY_PATH, LOCK_MODE_##mode)); \
+	}                                                                        \
 	extern int no_such_variable
 
 /* (path text) */

@@ -37,7 +37,7 @@ COMPAT_FUNCTION_INFO_V1(zk_stats);
 COMPAT_FUNCTION_INFO_V1(zk_stats_reset);
 
 static const char *
-state_name(ContenderState state, LeaseState lease)
+entry_state_name(EntryState state, LeaseState lease)
 {
 	static const char *const of_grant[] = {
 		[LEASE_HOLDS] = "held",
@@ -45,12 +45,12 @@ state_name(ContenderState state, LeaseState lease)
 		[LEASE_OVER] = "lost",
 	};
 	static const char *const names[] = {
-		[CONTENDER_FREE] = "free",		[CONTENDER_REQUESTED] = "requested",
-		[CONTENDER_QUEUED] = "waiting", [CONTENDER_LOST] = "lost",
-		[CONTENDER_FAILED] = "failed",	[CONTENDER_RELEASING] = "releasing",
+		[ENTRY_FREE] = "free",		[ENTRY_REQUESTED] = "requested",
+		[ENTRY_QUEUED] = "waiting", [ENTRY_LOST] = "lost",
+		[ENTRY_FAILED] = "failed",	[ENTRY_RELEASING] = "releasing",
 	};
 
-	return state == CONTENDER_GRANTED ? of_grant[lease] : names[state];
+	return state == ENTRY_GRANTED ? of_grant[lease] : names[state];
 }
 
 /* Returns UTF-8 in a form that can be shown, or NULL if it is empty. */
@@ -67,14 +67,14 @@ shown_or_null(const char *utf8)
 static bool
 is_spoken_for(const EntryCopy *turn, const LockView *view)
 {
-	if (turn->request.kind != CONTENDER_TURN || turn->status.state == CONTENDER_REQUESTED ||
-		turn->status.state == CONTENDER_QUEUED)
+	if (turn->request.kind != REQUEST_TURN || turn->status.state == ENTRY_REQUESTED ||
+		turn->status.state == ENTRY_QUEUED)
 		return false;
 	for (int i = 0; i < view->n; i++)
 	{
 		const EntryCopy *entry = view->entries[i];
 
-		if (entry->request.kind == CONTENDER_PERMIT && entry->request.pid == turn->request.pid &&
+		if (entry->request.kind == REQUEST_PERMIT && entry->request.pid == turn->request.pid &&
 			strcmp(lock_view_path(entry), lock_view_path(turn)) == 0)
 			return true;
 	}
@@ -95,11 +95,11 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 {
 	Row	 row = {0};
 	bool all = may_see(entry);
-	bool lock = entry->request.kind == CONTENDER_LOCK;
-	bool turn = entry->request.kind == CONTENDER_TURN &&
-				(entry->status.state == CONTENDER_GRANTED || entry->status.state == CONTENDER_LOST);
-	bool waiting = entry->status.state == CONTENDER_QUEUED || turn;
-	bool granted = entry->status.state == CONTENDER_GRANTED && lease != LEASE_OVER && !turn;
+	bool lock = entry->request.kind == REQUEST_LOCK;
+	bool turn = entry->request.kind == REQUEST_TURN &&
+				(entry->status.state == ENTRY_GRANTED || entry->status.state == ENTRY_LOST);
+	bool		waiting = entry->status.state == ENTRY_QUEUED || turn;
+	bool		granted = entry->status.state == ENTRY_GRANTED && lease != LEASE_OVER && !turn;
 	LockBlocker blocker = {0};
 	const char *path = lock_view_path(entry);
 
@@ -117,16 +117,16 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 	row_add_text(&row, !all								 ? NULL
 					   : scope == LOCK_SCOPE_TRANSACTION ? "transaction"
 														 : "session");
-	row_add_text(&row, turn ? "waiting" : state_name(entry->status.state, lease));
+	row_add_text(&row, turn ? "waiting" : entry_state_name(entry->status.state, lease));
 	row_add_if(&row, all, BoolGetDatum(granted));
 	row_add_if(&row, all, Int32GetDatum(count));
 	row_add_text(&row, all ? shown_or_null(entry->node.name) : NULL);
 	row_add_if(&row, all && granted && lock, Int64GetDatum(entry->status.token));
-	row_add_if(&row, all && (waiting || entry->status.state == CONTENDER_REQUESTED),
+	row_add_if(&row, all && (waiting || entry->status.state == ENTRY_REQUESTED),
 			   TimestampTzGetDatum(entry->request.requested_at));
-	row_add_if(&row, all && entry->status.granted_at != 0 && entry->request.kind != CONTENDER_TURN,
+	row_add_if(&row, all && entry->status.granted_at != 0 && entry->request.kind != REQUEST_TURN,
 			   TimestampTzGetDatum(entry->status.granted_at));
-	row_add_if(&row, all && entry->status.expires_us != 0 && entry->request.kind != CONTENDER_TURN,
+	row_add_if(&row, all && entry->status.expires_us != 0 && entry->request.kind != REQUEST_TURN,
 			   TimestampTzGetDatum(TimestampTzPlusMilliseconds(entry->status.granted_at,
 															   entry->request.max_hold_ms)));
 	row_add_if(&row, all && blocker.pid != 0, Int32GetDatum(blocker.pid));
@@ -175,8 +175,8 @@ zk_locks(PG_FUNCTION_ARGS)
 	{
 		const EntryCopy *entry = view.entries[i];
 
-		if (is_spoken_for(entry, &view) || entry->request.kind == CONTENDER_CANDIDACY ||
-			entry->request.kind == CONTENDER_ELEMENT || entry->status.kept)
+		if (is_spoken_for(entry, &view) || entry->request.kind == REQUEST_CANDIDACY ||
+			entry->request.kind == REQUEST_ELEMENT || entry->status.kept)
 			continue;
 		put_lock_rows(fcinfo, entry, &view, lease);
 	}

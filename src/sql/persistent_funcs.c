@@ -82,7 +82,7 @@ persistent_context(void *arg)
 static void
 refuse_other_use(Persistent *lock, const CallStep *list)
 {
-	CallStep read = {.kind = OP_READ, .path = lock->path, .most = CLAIM_RECORD_SIZE - 1};
+	CallStep read = {.kind = ZK_GET_DATA, .path = lock->path, .most = CLAIM_RECORD_SIZE - 1};
 	int64_t	 number;
 
 	for (int i = 0; i < list->result.nchildren; i++)
@@ -164,7 +164,7 @@ find_node(Persistent *lock)
 			strcmp(node->data, lock->data) != 0)
 			continue;
 		lock->name = node->name;
-		lock->stat = node->told.stat;
+		lock->stat = node->answer.stat;
 	}
 	return lock->name != NULL;
 }
@@ -185,7 +185,7 @@ create_node(Persistent *lock)
 
 		lock->in_doubt = true;
 		made = call_create_path(&lock->call, lock->path,
-								(CallStep){.kind = OP_CREATE_SEQUENTIAL,
+								(CallStep){.kind = ZK_CREATE_SEQUENTIAL,
 										   .path = node_path(lock, lock->prefix),
 										   .data = lock->data});
 		if (made->result.outcome == CALL_NO_CHILDREN)
@@ -202,7 +202,7 @@ create_node(Persistent *lock)
 }
 
 /*
- * Takes the lock.  Returns false if somebody is in its way.  The node of a name that recurs
+ * Takes the lock.  Returns false if somebody is in its way.  The node of a reusable name
  * may be another client's by now, and is left alone.
  */
 static bool
@@ -227,7 +227,7 @@ take_lock(Persistent *lock)
 	} while (obstacle == OBSTACLE_MAY_GO && zklock_now_ms() < until);
 	if (obstacle == OBSTACLE_NONE)
 	{
-		look = call_make(&lock->call, (CallStep){.kind = OP_LOOK, .path = path}, CALL_AS_KNOWN);
+		look = call_make(&lock->call, (CallStep){.kind = ZK_EXISTS, .path = path}, CALL_AS_KNOWN);
 		if (look->result.outcome == CALL_OK && look->result.stat.czxid == lock->stat.czxid)
 		{
 			/* A later cancellation would find a lock whose token nobody knows. */
@@ -307,7 +307,7 @@ find_token(Persistent *lock, int64 token)
 	for (int i = 0; i < contenders.n; i++)
 	{
 		lock->name = contenders.nodes[i].name;
-		lock->stat = contenders.nodes[i].told.stat;
+		lock->stat = contenders.nodes[i].answer.stat;
 		if (lock->stat.czxid != 0 && lock->stat.ephemeral_owner == 0 &&
 			token_of_grant(lock->stat.czxid, 1) == token)
 			return true;

@@ -34,7 +34,7 @@ semaphore_argument(FunctionCallInfo fcinfo, PathRule rule)
 }
 
 static Datum
-acquire(FunctionCallInfo fcinfo, LockScope scope)
+acquire_permit(FunctionCallInfo fcinfo, LockScope scope)
 {
 	char *path = semaphore_argument(fcinfo, ALLOWED_PATHS_ONLY);
 	int64 timeout_ms;
@@ -58,7 +58,7 @@ acquire(FunctionCallInfo fcinfo, LockScope scope)
 Datum
 zk_semaphore_acquire(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, LOCK_SCOPE_SESSION);
+	return acquire_permit(fcinfo, LOCK_SCOPE_SESSION);
 }
 
 /*
@@ -69,7 +69,7 @@ zk_semaphore_acquire(PG_FUNCTION_ARGS)
 Datum
 zk_xact_semaphore_acquire(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, LOCK_SCOPE_TRANSACTION);
+	return acquire_permit(fcinfo, LOCK_SCOPE_TRANSACTION);
 }
 
 /*

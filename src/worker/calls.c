@@ -2,19 +2,19 @@
  * calls.c
  *		How the worker makes sessions' calls to ZooKeeper: what becomes of a slot.
  *
- * shared/call.h draws the states of a slot; question.c makes the calls, and scratch.c sees
- * to scratch nodes.  Each slot has a "work", in which this worker keeps what only it needs
+ * shared/call.h draws the states of a slot; call_batch.c makes the calls, and marker.c sees
+ * to marker nodes.  Each slot has a "work", in which this worker keeps what only it needs
  * to know.  attend() does what a slot's state asks for.  It is called when the slot is
- * marked, since its session has changed it, all of its question has been answered, it waits
- * for room, or its scratch node is gone or to be deleted again; and for all slots when a
+ * marked, since its session has changed it, all of its batch has been answered, it waits
+ * for room, or its marker node is gone or to be deleted again; and for all slots when a
  * connection stands.
  *
- * A question is sent as soon as a connection stands; those that have waited for it go out in
+ * A batch is sent as soon as a connection stands; those that have waited for it go out in
  * the order in which the worker has seen them.  Their calls take turns with all others, by
  * role and session (zk/zk_turn.c).
  *
- * Room in shared memory: a role may have a quarter of it, superusers all.  A question has
- * its room until it is answered, so questions leave enough for an answer.  A question that
+ * Room in shared memory: a role may have a quarter of it, superusers all.  A batch has
+ * its room until it is answered, so batches leave enough for an answer.  A batch that
  * was given up counts until it is answered.  The worker's own memory has an answer until it
  * is complete and has room: CALL_MAX_ANSWER for each session at most, as in the session's own.
  *
@@ -26,7 +26,7 @@
  * connection before, and what the session reads is no older.  If the ZooKeeper session has
  * ended meanwhile, the connection is that of the next one.
  *
- * Without a connection, impatient questions wait as long as the lease holds, since the
+ * Without a connection, impatient batches wait as long as the lease holds, since the
  * connection may soon be back; then the answer is CALL_UNREACHABLE.
  *
  * Runs in: the worker.  All of this is private to it, but for the slots.
@@ -42,18 +42,18 @@
 
 /* Limits of the room, bytes */
 #define MAX_ROOM_OF_ROLE (CALL_AREA_SIZE / 4)
-#define MAX_QUESTIONS (CALL_AREA_SIZE / 2)
-#define MAX_QUESTIONS_OF_ROLE (MAX_ROOM_OF_ROLE - CALL_MAX_ANSWER)
+#define MAX_BATCHES (CALL_AREA_SIZE / 2)
+#define MAX_BATCHES_OF_ROLE (MAX_ROOM_OF_ROLE - CALL_MAX_ANSWER)
 
 /* The work for a slot */
 typedef struct Work
 {
 	CallSlot *slot;
-	uint64	  asked; /* order of the questions that wait or were sent; 0: not seen */
+	uint64	  asked; /* order of the batches that wait or were sent; 0: not seen */
 
-	/* Of a question that was sent */
-	Question question;
-	uint64	 connection; /* on which it was sent */
+	/* Of a batch that was sent */
+	CallBatch batch;
+	uint64	  connection; /* on which it was sent */
 } Work;
 
 static Work	 *works;	/* by slot */
@@ -68,30 +68,30 @@ static uint64 synchronized; /* the last of them on which a check was committed *
  */
 
 /*
- * Returns true if a slot may have that much room, for its question or for an answer, whichever
+ * Returns true if a slot may have that much room, for its batch or for an answer, whichever
  * "room" is.
  */
 static bool
 room_is_free(const CallSlot *slot, const CallRoom *room, Size size)
 {
 	Size of_role = 0;
-	Size questions_of_role = 0;
-	Size questions = 0;
+	Size batches_of_role = 0;
+	Size batches = 0;
 
 	if (slot->reserve == RESERVE_OPEN)
 		return true;
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
-		const CallRoom *question = &call_pool->slots[i].question_room;
+		const CallRoom *batch = &call_pool->slots[i].batch_room;
 		const CallRoom *answer = &call_pool->slots[i].answer_room;
 
-		questions += question->size;
-		questions_of_role += question->role == slot->role ? question->size : 0;
+		batches += batch->size;
+		batches_of_role += batch->role == slot->role ? batch->size : 0;
 		of_role += answer->role == slot->role ? answer->size : 0;
 	}
-	of_role += questions_of_role;
-	if (room == &slot->question_room &&
-		(questions_of_role + size > MAX_QUESTIONS_OF_ROLE || questions + size > MAX_QUESTIONS))
+	of_role += batches_of_role;
+	if (room == &slot->batch_room &&
+		(batches_of_role + size > MAX_BATCHES_OF_ROLE || batches + size > MAX_BATCHES))
 		return false;
 	return of_role + size <= MAX_ROOM_OF_ROLE;
 }
@@ -119,32 +119,33 @@ room_free(CallRoom *room)
 		return;
 	call_room_free(room->at);
 	*room = (CallRoom){0};
-	zklock_wake_worker(); /* slots that wait for room have been marked: there is another round */
+	zklock_wake_worker(); /* slots that wait for room have been marked: there is another
+						   * round */
 }
 
 /* ------------------------------------------------------------------------
- * Questions and answers
+ * Batches and answers
  * ------------------------------------------------------------------------
  */
 
-/* Ends a question: none of its calls is under way any more. */
+/* Ends a batch: none of its calls is under way any more. */
 static void
-question_end(Work *work)
+batch_end(Work *work)
 {
-	work->question.lost = false;
-	if (work->question.context)
-		MemoryContextDelete(work->question.context);
-	work->question.context = NULL;
+	work->batch.lost = false;
+	if (work->batch.context)
+		MemoryContextDelete(work->batch.context);
+	work->batch.context = NULL;
 }
 
-/* Sends all of a question, if a connection stands, unless the session has given it up. */
+/* Sends all of a batch, if a connection stands, unless the session has given it up. */
 static void
-question_send(Work *work)
+batch_send(Work *work)
 {
 	if (!zk_client_connected() || !call_slot_step(work->slot, CALL_ASKED, CALL_SENT))
 		return;
 	work->connection = connection;
-	worker_question_send(&work->question, work->slot);
+	worker_batch_send(&work->batch, work->slot);
 }
 
 /*
@@ -156,25 +157,25 @@ answer(Work *work, CallState from, CallOutcome outcome)
 {
 	CallSlot *slot = work->slot;
 
-	question_end(work);
+	batch_end(work);
 	work->asked = 0;
-	room_free(&slot->question_room);
+	room_free(&slot->batch_room);
 	slot->outcome = outcome;
-	slot->code = outcome == CALL_REFUSED ? worker_scratch_forbidden(slot) : 0;
+	slot->code = outcome == CALL_REFUSED ? worker_marker_forbidden(slot) : 0;
 	slot->session = zklock_session->info.id;
 	if (call_slot_step(slot, from, CALL_ANSWERED))
-		call_slot_tell(slot);
+		call_slot_wake(slot);
 }
 
 /*
- * Notes what the first operation's answer says of the scratch node, once nothing keeps the
+ * Notes what the first operation's answer says of the marker node, once nothing keeps the
  * answer from the session any more: if this worker ends before, the session looks for the
  * node.
  */
 static void
-settle_scratch(Work *work)
+settle_marker(Work *work)
 {
-	worker_scratch_answered(work->slot, ((CallResult *) work->question.answer.data)->outcome);
+	worker_marker_answered(work->slot, ((CallResult *) work->batch.answer.data)->outcome);
 }
 
 /* Puts the answer where the backend finds it, if there is room. */
@@ -182,40 +183,40 @@ static void
 deliver(Work *work)
 {
 	CallSlot			 *slot = work->slot;
-	const StringInfoData *text = &work->question.answer;
+	const StringInfoData *text = &work->batch.answer;
 
-	if (work->question.too_long)
+	if (work->batch.too_long)
 	{
-		settle_scratch(work);
+		settle_marker(work);
 		answer(work, CALL_SENT, CALL_TOO_LONG);
 		return;
 	}
 	if (text->len > CALL_BUFFER_SIZE && !room_allocate(slot, &slot->answer_room, text->len))
 		return;
-	settle_scratch(work);
+	settle_marker(work);
 	memcpy(call_slot_text(slot, &slot->answer_room), text->data, text->len);
 	answer(work, CALL_SENT, CALL_OK);
 }
 
-/* Settles a question when all of it has been answered, or will not be. */
+/* Settles a batch when all of it has been answered, or will not be. */
 static void
-settle(Work *work)
+settle_batch(Work *work)
 {
-	if (work->question.lost && !work->slot->writes)
+	if (work->batch.lost && !work->slot->writes)
 	{
-		question_end(work);
+		batch_end(work);
 		if (call_slot_step(work->slot, CALL_SENT, CALL_ASKED))
-			question_send(work);
+			batch_send(work);
 	}
-	else if (work->question.lost && work->connection >= synchronized)
+	else if (work->batch.lost && work->connection >= synchronized)
 		return; /* it may still be done */
-	else if (work->question.context)
+	else if (work->batch.context)
 		deliver(work);
 	else
 		answer(work, CALL_SENT, CALL_UNKNOWN);
 }
 
-/* Refuses impatient questions: there is no connection, and the lease has lapsed. */
+/* Refuses impatient batches: there is no connection, and the lease has lapsed. */
 static void
 turn_away(void)
 {
@@ -225,8 +226,8 @@ turn_away(void)
 
 		if (call_slot_state(slot) != CALL_ASKED || slot->patience != CALL_IMPATIENT)
 			continue;
-		if (!worker_scratch_may_stay(slot))
-			worker_scratch_unwanted(slot);
+		if (!worker_marker_may_stay(slot))
+			worker_marker_unwanted(slot);
 		answer(&works[i], CALL_ASKED, CALL_UNREACHABLE);
 	}
 }
@@ -249,24 +250,24 @@ attend(Work *work)
 	switch (state)
 	{
 		case CALL_ROOM_WANTED:
-			if (room_allocate(slot, &slot->question_room, slot->question_length) &&
+			if (room_allocate(slot, &slot->batch_room, slot->batch_length) &&
 				call_slot_step(slot, CALL_ROOM_WANTED, CALL_ROOM_GIVEN))
-				call_slot_tell(slot);
+				call_slot_wake(slot);
 			break;
 		case CALL_SENT:
-			if (work->question.pending == 0)
-				settle(work);
+			if (work->batch.pending == 0)
+				settle_batch(work);
 			break;
 		case CALL_GIVEN_UP:
-			if (work->question.pending > 0)
+			if (work->batch.pending > 0)
 				break;
-			if (work->question.context)
-				settle_scratch(work);
-			question_end(work);
+			if (work->batch.context)
+				settle_marker(work);
+			batch_end(work);
 			work->asked = 0;
-			room_free(&slot->question_room);
+			room_free(&slot->batch_room);
 			if (call_slot_step(slot, CALL_GIVEN_UP, CALL_FREE))
-				call_slot_tell(slot);
+				call_slot_wake(slot);
 			break;
 		case CALL_FREE:
 		case CALL_ROOM_GIVEN:
@@ -274,20 +275,20 @@ attend(Work *work)
 		case CALL_ANSWERED:
 			break;
 	}
-	if (work->question.context == NULL)
+	if (work->batch.context == NULL)
 	{
-		worker_scratch_attend(slot);
+		worker_marker_attend(slot);
 		worker_scratch_attend_provisional(slot);
 	}
 	if (state != CALL_ASKED)
 		return;
 	if (work->asked == 0)
 		work->asked = ++last_asked;
-	if (worker_scratch_may_stay(slot))
-		question_send(work);
-	else if (worker_scratch_forbidden(slot) != 0)
+	if (worker_marker_may_stay(slot))
+		batch_send(work);
+	else if (worker_marker_forbidden(slot) != 0)
 	{
-		worker_scratch_unwanted(slot);
+		worker_marker_unwanted(slot);
 		answer(work, CALL_ASKED, CALL_REFUSED);
 	}
 }
@@ -298,7 +299,7 @@ attend_marked(int index)
 	attend(&works[index]);
 }
 
-/* qsort() comparator: questions that have not been seen come last. */
+/* qsort() comparator: batches that have not been seen come last. */
 static int
 compare_asked(const void *a, const void *b)
 {
@@ -326,7 +327,7 @@ worker_calls_attend(void)
 		synchronized = connection;
 		attend_all();
 	}
-	worker_scratch_delete_again();
+	worker_marker_delete_again();
 	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend_marked);
 	if (!zk_client_connected() && lease_state() != LEASE_HOLDS)
 		turn_away();
@@ -361,7 +362,7 @@ worker_calls_in_doubt(void)
 void
 worker_calls_start(void)
 {
-	worker_scratch_start();
+	worker_marker_start();
 	works = palloc0(zklock_max_processes() * sizeof(Work));
 	in_order = palloc(zklock_max_processes() * sizeof(Work *));
 	for (int i = 0; i < zklock_max_processes(); i++)
@@ -370,7 +371,7 @@ worker_calls_start(void)
 
 		in_order[i] = work;
 		work->slot = &call_pool->slots[i];
-		work->question.lost = call_slot_state(work->slot) == CALL_SENT;
+		work->batch.lost = call_slot_state(work->slot) == CALL_SENT;
 		attend(work);
 	}
 }
@@ -380,5 +381,5 @@ void
 worker_calls_at_exit(void)
 {
 	for (int i = 0; i < zklock_max_processes(); i++)
-		call_slot_tell(&call_pool->slots[i]);
+		call_slot_wake(&call_pool->slots[i]);
 }

@@ -58,8 +58,8 @@
 #define LOOK_FOR_PROMOTION_MS 1000
 #define LOOK_FOR_COMMITS_MS 20
 
-static bool	 stopping = false; /* the server shuts down */
-static int64 look_at = NEVER;  /* at one of them again, ms */
+static bool	 stopping = false;	/* the server shuts down */
+static int64 attend_at = NEVER; /* at one of them again, ms */
 
 /* ------------------------------------------------------------------------
  * What is published
@@ -80,7 +80,7 @@ position_of(const Candidacy *candidacy)
  *	detail	for the log; NULL if there is nothing to say
  */
 static void
-tell(int i, CandidacyState state, const char *detail)
+set_state(int i, CandidacyState state, const char *detail)
 {
 	Election   *election = election_at(i);
 	TimestampTz now = GetCurrentTimestamp();
@@ -142,7 +142,7 @@ stand(int i, int replaces)
 	Candidacy	*candidacy = &election->candidacy;
 	EntryRequest request = {.proc_number = ENTRY_NO_LATCH,
 							.pid = ENTRY_SERVER_PID,
-							.kind = CONTENDER_CANDIDACY,
+							.kind = REQUEST_CANDIDACY,
 							.terms = {.mode = LOCK_MODE_EXCLUSIVE,
 									  .family = candidacy->family,
 									  .dialect = dialect_of_path(election->path)},
@@ -186,9 +186,9 @@ end_term(int i, const EntryStatus *status)
 {
 	if (election_at(i)->candidacy.phase != CANDIDACY_STANDING)
 		return;
-	if (status->state == CONTENDER_LOST)
+	if (status->state == ENTRY_LOST)
 		stats_add(STATS_ELECTION, STATS_LOSSES, 1);
-	if (status->state == CONTENDER_LOST || status->state == CONTENDER_GRANTED)
+	if (status->state == ENTRY_LOST || status->state == ENTRY_GRANTED)
 	{
 		int64 held = GetCurrentTimestamp() - status->granted_at;
 
@@ -210,7 +210,7 @@ end_term(int i, const EntryStatus *status)
 
 /* Gives the contender up; the engine deletes its node. */
 static void
-give_up(int i, int64 retry_at)
+give_up_candidacy(int i, int64 retry_at)
 {
 	Candidacy *candidacy = &election_at(i)->candidacy;
 
@@ -221,7 +221,7 @@ give_up(int i, int64 retry_at)
 
 /* Gives up leadership, or the place in the queue. */
 static void
-leave(int i, const EntryStatus *status)
+leave_election(int i, const EntryStatus *status)
 {
 	end_term(i, status);
 	election_at(i)->candidacy.phase = CANDIDACY_LEAVING;
@@ -236,7 +236,7 @@ renew(int i)
 	if (stand(i, old))
 		entry_give_up(old, ENTRY_NO_NOTICE);
 	else
-		give_up(i, 0);
+		give_up_candidacy(i, 0);
 }
 
 /* ------------------------------------------------------------------------
@@ -301,15 +301,15 @@ attend_end(int i, const EntryStatus *status)
 	int64	  retry_at = 0;
 
 	end_term(i, status);
-	if (status->state == CONTENDER_LOST)
-		tell(i, CANDIDACY_OFFER,
-			 psprintf("Leadership was lost. %s", failure_loss_texts[status->loss]));
+	if (status->state == ENTRY_LOST)
+		set_state(i, CANDIDACY_OFFER,
+				  psprintf("Leadership was lost. %s", failure_loss_texts[status->loss]));
 	else
 	{
 		/* Only the first of several failed attempts in a row is logged. */
 		bool first = election->status.state != CANDIDACY_FAILED;
 
-		tell(i, CANDIDACY_FAILED, NULL);
+		set_state(i, CANDIDACY_FAILED, NULL);
 		if (first)
 			ereport(LOG, (errmsg(failure_text(status->failure)->message, election->path),
 						  failure_describe(status->failure, status->error_code != 0
@@ -317,7 +317,7 @@ attend_end(int i, const EntryStatus *status)
 																: NULL)));
 		retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 	}
-	give_up(i, retry_at);
+	give_up_candidacy(i, retry_at);
 	resigned(election, 0);
 }
 
@@ -329,17 +329,17 @@ attend_elected(int i, const EntryStatus *status)
 	Election	 *election = election_at(i);
 
 	if (lease_state() != LEASE_HOLDS)
-		tell(i, CANDIDACY_SUSPENDED, "The ZooKeeper session is not proved to be alive.");
+		set_state(i, CANDIDACY_SUSPENDED, "The ZooKeeper session is not proved to be alive.");
 	else if (election->status.state != CANDIDACY_ELECTED)
-		tell(i, CANDIDACY_ELECTED,
-			 psprintf("This server leads, in term " INT64_FORMAT ".", status->token));
+		set_state(i, CANDIDACY_ELECTED,
+				  psprintf("This server leads, in term " INT64_FORMAT ".", status->token));
 
 	if (status->check_done != checks[i])
 		(void) wake_commits(i);
 	checks[i] = status->check_done;
 
 	if (pg_atomic_read_u64(&election->resign_term) == (uint64) status->token)
-		leave(i, status);
+		leave_election(i, status);
 	else
 		resigned(election, status->token);
 }
@@ -350,21 +350,21 @@ attend_standing(int i)
 	Election   *election = election_at(i);
 	EntryStatus status = entry_status(election->candidacy.entry);
 
-	if (status.state == CONTENDER_LOST || status.state == CONTENDER_FAILED)
+	if (status.state == ENTRY_LOST || status.state == ENTRY_FAILED)
 		attend_end(i, &status);
 	else if (!may_stay(&election->candidacy))
-		leave(i, &status);
-	else if (status.state == CONTENDER_GRANTED)
+		leave_election(i, &status);
+	else if (status.state == ENTRY_GRANTED)
 		attend_elected(i, &status);
 	else if (position_of(&election->candidacy) > 0)
 	{
-		tell(i, CANDIDACY_READY, NULL);
+		set_state(i, CANDIDACY_READY, NULL);
 
 		/* There is no leadership to give up. */
 		resigned(election, 0);
 	}
 	else if (election->status.state != CANDIDACY_FAILED)
-		tell(i, CANDIDACY_OFFER, NULL);
+		set_state(i, CANDIDACY_OFFER, NULL);
 }
 
 /* Returns when to look at it again, ms. */
@@ -374,18 +374,18 @@ attend_leaving(int i)
 	Candidacy  *candidacy = &election_at(i)->candidacy;
 	EntryStatus status = entry_status(candidacy->entry);
 
-	if (status.state == CONTENDER_LOST || status.state == CONTENDER_FAILED)
+	if (status.state == ENTRY_LOST || status.state == ENTRY_FAILED)
 		attend_end(i, &status);
 	else if (wake_commits(i))
 		return zklock_now_ms() + LOOK_FOR_COMMITS_MS;
 	else if (may_stay(candidacy))
 	{
-		tell(i, CANDIDACY_OFFER,
-			 "This server has given up leadership, and goes to the end of the queue.");
+		set_state(i, CANDIDACY_OFFER,
+				  "This server has given up leadership, and goes to the end of the queue.");
 		renew(i);
 	}
 	else
-		give_up(i, 0);
+		give_up_candidacy(i, 0);
 	return NEVER;
 }
 
@@ -399,9 +399,10 @@ attend_idle(int i)
 	if (!may_stand(candidacy))
 	{
 		if (!candidacy->listed)
-			tell(i, CANDIDACY_GONE, "It is not in \"zklock.elections\" any more.");
+			set_state(i, CANDIDACY_GONE, "It is not in \"zklock.elections\" any more.");
 		else
-			tell(i, CANDIDACY_STOP, stopping ? "The server shuts down." : "The server is a standby.");
+			set_state(i, CANDIDACY_STOP,
+					  stopping ? "The server shuts down." : "The server is a standby.");
 		resigned(election, 0);
 		return candidacy->listed ? zklock_now_ms() + LOOK_FOR_PROMOTION_MS : NEVER;
 	}
@@ -409,10 +410,11 @@ attend_idle(int i)
 		return candidacy->retry_at;
 	if (stand(i, ENTRY_NONE))
 	{
-		tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER, NULL);
+		set_state(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER,
+				  NULL);
 		return NEVER;
 	}
-	tell(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
+	set_state(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
 	candidacy->retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 	return candidacy->retry_at;
 }
@@ -456,7 +458,7 @@ candidacy_reload(void)
 void
 candidacy_attend(void)
 {
-	look_at = NEVER;
+	attend_at = NEVER;
 	for (int i = 0; i < election_count(); i++)
 	{
 		CandidacyPhase *phase = &election_at(i)->candidacy.phase;
@@ -468,7 +470,7 @@ candidacy_attend(void)
 			at = attend_leaving(i);
 		if (*phase == CANDIDACY_IDLE)
 			at = attend_idle(i);
-		look_at = Min(look_at, at);
+		attend_at = Min(attend_at, at);
 	}
 }
 
@@ -483,5 +485,5 @@ candidacy_withdraw_all(void)
 int64
 candidacy_next_wakeup(void)
 {
-	return look_at;
+	return attend_at;
 }

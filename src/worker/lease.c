@@ -286,7 +286,7 @@ lease_attend(void)
 	*beat = now;
 	outstanding++;
 	if (ZKLOCK_FAULT("naive-lease"))
-		zk_call((ZkCall){.kind = ZK_READ, .path = "/"}, on_beat, beat);
+		zk_call((ZkCall){.kind = ZK_GET_DATA, .path = "/"}, on_beat, beat);
 	else
 		zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_beat, beat);
 }

@@ -47,7 +47,7 @@
 
 /* Adds a heartbeat behind the others; the oldest is dropped if there is no room. */
 static void
-append(LeaseHistory *history, int64_t sent, int64_t answered)
+append_beat(LeaseHistory *history, int64_t sent, int64_t answered)
 {
 	if (history->n == LEASE_HISTORY)
 	{
@@ -79,7 +79,7 @@ lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t
 		;
 	if (a >= 1)
 		base = history->beats[a - 1].sent;
-	append(history, sent, answered);
+	append_beat(history, sent, answered);
 	return base;
 }
 

@@ -43,10 +43,10 @@
 
 #define LOOK_FOR_LOCKS_MS 200 /* how often to look whether one is held */
 
-static SessionSettings *used;	 /* in shared memory */
-static bool				waiting; /* changed ones are taken up when no lock is held */
-static int64			look_at; /* when to look whether one is held, ms */
-static uint64			shown;	 /* a hash of the credentials that the handle has */
+static SessionSettings *used;			/* in shared memory */
+static bool				waiting;		/* changed ones are taken up when no lock is held */
+static int64			check_locks_at; /* when to look whether one is held, ms */
+static uint64			shown;			/* a hash of the credentials that the handle has */
 
 /* ------------------------------------------------------------------------
  * Using
@@ -54,7 +54,7 @@ static uint64			shown;	 /* a hash of the credentials that the handle has */
  */
 
 static bool
-has_tls(void)
+wants_tls(void)
 {
 	return used->tls.names[TLS_CA][0] != '\0';
 }
@@ -147,7 +147,7 @@ load_credentials(ZkClientConfig *config)
 static char *
 load_tls(void)
 {
-	if (!has_tls())
+	if (!wants_tls())
 		return NULL;
 	leave_no_core();
 	return zk_tls_load(&used->tls);
@@ -173,7 +173,7 @@ session_settings_configure(ZkClientConfig *config, Credentials credentials)
 	char *fault = load_tls();
 
 	config->session_timeout = used->session_timeout;
-	config->tls = has_tls();
+	config->tls = wants_tls();
 	if (fault == NULL && credentials == CREDENTIALS_SHOWN)
 		fault = load_credentials(config);
 	shown = hash_credentials(config);
@@ -278,7 +278,7 @@ count_locks_held(void)
 	for (int i = 0; i < entries_max(); i++)
 	{
 		/* Leadership can go on elsewhere. */
-		if (entry_status(i).state == CONTENDER_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
+		if (entry_status(i).state == ENTRY_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
 			n++;
 	}
 	return n;
@@ -307,7 +307,7 @@ session_settings_reload(void)
 	int	  held = count_locks_held();
 
 	waiting = changes != NULL;
-	look_at = zklock_now_ms();
+	check_locks_at = zklock_now_ms();
 	if (!waiting)
 		return;
 	if (held > 0)
@@ -359,7 +359,7 @@ session_settings_due(void)
 {
 	if (zklock_now_ms() < session_settings_next_wakeup())
 		return false;
-	look_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
+	check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
 	return !session_is_needed();
 }
 
@@ -367,5 +367,5 @@ session_settings_due(void)
 int64
 session_settings_next_wakeup(void)
 {
-	return waiting || session_is_spoilt() ? look_at : NEVER;
+	return waiting || session_is_spoilt() ? check_locks_at : NEVER;
 }

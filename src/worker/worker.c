@@ -9,11 +9,11 @@
  *
  * A round of the loop calls the other files of this folder:
  *
- *		session_life.c		the session; session_former.c: the one left behind
+ *		worker_session.c	the session; leftover_session.c: the one left behind
  *		lease.c				heartbeats
- *		calls.c				calls that the worker makes for sessions; question.c: their
- *							operations, scratch.c: what they leave behind
- *		seeks.c				watches for sessions that look for elements of queues
+ *		calls.c				calls that the worker makes for sessions; call_batch.c: their
+ *							operations, marker.c: what they leave behind
+ *		queue_waits.c		watches for sessions that look for elements of queues
  *		candidacy.c			the elections at which the server stands
  *		session_settings.c	changed settings
  *
@@ -93,7 +93,7 @@ on_exit_worker(int code, Datum arg)
 	worker_calls_at_exit();
 	for (int i = 0; i < entries_max(); i++)
 	{
-		if (entry_status(i).state != CONTENDER_FREE)
+		if (entry_status(i).state != ENTRY_FREE)
 			entry_set_owner_latch(entry_at(i));
 	}
 }
@@ -152,9 +152,9 @@ all_released(void)
 {
 	for (int i = 0; i < entries_max(); i++)
 	{
-		ContenderState state = entry_status(i).state;
+		EntryState state = entry_status(i).state;
 
-		if (state != CONTENDER_FREE && state != CONTENDER_RELEASING)
+		if (state != ENTRY_FREE && state != ENTRY_RELEASING)
 			return false;
 	}
 	return true;
@@ -173,7 +173,7 @@ take_settings_up(void)
 	if (changes == NULL)
 		return;
 	if (session_settings_change_chroot())
-		session_life_end("\"zklock.servers\" names another chroot");
+		worker_session_end("\"zklock.servers\" names another chroot");
 	session_settings_take_up();
 	zklock_worker_restart(psprintf("changed settings: %s", changes));
 }
@@ -186,7 +186,7 @@ pg_noreturn static void
 make_way(void)
 {
 	take_settings_up();
-	session_life_end("ZooKeeper had granted it too short a timeout for any lock");
+	worker_session_end("ZooKeeper had granted it too short a timeout for any lock");
 	zklock_worker_restart("the end of its session");
 }
 
@@ -301,18 +301,18 @@ static void
 on_watch(ZkWatchEvent event, const char *path)
 {
 	engine_watch(event, path);
-	worker_seeks_event(path);
+	worker_queue_waits_event(path);
 }
 
 /* Returns how long the loop may sleep, ms; -1 for ever. */
 static long
-sleep_time(void)
+loop_sleep_time(void)
 {
 	int64 next = drain_until == 0 ? NEVER : zklock_now_ms() + LOOK_AGAIN_MS;
-	int64 wanted[] = {session_life_next_wakeup(), lease_next_wakeup(),
-					  zk_client_next_wakeup(),	  zk_flow_next_wakeup(),
-					  engine_next_wakeup(),		  worker_scratch_next_wakeup(),
-					  candidacy_next_wakeup(),	  session_settings_next_wakeup()};
+	int64 wanted[] = {worker_session_next_wakeup(), lease_next_wakeup(),
+					  zk_client_next_wakeup(),		zk_flow_next_wakeup(),
+					  engine_next_wakeup(),			worker_marker_next_wakeup(),
+					  candidacy_next_wakeup(),		session_settings_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 		next = Min(next, wanted[i]);
@@ -328,7 +328,7 @@ sleep_between_rounds(WaitEventSet *events)
 
 	if (!zk_event_may_sleep())
 		return;
-	n = WaitEventSetWait(events, sleep_time(), occurred, lengthof(occurred),
+	n = WaitEventSetWait(events, loop_sleep_time(), occurred, lengthof(occurred),
 						 zklock_wait_event(ZKLOCK_WAIT_WORKER));
 	for (int i = 0; i < n; i++)
 	{
@@ -353,12 +353,12 @@ main_loop(WaitEventSet *events)
 			reload_settings();
 		}
 
-		session_life_attend();
+		worker_session_attend();
 		lease_attend();
 		zk_client_dispatch();
 		engine_attend();
 		worker_calls_attend();
-		worker_seeks_attend();
+		worker_queue_waits_attend();
 		engine_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
@@ -382,11 +382,11 @@ void
 zklock_worker_main(Datum arg)
 {
 	static ErrorContextCallback	   log_context = {.callback = add_context};
-	static const ZkClientCallbacks callbacks = {.session = session_life_event,
+	static const ZkClientCallbacks callbacks = {.session = worker_session_event,
 												.watch = on_watch,
-												.looked_up = session_life_looked_up,
+												.looked_up = worker_session_looked_up,
 												.malformed = on_malformed,
-												.stuck = session_life_stuck,
+												.stuck = worker_session_stuck,
 												.answered = on_answered,
 												.complaint = session_info_set_error};
 	WaitEventSet				  *events;
@@ -415,12 +415,12 @@ zklock_worker_main(Datum arg)
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	engine_start();
-	worker_seeks_start();
+	worker_queue_waits_start();
 	worker_calls_start();
 	reload_search();
 	candidacy_reload();
 	session_settings_start();
-	session_life_start();
+	worker_session_start();
 
 	log_context.previous = error_context_stack;
 	error_context_stack = &log_context;

@@ -39,7 +39,7 @@ extern bool	 session_settings_due(void);
 extern int64 session_settings_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
- * session_former.c: the one that a server left behind
+ * leftover_session.c: the one that a server left behind
  * ------------------------------------------------------------------------
  */
 
@@ -48,24 +48,24 @@ extern void session_file_write(int64 id, const char *password);
 extern void session_file_remove(void);
 
 /* The end of the session in the file */
-extern void		   session_former_find(void);
-extern bool		   session_former_exists(void);
-extern Credentials session_former_configure(ZkClientConfig *config);
-extern bool		   session_former_close(void);
-extern void		   session_former_is_over(void);
+extern void		   leftover_session_find(void);
+extern bool		   leftover_session_exists(void);
+extern Credentials leftover_session_configure(ZkClientConfig *config);
+extern bool		   leftover_session_close(void);
+extern void		   leftover_session_is_over(void);
 
 /* ------------------------------------------------------------------------
- * session_life.c: the life of the session
+ * worker_session.c: the life of the session
  * ------------------------------------------------------------------------
  */
 
-extern void				session_life_start(void);
-extern void				session_life_event(ZkSessionEvent event);
-extern void				session_life_looked_up(uintptr_t question, const char *addresses);
-pg_noreturn extern void session_life_stuck(const char *why);
-extern void				session_life_end(const char *reason);
-extern void				session_life_attend(void);
-extern int64			session_life_next_wakeup(void);
+extern void				worker_session_start(void);
+extern void				worker_session_event(ZkSessionEvent event);
+extern void				worker_session_looked_up(uintptr_t lookup, const char *addresses);
+pg_noreturn extern void worker_session_stuck(const char *why);
+extern void				worker_session_end(const char *reason);
+extern void				worker_session_attend(void);
+extern int64			worker_session_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * lease.c: the proof that it lives, and with it our locks
@@ -96,43 +96,44 @@ extern void worker_calls_at_exit(void);
 extern bool worker_calls_in_doubt(void);
 
 /* ------------------------------------------------------------------------
- * question.c: the operations of a question, sent together
+ * call_batch.c: the operations of a batch, sent together
  * ------------------------------------------------------------------------
  */
 
-typedef struct Question
+typedef struct CallBatch
 {
-	CallSlot *slot;
-	MemoryContext context; /* has the operations and the answer; NULL: this worker has none under way */
+	CallSlot		 *slot;
+	MemoryContext	  context; /* has the operations and the answer; NULL: this worker has none
+							* under way */
 	struct Operation *operations;
 	StringInfoData	  answer;	/* as the session reads it: CallResults, and their texts */
 	bool			  too_long; /* too long to be delivered; it is not complete */
 	int				  pending;	/* calls that have not been answered */
 	bool			  lost;		/* one of them never will be answered */
-} Question;
+} CallBatch;
 
-extern void worker_question_send(Question *question, CallSlot *slot);
+extern void worker_batch_send(CallBatch *batch, CallSlot *slot);
 
 /* ------------------------------------------------------------------------
- * scratch.c: what calls leave in ZooKeeper for a while
+ * marker.c: what calls leave in ZooKeeper for a while
  * ------------------------------------------------------------------------
  */
 
-extern void	 worker_scratch_start(void);
-extern void	 worker_scratch_sent(CallSlot *slot);
-extern void	 worker_scratch_answered(CallSlot *slot, CallOutcome outcome);
-extern bool	 worker_scratch_may_stay(CallSlot *slot);
-extern int	 worker_scratch_forbidden(const CallSlot *slot);
-extern void	 worker_scratch_unwanted(CallSlot *slot);
-extern void	 worker_scratch_attend(CallSlot *slot);
-extern void	 worker_scratch_created(CallSlot *slot, CallOpKind kind, const char *path,
-									CallOutcome outcome);
+extern void	 worker_marker_start(void);
+extern void	 worker_marker_sent(CallSlot *slot);
+extern void	 worker_marker_answered(CallSlot *slot, CallOutcome outcome);
+extern bool	 worker_marker_may_stay(CallSlot *slot);
+extern int	 worker_marker_forbidden(const CallSlot *slot);
+extern void	 worker_marker_unwanted(CallSlot *slot);
+extern void	 worker_marker_attend(CallSlot *slot);
+extern void	 worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path,
+								   CallOutcome outcome);
 extern void	 worker_scratch_attend_provisional(CallSlot *slot);
-extern void	 worker_scratch_delete_again(void);
-extern int64 worker_scratch_next_wakeup(void);
+extern void	 worker_marker_delete_again(void);
+extern int64 worker_marker_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
- * seeks.c: watches for sessions that look for elements of queues
+ * queue_waits.c: watches for sessions that look for elements of queues
  * ------------------------------------------------------------------------
  */
 
@@ -142,13 +143,13 @@ typedef enum WatchedKind
 	WATCHED_CLAIM
 } WatchedKind;
 
-extern void worker_seeks_start(void);
-extern void worker_seeks_attend(void);
-extern bool worker_seeks_watch(const char *path, WatchedKind kind, const CallSlot *slot);
-extern void worker_seeks_answered(const char *path, WatchedKind kind, const CallSlot *slot,
-								  const ZkReply *reply);
-extern void worker_seeks_event(const char *path);
-extern void worker_seeks_connected(void);
+extern void worker_queue_waits_start(void);
+extern void worker_queue_waits_attend(void);
+extern bool worker_queue_waits_watch(const char *path, WatchedKind kind, const CallSlot *slot);
+extern void worker_queue_waits_answered(const char *path, WatchedKind kind,
+										const CallSlot *slot, const ZkReply *reply);
+extern void worker_queue_waits_event(const char *path);
+extern void worker_queue_waits_connected(void);
 
 /* ------------------------------------------------------------------------
  * candidacy.c: the elections at which this server stands

@@ -50,7 +50,7 @@ is_sequence(const char *text)
 
 /* Checks that the path, which may be NULL, is that of the node that was to be created. */
 static const char *
-path_fault(const char *path, const ZkCall *asked)
+created_path_fault(const char *path, const ZkCall *asked)
 {
 	bool numbered = asked->kind == ZK_APPEND || asked->node_kind == ZK_EPHEMERAL_SEQUENTIAL ||
 					asked->node_kind == ZK_PERSISTENT_SEQUENTIAL;
@@ -98,23 +98,31 @@ zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 	switch (asked->kind)
 	{
 		case ZK_CREATE:
-			fault = path_fault(answer->path, asked);
+			fault = created_path_fault(answer->path, asked);
 			return fault ? fault : new_stat_fault(&answer->stat, asked->node_kind, session);
 		case ZK_APPEND:
-			return path_fault(answer->path, asked);
-		case ZK_SET:
-		case ZK_LOOK:
-		case ZK_READ:
-		case ZK_LIST: /* the children were checked before they were copied */
+			return created_path_fault(answer->path, asked);
+		case ZK_SET_DATA:
+		case ZK_EXISTS:
+		case ZK_GET_DATA:
+		case ZK_GET_CHILDREN: /* the children were checked before they were copied */
 			return stat_fault(&answer->stat);
-		case ZK_ACL: /* on_acl() has checked each entry */
-		case ZK_EXCHANGE:
+		case ZK_GET_ACL: /* on_acl() has checked each entry */
+		case ZK_REPLACE:
 		case ZK_DELETE:
-		case ZK_RECORD:
+		case ZK_CREATE_RECORD:
 		case ZK_CHECK:
 		case ZK_SYNC:
 		case ZK_UNWATCH_DATA:
 		case ZK_UNWATCH_CHILDREN:
+		case ZK_CREATE_CONTAINER:
+		case ZK_CREATE_SEQUENTIAL:
+		case ZK_REPLACE_RECORD:
+		case ZK_REMOVE:
+		case ZK_PUBLISH:
+		case ZK_PIN:
+		case ZK_WATCH_DATA:
+		case ZK_REMOTE_WAITS:
 			break; /* these answers consist of the code */
 	}
 	return NULL;

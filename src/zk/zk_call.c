@@ -42,19 +42,19 @@ zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg)
 bool
 zk_call_is_write(const Call *call)
 {
-	ZkCallKind kind = call->asked.kind;
+	ZkOperation kind = call->asked.kind;
 
-	return kind == ZK_CREATE || kind == ZK_EXCHANGE || kind == ZK_APPEND || kind == ZK_SET ||
-		   kind == ZK_DELETE || kind == ZK_RECORD;
+	return kind == ZK_CREATE || kind == ZK_REPLACE || kind == ZK_APPEND ||
+		   kind == ZK_SET_DATA || kind == ZK_DELETE || kind == ZK_CREATE_RECORD;
 }
 
 /* Returns true if the answer is what was read of a node, not what was written. */
 bool
 zk_call_is_read(const Call *call)
 {
-	ZkCallKind kind = call->asked.kind;
+	ZkOperation kind = call->asked.kind;
 
-	return kind == ZK_LOOK || kind == ZK_READ || kind == ZK_LIST || kind == ZK_ACL;
+	return kind == ZK_EXISTS || kind == ZK_GET_DATA || kind == ZK_GET_CHILDREN || kind == ZK_GET_ACL;
 }
 
 /* Returns true if the call removes a watch. */
@@ -68,7 +68,7 @@ zk_call_is_unwatch(const Call *call)
 static bool
 is_of_children(const Call *call)
 {
-	return call->asked.kind == ZK_LIST || call->asked.kind == ZK_UNWATCH_CHILDREN;
+	return call->asked.kind == ZK_GET_CHILDREN || call->asked.kind == ZK_UNWATCH_CHILDREN;
 }
 
 /* Returns true if two calls set or remove the same kind of watch on the same path. */

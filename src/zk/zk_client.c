@@ -13,7 +13,7 @@
  *		zk_tls.c, zk_handle.c	the library's handles, and what TLS needs
  *		zk_call.c, zk_library.c	calls, and the same in the library's terms
  *		zk_flow.c				calls until they are answered; zk_turn.c says which is
- *								sent and when, zk_batch.c, with which others
+ *								sent and when, zk_multi.c, with which others
  *		zk_client.c				the handle in use; events, and what follows from them
  *
  * The library has traps.  Comments refer to them by the numbers of the table in
@@ -134,7 +134,7 @@ zk_client_close(void)
 
 /* Gives up the handle, and all calls with it, without waiting, and reports the event. */
 static void
-leave(ZkSessionEvent event)
+leave_handle(ZkSessionEvent event)
 {
 	zk_handle_close_apart(zk_handle);
 	without_handle();
@@ -210,7 +210,7 @@ handle_malformed_session(const char *fault)
 	explicit_bzero(&session, sizeof(session));
 	complain(sentence);
 	pfree(sentence);
-	leave(ZK_SESSION_IN_DOUBT);
+	leave_handle(ZK_SESSION_IN_DOUBT);
 }
 
 /*
@@ -264,9 +264,9 @@ handle_session(int library_state)
 	if (library_state == ZOO_CONNECTED_STATE)
 		handle_connected();
 	else if (library_state == ZOO_EXPIRED_SESSION_STATE)
-		leave(config.session_id != 0 ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
+		leave_handle(config.session_id != 0 ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
 	else if (library_state == ZOO_AUTH_FAILED_STATE)
-		leave(ZK_SESSION_AUTH_FAILED);
+		leave_handle(ZK_SESSION_AUTH_FAILED);
 	else
 	{
 		handle_hang_up();
@@ -319,7 +319,7 @@ handle_reply(const Event *event)
 	/* A server that requires credentials answers one call with this code, and hangs up. */
 	if (zk_handle && event->reply.code == ZK_REQUIRES_AUTH)
 	{
-		leave(ZK_SESSION_AUTH_FAILED);
+		leave_handle(ZK_SESSION_AUTH_FAILED);
 		return;
 	}
 	if (zk_client_connected() && zk_error_outcome(event->reply.code) != CALL_UNKNOWN)

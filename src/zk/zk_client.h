@@ -106,7 +106,7 @@ typedef struct ZkClientCallbacks
 	void (*watch)(ZkWatchEvent event, const char *path);
 
 	/* The look-up is done: its addresses, or NULL; see zk_client_look_up(). */
-	void (*looked_up)(uintptr_t question, const char *addresses);
+	void (*looked_up)(uintptr_t lookup, const char *addresses);
 
 	/* An answer is malformed; "fault" says why, as a sentence. */
 	void (*malformed)(const char *fault);
@@ -161,49 +161,18 @@ typedef struct ZkReply
 {
 	const struct ZkCall *asked; /* the call that it answers */
 	CallOutcome			 outcome;
-	int					 code;		  /* ZooKeeper's, for zk_error_name() */
-	bool				 watching;	  /* READ, LIST: the requested watch is set; can be true
+	int					 code; /* ZooKeeper's, for zk_error_name() */
+	bool		watching;	 /* GET_DATA, GET_CHILDREN: the requested watch is set; can be true
 								  * even if the outcome is CALL_UNKNOWN */
-	const char			*path;		  /* CREATE, APPEND: the new node's path */
-	NodeStat			 stat;		  /* CREATE, SET, LOOK, READ, LIST */
-	const char			*data;		  /* READ, ACL */
-	int					 data_length; /* bytes of it */
-	int					 nchildren;	  /* LIST */
-	char			   **children;
+	const char *path;		 /* CREATE, APPEND: the new node's path */
+	NodeStat	stat;		 /* CREATE, SET_DATA, EXISTS, GET_DATA, GET_CHILDREN */
+	const char *data;		 /* GET_DATA, GET_ACL */
+	int			data_length; /* bytes of it */
+	int			nchildren;	 /* GET_CHILDREN */
+	char	  **children;
 } ZkReply;
 
 typedef void (*ZkReplyHandler)(void *arg, const ZkReply *reply);
-
-typedef enum ZkCallKind
-{
-	/* These change nodes. */
-	ZK_CREATE,	 /* with our ACL; sequential: a sequence is appended to the path */
-	ZK_EXCHANGE, /* create an ephemeral node, and delete another, both or none:
-				  * CALL_NODE_EXISTS is about the first, CALL_NO_NODE about the second.  The
-				  * reply does not contain the sequence. */
-	ZK_APPEND,	 /* create a persistent sequential node, and an empty ephemeral one, its
-				  * receipt, both or none.  Both have the same czxid. */
-	ZK_SET,		 /* replace the data; if they have another version, ZK_BAD_VERSION */
-	ZK_DELETE,	 /* a node, or two, both or none */
-	ZK_RECORD, /* create a persistent node and write its data again, both or none, so that its
-				  * version is 1.  With "other", the same step deletes the existing node, which
-				  * must have version 0; the new one gets its ACL */
-
-	/* These read what is there, or was a moment ago. */
-	ZK_LOOK, /* the Stat, which ZooKeeper returns even if the ACL forbids to read the node */
-	ZK_READ, /* Stat and data.  ZooKeeper sends all of the data, however long: look first. */
-	ZK_LIST, /* Stat and children */
-	ZK_ACL,	 /* the ACL as text, with its NUL, in "data" */
-
-	ZK_CHECK, /* the leader checks, as a write that a quorum commits, that the session lives
-			   * and that a node exists: CALL_OK, CALL_NO_NODE, or CALL_UNKNOWN if that was not
-			   * committed */
-	ZK_SYNC,  /* makes later reads see all that was committed before */
-
-	/* These remove a watch that is no longer wanted, now or when we are connected. */
-	ZK_UNWATCH_DATA,
-	ZK_UNWATCH_CHILDREN
-} ZkCallKind;
 
 typedef enum ZkNodeKind
 {
@@ -229,25 +198,26 @@ typedef struct ZkOwner
 
 typedef struct ZkCall
 {
-	ZkCallKind	kind;
+	ZkOperation kind;
 	ZkOwner		owner;
 	const char *path;
-	const char *other; /* EXCHANGE, DELETE: to delete as well; APPEND: the receipt; RECORD:
-							  * the ACL, as ZK_ACL has returned it, of the node to replace */
-	const char *also;  /* EXCHANGE: a third node, to delete whatever its version; or NULL */
-	const char *data;  /* CREATE, EXCHANGE, APPEND, SET, RECORD; NULL for none */
+	const char *other; /* REPLACE, DELETE: to delete as well; APPEND: the marker;
+						* CREATE_RECORD: the ACL, as ZK_GET_ACL has returned it, of the node to
+						* replace */
+	const char *also;  /* REPLACE: a third node, to delete whatever its version; or NULL */
+	const char *data;  /* CREATE, REPLACE, APPEND, SET_DATA, CREATE_RECORD; NULL for none */
 	int			data_length; /* bytes, which may be NUL; 0: it is a string */
-	ZkNodeKind	node_kind;	 /* CREATE, EXCHANGE */
-	int32_t		version;	 /* SET, EXCHANGE: of the data that are replaced, or deleted */
-	bool		watch;		 /* READ, LIST: sets a watch as well, if the node exists */
-	bool		notice;		 /* EXCHANGE: watches of the node to delete report a change of its
+	ZkNodeKind	node_kind;	 /* CREATE, REPLACE */
+	int32_t		version;	 /* SET_DATA, REPLACE: of the data that are replaced, or deleted */
+	bool		watch;	/* GET_DATA, GET_CHILDREN: sets a watch as well, if the node exists */
+	bool		notice; /* REPLACE: watches of the node to delete report a change of its
 							  * data, not its deletion */
-	bool		followed;	 /* CREATE: the next call of this owner goes out right behind it */
-	bool		unwritten;	 /* DELETE: only if its data have version 0, and by itself */
-	bool		patient;	 /* DELETE, followed CREATE of an ephemeral sequential node: it may
+	bool		followed;  /* CREATE: the next call of this owner goes out right behind it */
+	bool		unwritten; /* DELETE: only if its data have version 0, and by itself */
+	bool		patient;   /* DELETE, followed CREATE of an ephemeral sequential node: it may
 							  * go out with others, when earlier ones have been answered */
-	bool		bulky;		 /* READ, LIST: the answer may be long */
-	bool		urgent;		 /* goes out at once, ahead of all calls that wait */
+	bool		bulky;	   /* GET_DATA, GET_CHILDREN: the answer may be long */
+	bool		urgent;	   /* goes out at once, ahead of all calls that wait */
 } ZkCall;
 
 /*

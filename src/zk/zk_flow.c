@@ -7,7 +7,7 @@
  * by the server, or by us if the connection is lost before it is sent, or if the handle is
  * closed, because the library may never answer it then (trap 8).  A late answer finds no
  * call with its number, and is ignored.  A call is sent again, under the same number, only
- * after its first request has been answered (part_batch).
+ * after its first request has been answered (part_multi).
  *
  * While there is no connection but the session may live, nothing is sent; the library
  * still answers calls that were sent, and its watches may exist.  Without a session no
@@ -61,12 +61,13 @@
 
 ZkClientCallbacks zk_callbacks;
 
-static bool		  flowing;									/* a connection stands */
-static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
-static dlist_head watching = DLIST_STATIC_INIT(watching); /* unanswered calls that set a watch */
-static int64	  session;	  /* of the connection, or the one before; 0: there is none */
-static uint64	  connection; /* counts connections */
-static int64	  nudged_at;  /* ms */
+static bool			 flowing;								   /* a connection stands */
+static dlist_head	 in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
+static dlist_head	 watching = DLIST_STATIC_INIT(watching);   /* unanswered calls that set a
+														   * watch */
+static int64		 session;	 /* of the connection, or the one before; 0: there is none */
+static uint64		 connection; /* counts connections */
+static int64		 nudged_at;	 /* ms */
 static dlist_head	 put_off = DLIST_STATIC_INIT(put_off); /* removals of watches */
 static int64		 again_at;							   /* when to send them, ms */
 static const ZkCall *answering;							   /* see zk_flow_answering() */
@@ -192,15 +193,15 @@ finish_call(Call *call, ZkReply *reply)
 }
 
 /*
- * Returns the reply to the n-th call of a request.  Several creates, and an append, are answered
- * by the paths of the nodes, which come as children do.
+ * Returns the reply to the n-th call of a request.  Several creates, and an append, are
+ * answered by the paths of the nodes, which come as children do.
  */
 static ZkReply
 nth_reply(const ZkReply *all, const Call *call, int n)
 {
 	ZkReply reply = *all;
 
-	if (call->asked.kind == ZK_LIST || n >= all->nchildren)
+	if (call->asked.kind == ZK_GET_CHILDREN || n >= all->nchildren)
 		return reply;
 	reply.path = all->children[n];
 	reply.nchildren = 0;
@@ -250,7 +251,7 @@ send_request(Call *call)
 	}
 	call->connection = connection;
 	dlist_push_tail(&in_flight, &call->link);
-	if (call->asked.kind == ZK_LIST || call->asked.watch)
+	if (call->asked.kind == ZK_GET_CHILDREN || call->asked.watch)
 		ZKLOCK_SLOW("slow-reads", 120, 150);
 	else if (zk_call_is_write(call))
 		ZKLOCK_SLOW("slow-writes", 120, 150);
@@ -347,7 +348,7 @@ zk_flow_over(void)
  * a create has been sent.
  */
 static void
-part_batch(Call *first)
+part_multi(Call *first)
 {
 	Call *next;
 
@@ -409,7 +410,7 @@ zk_flow_answer(const Event *event)
 		dlist_delete(&call->link);
 		if (zk_turn_answered(call, reply.code))
 		{
-			part_batch(call);
+			part_multi(call);
 			return;
 		}
 
@@ -459,7 +460,7 @@ zk_flow_next_wakeup(void)
 static void
 nudge(void)
 {
-	const Call look = {.asked = {.kind = ZK_LOOK, .path = "/"}};
+	const Call look = {.asked = {.kind = ZK_EXISTS, .path = "/"}};
 
 	if (zklock_now_ms() < nudge_at())
 		return;

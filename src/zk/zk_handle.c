@@ -58,14 +58,14 @@ block_signals(int spared, sigset_t *former)
  * caller still owns "arg" then.
  */
 static bool
-start_thread(void *(*run)(void *arg), void *arg)
+start_thread(void *(*cohort)(void *arg), void *arg)
 {
 	pthread_t thread;
 	sigset_t  former;
 	bool	  started;
 
 	block_signals(0, &former);
-	started = pthread_create(&thread, NULL, run, arg) == 0;
+	started = pthread_create(&thread, NULL, cohort, arg) == 0;
 	pthread_sigmask(SIG_SETMASK, &former, NULL);
 	if (started)
 		pthread_detach(thread);
@@ -73,24 +73,24 @@ start_thread(void *(*run)(void *arg), void *arg)
 }
 
 /* The argument of the thread that looks up names */
-typedef struct Question
+typedef struct Lookup
 {
 	uintptr_t number;
 	char	  servers[ZKLOCK_SERVERS_SIZE];
-} Question;
+} Lookup;
 
 /* The main function of the thread that looks up names */
 static void *
 lookup_main(void *arg)
 {
-	Question *question = arg;
-	Event	  event = {.kind = EVENT_LOOKED_UP, .number = question->number};
-	char	  addresses[CONNECT_STRING_RESOLVED_SIZE];
+	Lookup *lookup = arg;
+	Event	event = {.kind = EVENT_LOOKED_UP, .number = lookup->number};
+	char	addresses[CONNECT_STRING_RESOLVED_SIZE];
 
-	if (connect_string_resolve(question->servers, addresses, sizeof(addresses)))
+	if (connect_string_resolve(lookup->servers, addresses, sizeof(addresses)))
 		event.text = strdup(addresses);
 	zk_event_push(&event);
-	free(question);
+	free(lookup);
 	return NULL;
 }
 
@@ -102,21 +102,21 @@ lookup_main(void *arg)
 uintptr_t
 zk_client_look_up(const char *servers)
 {
-	static uintptr_t last_question;
+	static uintptr_t last_lookup;
 
-	Event	  unknown = {.kind = EVENT_LOOKED_UP, .number = ++last_question};
-	Question *question = malloc(sizeof(Question));
+	Event	unknown = {.kind = EVENT_LOOKED_UP, .number = ++last_lookup};
+	Lookup *lookup = malloc(sizeof(Lookup));
 
-	if (question == NULL)
+	if (lookup == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
-	question->number = last_question;
-	strlcpy(question->servers, servers, sizeof(question->servers));
-	if (!start_thread(lookup_main, question))
+	lookup->number = last_lookup;
+	strlcpy(lookup->servers, servers, sizeof(lookup->servers));
+	if (!start_thread(lookup_main, lookup))
 	{
 		zk_event_push(&unknown);
-		free(question);
+		free(lookup);
 	}
-	return last_question;
+	return last_lookup;
 }
 
 /* ------------------------------------------------------------------------

@@ -28,7 +28,7 @@ typedef enum EventKind
 
 /*
  * An event carries the number of what it belongs to: a call (REPLY), a handle
- * (SESSION, WATCH), or a question (LOOKED_UP).
+ * (SESSION, WATCH), or a look-up (LOOKED_UP).
  */
 typedef struct Event
 {
@@ -36,9 +36,9 @@ typedef struct Event
 	EventKind	  kind;
 	bool		  can_wait; /* for the next one, which follows at once */
 	uintptr_t	  number;
-	int			  code;	 /* SESSION: state; WATCH: type; LOG: 1 for a complaint, else 0 */
-	const char	 *fault; /* REPLY, WATCH: what is wrong with it, or NULL */
-	char		 *text;	 /* WATCH: a path; LOG: a message; LOOKED_UP: addresses; REPLY: the
+	int			  code;	 /* SESSION: state; WATCH_DATA: type; LOG: 1 for a complaint, else 0 */
+	const char	 *fault; /* REPLY, WATCH_DATA: what is wrong with it, or NULL */
+	char		 *text; /* WATCH_DATA: a path; LOG: a message; LOOKED_UP: addresses; REPLY: the
 						  * path or the data to which it points; or NULL */
 	ZkReply		  reply; /* REPLY; the children are one block with their strings */
 } Event;
@@ -64,7 +64,7 @@ extern char *zk_error_sentence(const char *complaint, bool in_use);
 typedef struct Call
 {
 	dlist_node	   link;	 /* in a list of zk_flow.c or zk_turn.c */
-	dlist_node	   watching; /* READ, LIST with a watch: in a list of zk_flow.c */
+	dlist_node	   watching; /* GET_DATA, GET_CHILDREN with a watch: in a list of zk_flow.c */
 	uintptr_t	   number;	 /* of its reply */
 	ZkCall		   asked;	 /* its strings are behind the struct */
 	ZkReplyHandler handler;	 /* or NULL */
@@ -116,17 +116,17 @@ extern zhandle_t *zk_tls_open(const char *addresses, int timeout, const clientid
 extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 
 /* ------------------------------------------------------------------------
- * zk_batch.c: which calls go out in one request
+ * zk_multi.c: which calls go out in one request
  * ------------------------------------------------------------------------
  */
 
-#define ZK_BATCH_MAX 32 /* calls in one request */
+#define ZK_MULTI_MAX 32 /* calls in one request */
 
-extern void zk_batch_waiting(const Call *call, int change);
-extern void zk_batch_under_way(const Call *call, int change);
-extern bool zk_batch_may_grow(const Call *call);
-extern bool zk_batch_gathers(const Call *call);
-extern bool zk_batch_answered(const Call *first, int code);
+extern void zk_multi_waiting(const Call *call, int change);
+extern void zk_multi_under_way(const Call *call, int change);
+extern bool zk_multi_may_grow(const Call *call);
+extern bool zk_multi_gathers(const Call *call);
+extern bool zk_multi_answered(const Call *first, int code);
 
 /* ------------------------------------------------------------------------
  * zk_turn.c: which call is sent, when, and with which others

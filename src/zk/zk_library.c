@@ -4,8 +4,8 @@
  *
  * A multi consists of checks of nodes, changes, deletions, and creates of persistent and
  * ephemeral nodes; a container in one would abort the process, and the library does not
- * send a create2 in one (trap 6).  Only ZK_READ and ZK_LIST set watches, because "exists"
- * would leave watches on missing nodes (trap 11).  All watches of a handle share one
+ * send a create2 in one (trap 6).  Only ZK_GET_DATA and ZK_GET_CHILDREN set watches, because
+ * "exists" would leave watches on missing nodes (trap 11).  All watches of a handle share one
  * watcher function and one context (trap 10).
  *
  * The library's thread calls a function for each answer.  This copies its arguments into
@@ -30,7 +30,7 @@
 typedef struct ZkCreates
 {
 	uintptr_t		number; /* of the first call */
-	zoo_op_result_t results[ZK_BATCH_MAX + STAMP_OPS];
+	zoo_op_result_t results[ZK_MULTI_MAX + STAMP_OPS];
 	struct Stat		stat; /* of the stamp, if there is one */
 	int				npaths;
 	char paths[FLEXIBLE_ARRAY_MEMBER][ZKLOCK_MAX_PATH + 256]; /* of the new nodes, with NULs */
@@ -151,7 +151,7 @@ static void
 on_all_created(int code, const void *creates)
 {
 	ZkCreates			*done = unconstify(ZkCreates *, (const ZkCreates *) creates);
-	char				*paths[ZK_BATCH_MAX];
+	char				*paths[ZK_MULTI_MAX];
 	struct String_vector created = {.count = done->npaths, .data = paths};
 
 	for (int i = 0; i < done->npaths; i++)
@@ -298,8 +298,8 @@ send_multi(int nops, const zoo_op_t *ops, zoo_op_result_t *results,
 }
 
 /*
- * Sends creates of sequential nodes in one request: of a node with its receipt, or of lock nodes
- * that go out together.
+ * Sends creates of sequential nodes in one request: of a node with its marker, or of lock
+ * nodes that go out together.
  *
  * The answer to a multi contains the paths of new nodes, but not their czxid, the number of
  * the transaction, which all of them have in common.  So the multi creates, writes and
@@ -312,7 +312,7 @@ send_creates(const Call *first)
 {
 	bool		append = first->asked.kind == ZK_APPEND;
 	const char *stamp = first->asked.path;
-	zoo_op_t	ops[ZK_BATCH_MAX + STAMP_OPS];
+	zoo_op_t	ops[ZK_MULTI_MAX + STAMP_OPS];
 	ZkCreates  *creates;
 	int			n = 0;
 	int			code;
@@ -403,13 +403,13 @@ int
 zk_library_send(const Call *call)
 {
 	/* The library writes these when the answer comes, if it does; nobody reads them. */
-	static zoo_op_result_t results[ZK_BATCH_MAX];
+	static zoo_op_result_t results[ZK_MULTI_MAX];
 	static struct Stat	   stat;
 
 	const ZkCall *asked = &call->asked;
 	const void	 *context = (const void *) call->number;
 	watcher_fn	  watcher = asked->watch ? zk_library_event : NULL;
-	zoo_op_t	  ops[ZK_BATCH_MAX]; /* of a multi */
+	zoo_op_t	  ops[ZK_MULTI_MAX]; /* of a multi */
 	int			  nops = 0;
 
 	switch (asked->kind)
@@ -422,20 +422,20 @@ zk_library_send(const Call *call)
 								asked->followed ? on_created_followed : on_created, context);
 		case ZK_APPEND:
 			return send_creates(call);
-		case ZK_RECORD:
+		case ZK_CREATE_RECORD:
 			return send_record(call, results, &stat);
-		case ZK_SET:
+		case ZK_SET_DATA:
 			return zoo_aset(zk_handle, asked->path, asked->data, asked->data_length,
 							asked->version, on_stat, context);
-		case ZK_LOOK:
+		case ZK_EXISTS:
 			return zoo_aexists(zk_handle, asked->path, 0, on_stat, context);
-		case ZK_READ:
+		case ZK_GET_DATA:
 			return zoo_awget(zk_handle, asked->path, watcher, (void *) zk_handle_number,
 							 on_data, context);
-		case ZK_LIST:
+		case ZK_GET_CHILDREN:
 			return zoo_awget_children2(zk_handle, asked->path, watcher,
 									   (void *) zk_handle_number, on_children, context);
-		case ZK_ACL:
+		case ZK_GET_ACL:
 			return zoo_aget_acl(zk_handle, asked->path, on_acl, context);
 		case ZK_SYNC:
 			return zoo_async(zk_handle, asked->path, on_synced, context);
@@ -453,7 +453,7 @@ zk_library_send(const Call *call)
 			if (asked->other)
 				zoo_delete_op_init(&ops[nops++], asked->other, -1);
 			break;
-		case ZK_EXCHANGE:
+		case ZK_REPLACE:
 			zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length,
 							   acls, create_mode(asked->node_kind), NULL, 0);
 			if (asked->notice)
@@ -467,6 +467,15 @@ zk_library_send(const Call *call)
 		case ZK_CHECK:
 			zoo_check_op_init(&ops[nops++], asked->path, -1);
 			break;
+		case ZK_CREATE_CONTAINER:
+		case ZK_CREATE_SEQUENTIAL:
+		case ZK_REPLACE_RECORD:
+		case ZK_REMOVE:
+		case ZK_PUBLISH:
+		case ZK_PIN:
+		case ZK_WATCH_DATA:
+		case ZK_REMOTE_WAITS:
+			break; /* the worker has made others of them */
 	}
 	return send_multi(nops, ops, results, on_done, context);
 }

@@ -90,7 +90,7 @@ static int in_memory[TLS_FILES]; /* descriptors, never closed; 0 if there is non
  * TLS_client_method() came with OpenSSL 1.1, as did others of the functions here.
  */
 static bool
-has_tls(void)
+library_has_tls(void)
 {
 	return zookeeper_init_ssl && TLS_client_method && &ZOO_SSL_CONNECTING_STATE;
 }
@@ -141,7 +141,7 @@ zk_tls_open(const char *addresses, int timeout, const clientid_t *session, log_c
 bool
 zk_tls_is_shaking_hands(zhandle_t *handle)
 {
-	return has_tls() && zoo_state(handle) == ZOO_SSL_CONNECTING_STATE;
+	return library_has_tls() && zoo_state(handle) == ZOO_SSL_CONNECTING_STATE;
 }
 
 /* ------------------------------------------------------------------------
@@ -297,7 +297,7 @@ zk_tls_load(const TlsFiles *files)
 	char	   *sentence = NULL;
 	SSL_CTX	   *context;
 
-	if (!has_tls())
+	if (!library_has_tls())
 		sentence = pstrdup(
 			"\"zklock.tls_ca_file\" is set, but ZooKeeper's client library, as it is installed here, cannot do TLS");
 	for (int i = 0; i < TLS_FILES && sentence == NULL; i++)

@@ -27,7 +27,7 @@
  *
  * A turn is one call, or two: the create of a lock's node is followed by the listing that
  * its session makes behind it.  A patient call takes others along, which cost little more
- * (zk_batch.c); the listings of several creates follow all of them.
+ * (zk_multi.c); the listings of several creates follow all of them.
  *
  * Runs in: the worker's main loop.
  *
@@ -159,7 +159,7 @@ zk_turn_wait(Call *call)
 	}
 	dlist_push_tail(&session->waiting, &call->link);
 	nwaiting++;
-	zk_batch_waiting(call, 1);
+	zk_multi_waiting(call, 1);
 }
 
 /* Returns true if no call waits for its turn. */
@@ -205,7 +205,7 @@ is_allowed(Line *session, ZkTurnLimit limit)
 
 	if (limit == ZK_TURN_ALL)
 		return true;
-	if (limit == ZK_TURN_PATIENT ? !call->asked.patient : zk_batch_gathers(call))
+	if (limit == ZK_TURN_PATIENT ? !call->asked.patient : zk_multi_gathers(call))
 		return false;
 	return !is_beyond_share(call);
 }
@@ -262,7 +262,7 @@ count(const Call *call, int change)
 {
 	under_way.all += change;
 	under_way.urgent += call->asked.urgent ? change : 0;
-	zk_batch_under_way(call, change);
+	zk_multi_under_way(call, change);
 	count_for(call->asked.owner, change);
 	if (call->asked.bulky)
 		count_for(role_of(call->asked.owner), change);
@@ -275,7 +275,7 @@ take_oldest(Line *session)
 	Call *call = dlist_container(Call, link, dlist_pop_head_node(&session->waiting));
 
 	nwaiting--;
-	zk_batch_waiting(call, -1);
+	zk_multi_waiting(call, -1);
 	call->ahead = under_way.all;
 	count(call, 1);
 	return call;
@@ -287,7 +287,7 @@ take_oldest(Line *session)
  * role.  Returns NULL if there is no session.
  */
 static Call *
-take_from(Line *session)
+take_from_line(Line *session)
 {
 	Line *role;
 	Call *call;
@@ -383,11 +383,11 @@ take_others(Call *first)
 {
 	Call *call = first;
 
-	if (!zk_batch_may_grow(first))
+	if (!zk_multi_may_grow(first))
 		return;
-	for (int n = 1; call && n < ZK_BATCH_MAX && !window_is_full(); n++)
+	for (int n = 1; call && n < ZK_MULTI_MAX && !window_is_full(); n++)
 	{
-		call->next = take_from(first_session(turn_kind(first), ZK_TURN_PATIENT));
+		call->next = take_from_line(first_session(turn_kind(first), ZK_TURN_PATIENT));
 		call = call->next;
 	}
 }
@@ -404,10 +404,10 @@ zk_turn_take(ZkTurnLimit limit)
 	if (!dlist_is_empty(&followers))
 		return dlist_container(Call, link, dlist_pop_head_node(&followers));
 	if (limit == ZK_TURN_ALL)
-		return take_from(next_session(limit));
+		return take_from_line(next_session(limit));
 	if (under_way.all >= MAX_UNDER_WAY)
 		return NULL;
-	first = take_from(next_session(window_is_full() ? ZK_TURN_URGENT : limit));
+	first = take_from_line(next_session(window_is_full() ? ZK_TURN_URGENT : limit));
 	if (first)
 		take_others(first);
 	return first;
@@ -423,7 +423,7 @@ zk_turn_answered(const Call *first, int code)
 	if (zk_error_outcome(code) == CALL_UNKNOWN)
 		return false;
 	window_learn(first);
-	return zk_batch_answered(first, code);
+	return zk_multi_answered(first, code);
 }
 
 /* Called when a call that was taken is no longer under way. */

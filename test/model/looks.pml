@@ -14,7 +14,7 @@
  * A wait has a number, which grows: it is its identity, and its node's age.  A process waits
  * for one other at a time, so the component of a stuck wait is the circle through it.
  * That ZooKeeper is asked whether the nodes in records exist is left out: it is against
- * forged records.  So are strangers, and permits.
+ * forged records.  So are unknown contenders, and permits.
  *
  * Checked: a wait that is given up was in a circle of waits all of which were there at one
  * time; of a circle one wait is given up; no circle lasts, which would be a last state.

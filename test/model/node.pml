@@ -1,8 +1,8 @@
 /*
  * node.pml
- *		A run's node and the answers about it: two servers of zklock and a Curator.
+ *		A cohort's node and the answers about it: two servers of zklock and a Curator.
  *
- * doc/internals.md, "Contenders and runs" and "Lost replies", has the arguments.
+ * doc/internals.md, "Contenders and cohorts" and "Lost replies", has the arguments.
  *
  *	Server		two of them, each with one contender, for one path.  It stands for src/engine: how
  *				the node is created, looked for, watched, granted, downgraded and deleted.
@@ -12,7 +12,7 @@
  *	Curator		a writer: it waits for the next older node, whatever that is, and may downgrade
  *	Deleter		deletes any node of the servers'
  *
- * A node is known by its sequence.  Its heir has the same one and another name: with
+ * A node is known by its sequence.  Its downgraded node has the same one and another name: with
  * the shared bit.
  *
  * These make the model smaller: a server has one request under way, but for a create and its
@@ -26,7 +26,7 @@
  *	UNLISTED		a contender is granted as soon as its node exists
  *	LISTED_BEFORE	the listing is sent before the create
  *	UNWATCHED		nobody watches a contender's own node
- *	NO_HEIR			when a foreign exclusive contender has gone, nobody looks for its heir
+ *	NO_DOWNGRADED			when a foreign exclusive contender has gone, nobody looks for its downgraded node
  *	UNNOTICED		a server does not change its node before it downgrades it
  *	CHILD_WATCH		the child watch counts as set although it has fired
  *	BLOCKER_WATCH	a watch that was asked for counts as set
@@ -185,7 +185,7 @@ inline create(session, its_attempt, its_shared)
 	tell_path()
 }
 
-/* The heir is created, and the exclusive node deleted, in one transaction. */
+/* The downgraded node is created, and the exclusive node deleted, in one transaction. */
 inline replace(event, its_name)
 {
 	shared = shared | BIT(its_name);
@@ -314,13 +314,13 @@ inline find_blocker()
 	blocker = NAME(blocker, (older_shared & BIT(blocker)) != 0)
 }
 
-/* A foreign contender has gone: may there be an heir that matters? */
-inline foreign_gone(its_name, heir_possible)
+/* A foreign contender has gone: may there be a downgraded node that matters? */
+inline foreign_gone(its_name, downgrade_possible)
 {
 	if
 	:: IS_OLDER(its_name) ->
-#ifndef NO_HEIR
-		listed = listed && !(heir_possible && child_watch != SET && state == CREATED && !is_shared &&
+#ifndef NO_DOWNGRADED
+		listed = listed && !(downgrade_possible && child_watch != SET && state == CREATED && !is_shared &&
 							 (its_name & SHARED_BIT) == 0);
 #endif
 		older = older & ~BIT(its_name);

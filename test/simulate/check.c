@@ -42,7 +42,7 @@ typedef struct Holder
 	int				 server;  /* FOREIGN: a foreign client */
 	int				 process; /* or the client */
 	int				 path;
-	EntryKind		 kind;
+	RequestKind		 kind;
 	bool			 shared;
 	int64			 token;
 	int				 entry;
@@ -63,10 +63,10 @@ static uint32 told_generation[SIM_SERVERS][MAX_ENTRIES];
 typedef struct Known
 {
 	int64  czxid;
-	uint32 place;	   /* its parent's: see place_of() */
-	int64  deleted_by; /* zxid, if somebody else has deleted it */
-	int64  heir_of;	   /* the first of those for which it stands; 0: for itself */
-	int64  created_by; /* of a container: the ZooKeeper session */
+	uint32 place;			/* its parent's: see place_of() */
+	int64  deleted_by;		/* zxid, if somebody else has deleted it */
+	int64  downgraded_from; /* the first of those for which it stands; 0: for itself */
+	int64  created_by;		/* of a container: the ZooKeeper session */
 
 	/* Of an element */
 	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
@@ -118,13 +118,13 @@ known_node(const ModelNode *node)
 	return known(node->stat.czxid, node->parent);
 }
 
-/* The czxid of the node for which this one stands, if it is an heir; else its own */
+/* The czxid of the node for which this one stands, if it is a downgraded node; else its own */
 static int64
 ancestor(const ModelNode *node)
 {
-	int64 heir_of = known_node(node)->heir_of;
+	int64 downgraded_from = known_node(node)->downgraded_from;
 
-	return heir_of ? heir_of : node->stat.czxid;
+	return downgraded_from ? downgraded_from : node->stat.czxid;
 }
 
 /* NULL if it has ended */
@@ -288,7 +288,7 @@ on_deleted(const ModelNode *node, const ModelSession *by, bool expired)
 						  node->path);
 	}
 	else if (heir)
-		created_last->heir_of = ancestor(node);
+		created_last->downgraded_from = ancestor(node);
 }
 
 static void
@@ -307,9 +307,9 @@ const ModelHooks model_hooks = {on_deleted, on_created, on_session_ended};
 
 /* Does the entry tell of the node?  As long as the create is not answered, it has the beginning of the name. */
 static bool
-tells_of(const ContenderEntry *entry, const ModelNode *node)
+tells_of(const Entry *entry, const ModelNode *node)
 {
-	if (entry->status.state == CONTENDER_FREE || entry->node.run_id == 0 ||
+	if (entry->status.state == ENTRY_FREE || entry->node.cohort_id == 0 ||
 		strcmp(node->parent, entry->request.path) != 0)
 		return false;
 	return entry->node.czxid == ancestor(node) ||
@@ -357,7 +357,7 @@ deleted_by_others(const Holder *holder)
 	return known(holder->czxid, holder->place)->deleted_by;
 }
 
-/* I2: the node of a holder is there, and its server's.  Returns it; an heir has a name of its own. */
+/* I2: the node of a holder is there, and its server's.  Returns it; a downgraded node has a name of its own. */
 static const ModelNode *
 check_node(const Holder *holder, int64 session)
 {
@@ -377,7 +377,7 @@ static void
 check_element(const Holder *holder)
 {
 	const ModelNode *node =
-		holder->kind == CONTENDER_ELEMENT ? tree_find(model_truth, holder->place) : NULL;
+		holder->kind == REQUEST_ELEMENT ? tree_find(model_truth, holder->place) : NULL;
 	const Known *element = node ? known_node(node) : NULL;
 
 	if (element && element->delivered && !element->unguarded && find_session(element->taken_in))
@@ -397,8 +397,8 @@ check_token(const Holder *holder, uint32 generation)
 	told_generation[holder->server][holder->entry] = generation;
 	if (deleted_by != 0 && deleted_by <= server_worker(holder->server)->zxid)
 		accuse(holder, "I2: it is granted, though its node was deleted with zxid", deleted_by);
-	if (holder->kind == CONTENDER_PERMIT || holder->kind == CONTENDER_ELEMENT ||
-		holder->shared || deleted_by != 0)
+	if (holder->kind == REQUEST_PERMIT || holder->kind == REQUEST_ELEMENT || holder->shared ||
+		deleted_by != 0)
 		return;
 	if (holder->token <= last_token[holder->path])
 		accuse(holder, "I3: it is granted with a token no higher than", last_token[holder->path]);
@@ -407,7 +407,7 @@ check_token(const Holder *holder, uint32 generation)
 
 /* Is a candidate's entry that of the leader, as sessions are told? */
 static bool
-leads(const SimServerApi *api, const ContenderEntry *entry)
+leads(const SimServerApi *api, const Entry *entry)
 {
 	int	  election = api->election_find(entry->request.path);
 	int64 term;
@@ -439,12 +439,11 @@ collect_server(int server)
 
 	for (int i = 0; i < (*api->pool)->max_entries; i++)
 	{
-		const ContenderEntry *entry = &(*api->pool)->entries[i];
-		Holder				  holder = {.server = server, .entry = i};
+		const Entry *entry = &(*api->pool)->entries[i];
+		Holder		 holder = {.server = server, .entry = i};
 
-		if (entry->status.state != CONTENDER_GRANTED ||
-			api->entry_is_overrun(entry->status.expires_us) ||
-			!(entry->request.kind == CONTENDER_CANDIDACY ? leads(api, entry) : proved))
+		if (entry->status.state != ENTRY_GRANTED || api->entry_is_overrun(entry->status.expires_us) ||
+			!(entry->request.kind == REQUEST_CANDIDACY ? leads(api, entry) : proved))
 			continue;
 		holder.path = sim_path_of(entry->request.path);
 		holder.process = entry->request.pid;
@@ -484,7 +483,7 @@ collect(void)
 			holders[nholders++] = (Holder){.server = FOREIGN,
 										   .process = f->number,
 										   .path = f->path,
-										   .kind = leads ? CONTENDER_CANDIDACY : CONTENDER_LOCK,
+										   .kind = leads ? REQUEST_CANDIDACY : REQUEST_LOCK,
 										   .shared = f->shares,
 										   .node = node->name};
 	}
@@ -510,14 +509,14 @@ ignores(const Holder *a, const Holder *b)
 static bool
 excludes(const Holder *a, const Holder *b)
 {
-	if (a->path != b->path || a->kind != b->kind || a->kind == CONTENDER_PERMIT ||
+	if (a->path != b->path || a->kind != b->kind || a->kind == REQUEST_PERMIT ||
 		(a->shared && b->shared))
 		return false;
 	if (a->server == FOREIGN && b->server == FOREIGN)
 		return false; /* theirs to see to */
 	if (ignores(a, b) || ignores(b, a))
 		return false;
-	if (a->kind == CONTENDER_ELEMENT && strcmp(a->place, b->place) != 0)
+	if (a->kind == REQUEST_ELEMENT && strcmp(a->place, b->place) != 0)
 		return false;
 
 	/* A session does not wait for itself. */
@@ -535,7 +534,7 @@ check_step(void)
 	{
 		const SimPath *path = &sim_paths[a->path];
 
-		if (a->kind == CONTENDER_PERMIT && ++permits[a->path] > path->permits)
+		if (a->kind == REQUEST_PERMIT && ++permits[a->path] > path->permits)
 			sim_violation(path->path, "I1: %d sessions hold one of %d permits",
 						  permits[a->path], path->permits);
 		for (const Holder *b = holders; b < a; b++)
@@ -543,7 +542,7 @@ check_step(void)
 			if (excludes(a, b))
 				sim_violation(path->path,
 							  "%s: two hold it: server %d, entry %d, node %s; server %d, entry %d, node %s",
-							  a->kind == CONTENDER_CANDIDACY ? "E" : "I1", b->server, b->entry,
+							  a->kind == REQUEST_CANDIDACY ? "E" : "I1", b->server, b->entry,
 							  b->node, a->server, a->entry, a->node);
 		}
 	}
@@ -557,17 +556,17 @@ check_step(void)
 void
 check_relied(int server, int index, int64_t zxid)
 {
-	const SimServerApi	 *api = server_worker(server)->api;
-	const ContenderEntry *entry = &(*api->pool)->entries[index];
-	const Holder		  holder = {.server = server,
-									.path = sim_path_of(entry->request.path),
-									.entry = index,
-									.node = entry->node.name,
-									.czxid = entry->node.czxid,
-									.place = entry->request.path};
-	int64				  deleted_by = deleted_by_others(&holder);
+	const SimServerApi *api = server_worker(server)->api;
+	const Entry		   *entry = &(*api->pool)->entries[index];
+	const Holder		holder = {.server = server,
+								  .path = sim_path_of(entry->request.path),
+								  .entry = index,
+								  .node = entry->node.name,
+								  .czxid = entry->node.czxid,
+								  .place = entry->request.path};
+	int64				deleted_by = deleted_by_others(&holder);
 
-	if (entry->status.state != CONTENDER_GRANTED ||
+	if (entry->status.state != ENTRY_GRANTED ||
 		api->entry_is_overrun(entry->status.expires_us) || api->lease_state() != LEASE_HOLDS)
 		accuse(&holder, "G: a transaction commits that has relied on what is in state",
 			   entry->status.state);
@@ -597,10 +596,10 @@ check_ended(const SimProcess *process)
 		check_removals_in_doubt[process->seeks]++;
 	for (int i = 0; i < pool->max_entries; i++)
 	{
-		const ContenderEntry *entry = &pool->entries[i];
+		const Entry *entry = &pool->entries[i];
 
-		if (entry->request.pid == process->proc->pid &&
-			entry->status.state != CONTENDER_FREE && entry->status.state != CONTENDER_RELEASING)
+		if (entry->request.pid == process->proc->pid && entry->status.state != ENTRY_FREE &&
+			entry->status.state != ENTRY_RELEASING)
 			sim_violation(entry->request.path, "H: %s has ended, and has entry %d", process->name, i);
 	}
 }
@@ -649,7 +648,7 @@ check_watched(const ModelNode *node)
 
 /* K: an entry whose node may be kept, if that is not gone by now */
 static void
-check_kept(const ContenderEntry *entry)
+check_kept(const Entry *entry)
 {
 	for (int i = 0; i < model_truth->n; i++)
 	{
@@ -669,19 +668,20 @@ check_kept(const ContenderEntry *entry)
 
 /* Is somebody behind the node whom the one that waits has to wait for? */
 static bool
-is_of_others(const EntryPool *pool, const ModelNode *node, const ContenderEntry *waits)
+is_of_others(const EntryPool *pool, const ModelNode *node, const Entry *waits)
 {
 	bool is_ours = false;
 
 	for (int i = 0; i < pool->max_entries; i++)
 	{
-		const ContenderEntry *entry = &pool->entries[i];
+		const Entry *entry = &pool->entries[i];
 
 		if (!tells_of(entry, node))
 			continue;
 		is_ours = true;
 		if (!entry->status.kept && entry->request.pid != waits->request.pid &&
-			(entry->node.run_id != waits->node.run_id || entry->status.ticket < waits->status.ticket))
+			(entry->node.cohort_id != waits->node.cohort_id ||
+			 entry->status.ticket < waits->status.ticket))
 			return true;
 	}
 	return !is_ours;
@@ -689,9 +689,9 @@ is_of_others(const EntryPool *pool, const ModelNode *node, const ContenderEntry 
 
 /* S */
 static void
-check_waits(int server, const EntryPool *pool, const ContenderEntry *waits)
+check_waits(int server, const EntryPool *pool, const Entry *waits)
 {
-	const Recipe *recipe = waits->request.kind == CONTENDER_CANDIDACY ? &election_recipe : &lock_recipe;
+	const Recipe *recipe = waits->request.kind == REQUEST_CANDIDACY ? &election_recipe : &lock_recipe;
 	RecipeRequest request = waits->request.terms;
 	RecipePeer	  own;
 
@@ -733,14 +733,14 @@ check_calm(void)
 
 		for (int i = 0; i < pool->max_entries; i++)
 		{
-			const ContenderEntry *entry = &pool->entries[i];
+			const Entry *entry = &pool->entries[i];
 
-			if (entry->status.state == CONTENDER_RELEASING && entry->status.kept)
+			if (entry->status.state == ENTRY_RELEASING && entry->status.kept)
 				check_kept(entry);
-			if (entry->status.state == CONTENDER_QUEUED && entry->node.czxid != 0 &&
-				entry->request.kind != CONTENDER_PERMIT && entry->request.kind != CONTENDER_ELEMENT)
+			if (entry->status.state == ENTRY_QUEUED && entry->node.czxid != 0 &&
+				entry->request.kind != REQUEST_PERMIT && entry->request.kind != REQUEST_ELEMENT)
 				check_waits(s, pool, entry);
-			if (entry->status.state == CONTENDER_GRANTED && entry->status.downgrading)
+			if (entry->status.state == ENTRY_GRANTED && entry->status.downgrading)
 				sim_violation(entry->request.path,
 							  "S: server %d, entry %d waits to be downgraded", s, i);
 		}

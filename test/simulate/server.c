@@ -317,8 +317,8 @@ calls_in_use(void)
 	{
 		const CallSlot *slot = &call_pool->slots[i];
 
-		n += slot->state != CALL_FREE || slot->scratch[0] != '\0' || slot->provisional[0] != '\0' ||
-			 slot->question_room.size + slot->answer_room.size > 0;
+		n += slot->state != CALL_FREE || slot->marker[0] != '\0' ||
+			 slot->provisional[0] != '\0' || slot->batch_room.size + slot->answer_room.size > 0;
 	}
 	return n;
 }

@@ -90,7 +90,7 @@ check_ledger(const char *after)
 				hold->acquired[i / 2][i % 2];
 		status = entry_status(hold->entry);
 		if (!hold_is_acquired(hold) || entry_generation(hold->entry) != hold->generation ||
-			(status.state != CONTENDER_GRANTED && status.state != CONTENDER_LOST))
+			(status.state != ENTRY_GRANTED && status.state != ENTRY_LOST))
 			sim_violation(hold->path, "H: after %s, %s has entry %d, which is not acquired",
 						  after, sim_process->name, hold->entry);
 	}

@@ -212,7 +212,7 @@ subtest 'a foreign reader comes in when no writer is behind it' => sub {
 
 subtest "Curator's downgrade is not taken for a release, also when nobody has come since" => sub {
 	# A shared node that inherits the sequence, which we must not miss. When others have come, it is as in
-	# 741_heirs_elsewhere.pl.
+	# 741_downgraded_elsewhere.pl.
 	my $curator = '_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-';
 	my $writer  = $kazoo->create("$path/${curator}__WRIT__", ephemeral => 1, sequence => 1, makepath => 1);
 	my ($sequence) = $writer =~ /(\d{10})$/;

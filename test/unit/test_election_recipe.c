@@ -96,7 +96,7 @@ test_names_written(void)
 		ElectionFamily family;
 		NodeDialect	   dialect;
 		const char	  *prefix;
-		bool		   recurs;
+		bool		   name_is_reusable;
 	} names[] = {{ELECTION_LATCH, DIALECT_CURATOR,
 				  "_c_f81d4fae-7dec-41d0-a765-00a0c91e6bf6-latch-", false},
 				 {ELECTION_SUPPORT, DIALECT_CURATOR, "n_", true},
@@ -112,7 +112,8 @@ test_names_written(void)
 
 		election_recipe.write(name, sizeof(name), &request, uuid);
 		is_str(name, names[i].prefix, "the name of a candidate");
-		is_int(election_recipe.recurs(&request), names[i].recurs, "may it be another's one day?");
+		is_int(election_recipe.name_is_reusable(&request), names[i].name_is_reusable,
+			   "may it be another's one day?");
 		strcat(name, "0000000042");
 		ok(election_recipe.read(name, &peer), "with its sequence it is one");
 		is_int(peer.family, names[i].family, "of the same family");
@@ -130,21 +131,23 @@ test_blocker(void)
 	static const RecipePeer late = CANDIDATE(25, ELECTION_LATCH);
 	static const RecipePeer before_all = CANDIDATE(-5, ELECTION_LATCH);
 	RecipeRequest			request = {.family = ELECTION_LATCH};
-	int32_t					remark;
+	int32_t					others_permits;
 
-	is_int(recipe_blocker(&election_recipe, NULL, 0, &early, &request, &remark), RECIPE_NOBODY,
-		   "alone, it leads");
-	is_int(recipe_blocker(&election_recipe, three, 3, &early, &request, &remark),
+	is_int(recipe_blocker(&election_recipe, NULL, 0, &early, &request, &others_permits),
+		   RECIPE_NOBODY, "alone, it leads");
+	is_int(recipe_blocker(&election_recipe, three, 3, &early, &request, &others_permits),
 		   RECIPE_NOBODY, "the oldest leads");
-	is_int(recipe_blocker(&election_recipe, three, 3, &late, &request, &remark), 1,
+	is_int(recipe_blocker(&election_recipe, three, 3, &late, &request, &others_permits), 1,
 		   "others wait for the oldest");
-	is_int(recipe_blocker(&election_recipe, three, 3, NULL, &request, &remark), 1, "so does a newcomer");
-	is_int(recipe_blocker(&election_recipe, three, 3, &three[0], &request, &remark), 1, "and the last");
-	is_int(recipe_blocker(&election_recipe, mixed, 2, &early, &request, &remark), 1,
+	is_int(recipe_blocker(&election_recipe, three, 3, NULL, &request, &others_permits), 1,
+		   "so does a newcomer");
+	is_int(recipe_blocker(&election_recipe, three, 3, &three[0], &request, &others_permits), 1,
+		   "and the last");
+	is_int(recipe_blocker(&election_recipe, mixed, 2, &early, &request, &others_permits), 1,
 		   "one of another family counts");
-	is_int(recipe_blocker(&election_recipe, three, 3, &before_all, &request, &remark),
+	is_int(recipe_blocker(&election_recipe, three, 3, &before_all, &request, &others_permits),
 		   RECIPE_NOBODY, "a negative number is older");
-	is_int(remark, 0, "there is nothing to remark");
+	is_int(others_permits, 0, "no permits are recorded");
 }
 
 /* A node of another family bars us from the path; one of ours does not. */
@@ -158,12 +161,13 @@ test_bars(void)
 			RecipeRequest request = {.family = (ElectionFamily) ours};
 			RecipePeer	  peer = CANDIDATE(1, (ElectionFamily) theirs);
 
-			is_int(election_recipe.bars(&peer, &request), ours != theirs, "families do not mix");
+			is_int(election_recipe.cannot_coexist(&peer, &request), ours != theirs,
+				   "families do not mix");
 		}
 	}
-	ok(election_recipe.bars != NULL, "so we look before we write");
+	ok(election_recipe.cannot_coexist != NULL, "so we look before we write");
 	ok(election_recipe.may_join == NULL, "a candidate stands for itself");
-	ok(election_recipe.heir == NULL, "and has no heir");
+	ok(election_recipe.downgraded_name == NULL, "and has no downgraded node");
 }
 
 /* Candidates come, go and go to the end at random: never do two of them lead. */
@@ -195,7 +199,7 @@ test_one_leads(void)
 		{
 			RecipePeer others[CLIENTS];
 			int		   n = 0;
-			int32_t	   remark;
+			int32_t	   others_permits;
 
 			if (!stands[i])
 				continue;
@@ -206,7 +210,7 @@ test_one_leads(void)
 					others[n++] = candidates[j];
 			}
 			leaders += recipe_blocker(&election_recipe, others, n, &candidates[i], &request,
-									  &remark) == RECIPE_NOBODY;
+									  &others_permits) == RECIPE_NOBODY;
 		}
 		most = leaders > most ? leaders : most;
 		if (standing > 0)

@@ -132,17 +132,18 @@ test_claim(void)
 	RecipeRequest request = {.mode = LOCK_MODE_EXCLUSIVE};
 	RecipePeer	  peer;
 	char		  name[ZKLOCK_MAX_NODE_NAME + 1];
-	int32_t		  remark = 1;
+	int32_t		  others_permits = 1;
 
 	element_recipe.write(name, sizeof(name), &request, (const uint8_t[ZKLOCK_UUID_BYTES]){0});
 	ok(strcmp(name, ELEMENT_CLAIM) == 0, "a claim has a fixed name");
 	ok(element_recipe.read(name, &peer) && peer.numbered, "which is recognised");
 	ok(!element_recipe.read("claim-0000000000", &peer), "another is not");
-	ok(recipe_blocker(&element_recipe, &peer, 1, &peer, &request, &remark) == RECIPE_NOBODY &&
-		   remark == 0,
+	ok(recipe_blocker(&element_recipe, &peer, 1, &peer, &request, &others_permits) == RECIPE_NOBODY &&
+		   others_permits == 0,
 	   "a claim that exists holds");
-	ok(recipe_blocker(&element_recipe, &peer, 1, NULL, &request, &remark) == 0, "a newcomer does not");
-	ok(element_recipe.single && element_recipe.excludes(&peer, &request), "and keeps out others");
+	ok(recipe_blocker(&element_recipe, &peer, 1, NULL, &request, &others_permits) == 0,
+	   "a newcomer does not");
+	ok(element_recipe.fixed_name && element_recipe.excludes(&peer, &request), "and keeps out others");
 }
 
 int

@@ -38,13 +38,13 @@ blocker(const Peer *peers, int n, int64_t sequence, LockMode mode)
 	RecipePeer	  all[MAX_CONTENDERS];
 	RecipePeer	  self = {.sequence = sequence, .numbered = true, .mode = mode};
 	RecipeRequest request = {.mode = mode};
-	int32_t		  remark = 99;
+	int32_t		  others_permits = 99;
 	int			  found;
 
 	for (int i = 0; i < n; i++)
 		all[i] = recipe_peer(peers[i]);
-	found = recipe_blocker(&lock_recipe, all, n, &self, &request, &remark);
-	if (remark != 0)
+	found = recipe_blocker(&lock_recipe, all, n, &self, &request, &others_permits);
+	if (others_permits != 0)
 		abort();
 	return found;
 }
@@ -55,11 +55,11 @@ newcomer_blocker(const Peer *peers, int n, LockMode mode)
 {
 	RecipePeer	  all[MAX_CONTENDERS];
 	RecipeRequest request = {.mode = mode};
-	int32_t		  remark;
+	int32_t		  others_permits;
 
 	for (int i = 0; i < n; i++)
 		all[i] = recipe_peer(peers[i]);
-	return recipe_blocker(&lock_recipe, all, n, NULL, &request, &remark);
+	return recipe_blocker(&lock_recipe, all, n, NULL, &request, &others_permits);
 }
 
 static bool
@@ -161,7 +161,7 @@ test_names(void)
 	RecipeRequest		 downgraded = {.mode = SH, .dialect = DIALECT_CURATOR};
 	RecipePeer			 peer;
 	char				 name[ZKLOCK_MAX_NODE_NAME + 1];
-	char				 heir[ZKLOCK_MAX_NODE_NAME + 1];
+	char				 downgraded_name[ZKLOCK_MAX_NODE_NAME + 1];
 
 	lock_recipe.write(name, sizeof(name), &request, uuid);
 	is_str(name, "_c_f81d4f00-0000-0000-0000-000000000000-lock-", "the name of a writer");
@@ -169,10 +169,12 @@ test_names(void)
 	ok(lock_recipe.read(name, &peer), "is read");
 	is_int(peer.mode, EX, "as a writer");
 	is_int(peer.sequence, 12, "with its sequence");
-	ok(lock_recipe.heir(heir, sizeof(heir), name, &downgraded), "has an heir");
-	is_str(heir, "_c_f81d4f00-0000-0000-0000-000000000000-__READ__0000000012",
+	ok(lock_recipe.downgraded_name(downgraded_name, sizeof(downgraded_name), name, &downgraded),
+	   "has a downgraded node");
+	is_str(downgraded_name, "_c_f81d4f00-0000-0000-0000-000000000000-__READ__0000000012",
 		   "of the same attempt and sequence");
-	ok(!lock_recipe.heir(heir, sizeof(heir), name, &request), "if it is downgraded");
+	ok(!lock_recipe.downgraded_name(downgraded_name, sizeof(downgraded_name), name, &request),
+	   "if it is downgraded");
 	ok(!lock_recipe.read("partition=7", &peer), "other children are none of its business");
 }
 

@@ -138,7 +138,7 @@ test_order(void)
 
 	ok(recipe_queue(&lock_recipe, locks, 5, queue) == 3, "only contenders");
 	ok(queue[0].name == locks[3] && queue[1].name == locks[2] && queue[2].name == locks[0],
-	   "by number, and an exclusive one before its heir");
+	   "by number, and an exclusive one before its downgraded node");
 	ok(recipe_queue(&permit_recipe, leases, 4, queue) == 4, "every child is a lease");
 	ok(queue[0].name == leases[2] && queue[1].name == leases[1] &&
 		   queue[2].name == leases[3] && queue[3].name == leases[0],
@@ -151,7 +151,7 @@ static bool
 holders_agree(const Recipe *recipe, const RecipePeer *peers, int n, int32_t permits)
 {
 	bool	holds[100];
-	int32_t remark;
+	int32_t others_permits;
 
 	recipe_holders(recipe, peers, n, permits, holds);
 	for (int i = 0; i < n; i++)
@@ -159,7 +159,8 @@ holders_agree(const Recipe *recipe, const RecipePeer *peers, int n, int32_t perm
 		RecipeRequest request = {.mode = peers[i].mode,
 								 .permits = peers[i].permits > 0 ? peers[i].permits : permits};
 
-		if (holds[i] != (recipe_blocker(recipe, peers, i, &peers[i], &request, &remark) == RECIPE_NOBODY))
+		if (holds[i] != (recipe_blocker(recipe, peers, i, &peers[i], &request, &others_permits) ==
+						 RECIPE_NOBODY))
 			return false;
 	}
 	return true;
@@ -197,15 +198,14 @@ test_holders(void)
 static void
 test_version(void)
 {
-	ok(node_contender_tells_version("{\"zklock\":\"1.0\",\"pid\":1}", 24), "the version comes first");
-	ok(node_contender_tells_version("{\"zklock\":\"2", 12), "any version, and no more than that");
-	ok(!node_contender_tells_version("{\"zklock\":\"2", 11), "but not less");
-	ok(!node_contender_tells_version("{\"zklock\":\"\"}", 13), "nor none");
-	ok(!node_contender_tells_version("{\"server\":\"\\\"zklock\\\":\\\"1.0\"}", 30),
+	ok(node_contender_has_version("{\"zklock\":\"1.0\",\"pid\":1}", 24), "the version comes first");
+	ok(node_contender_has_version("{\"zklock\":\"2", 12), "any version, and no more than that");
+	ok(!node_contender_has_version("{\"zklock\":\"2", 11), "but not less");
+	ok(!node_contender_has_version("{\"zklock\":\"\"}", 13), "nor none");
+	ok(!node_contender_has_version("{\"server\":\"\\\"zklock\\\":\\\"1.0\"}", 30),
 	   "a name is no version");
-	ok(!node_contender_tells_version("10.0.0.5", 8), "other clients tell none");
-	ok(!node_contender_tells_version("", 0) && !node_contender_tells_version(NULL, 0),
-	   "nor does no data");
+	ok(!node_contender_has_version("10.0.0.5", 8), "other clients tell none");
+	ok(!node_contender_has_version("", 0) && !node_contender_has_version(NULL, 0), "nor does no data");
 }
 
 int

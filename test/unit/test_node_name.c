@@ -569,7 +569,7 @@ test_downgraded(void)
 										   DIALECT_ZOOKEEPER, DIALECT_HIVE};
 	static const char *const sequences[] = {"0000000000", "0000000042", "2147483647", "-2147483648"};
 	char					 name[ZKLOCK_MAX_NODE_NAME + 1];
-	char					 heir[ZKLOCK_MAX_NODE_NAME + 1];
+	char					 downgraded_name[ZKLOCK_MAX_NODE_NAME + 1];
 	char					 expected[ZKLOCK_MAX_NODE_NAME + 1];
 	NodeName				 parsed;
 	size_t					 i;
@@ -589,20 +589,27 @@ test_downgraded(void)
 			strcat(name, sequences[s]);
 			node_name_prefix(expected, sizeof(expected), dialects[i], LOCK_MODE_SHARED, uuid);
 			strcat(expected, sequences[s]);
-			ok(node_name_downgraded(heir, sizeof(heir), dialects[i], name), "%s downgraded", name);
-			is_str(heir, expected, expected);
-			ok(node_name_parse(heir, &parsed) && parsed.mode == LOCK_MODE_SHARED &&
+			ok(node_name_downgraded(downgraded_name, sizeof(downgraded_name), dialects[i], name),
+			   "%s downgraded", name);
+			is_str(downgraded_name, expected, expected);
+			ok(node_name_parse(downgraded_name, &parsed) && parsed.mode == LOCK_MODE_SHARED &&
 				   parsed.sequence == strtol(sequences[s], NULL, 10),
 			   "it is a shared one of the same sequence");
-			ok(!node_name_downgraded(heir, strlen(expected), dialects[i], name), "if there is room");
+			ok(!node_name_downgraded(downgraded_name, strlen(expected), dialects[i], name),
+			   "if there is room");
 		}
 	}
-	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_CURATOR, ""), "no name");
-	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_CURATOR, "_c_lock-0000000001"), "no uuid");
-	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_CURATOR, "_c_g" UUID36 "-lock-0000000001"),
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_CURATOR, ""), "no name");
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_CURATOR,
+							 "_c_lock-0000000001"),
+	   "no uuid");
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_CURATOR,
+							 "_c_g" UUID36 "-lock-0000000001"),
 	   "no hexadecimal digit");
-	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_KAZOO, HEX32 "__lock__"), "no sequence");
-	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_ZOOKEEPER, "x-3f2504e0-0000000001"),
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_KAZOO, HEX32 "__lock__"),
+	   "no sequence");
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_ZOOKEEPER,
+							 "x-3f2504e0-0000000001"),
 	   "too short a uuid");
 }
 

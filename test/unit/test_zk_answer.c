@@ -81,7 +81,7 @@ test_path(void)
 
 /* An answer with such a history to a call of a kind */
 static const char *
-stat_fault(ZkCallKind kind, int64_t czxid, int64_t mzxid)
+stat_fault(ZkOperation kind, int64_t czxid, int64_t mzxid)
 {
 	return zk_answer_fault(&(ZkCall){.kind = kind, .path = "/a", .node_kind = ZK_CONTAINER},
 						   &(ZkReply){.path = "/a", .stat = {.czxid = czxid, .mzxid = mzxid}},
@@ -121,7 +121,7 @@ password_fault(const char *offered, const char *known)
 static void
 test_stat(void)
 {
-	const ZkCallKind kinds[] = {ZK_SET, ZK_LOOK, ZK_READ, ZK_LIST};
+	const ZkOperation kinds[] = {ZK_SET_DATA, ZK_EXISTS, ZK_GET_DATA, ZK_GET_CHILDREN};
 
 	for (int i = 0; i < 4; i++)
 	{

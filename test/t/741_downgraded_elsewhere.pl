@@ -21,7 +21,7 @@ sub ask($session) { $session->query_start("SELECT zk_lock('$path')"); return; }
 # One holds the path in both modes, one of server a waits, and another one behind it.
 sub begin($server)
 {
-	$path   = '/heirs/' . ++$number;
+	$path   = '/downgraded nodes/' . ++$number;
 	$waiter = $a->session(name => 'waiter');
 	if ($server)
 	{
@@ -60,14 +60,14 @@ sub downgrade
 	return;
 }
 
-# The waiter waits for the heir, and then it is its turn.
-sub waits_for_heir($name)
+# The waiter waits for the downgraded node, and then it is its turn.
+sub waits_for_downgraded($name)
 {
-	my $heir = first_node();
-	like($heir, qr/__READ__\d{10}$/, "$name: there is an heir");
-	$a->wait_value("SELECT state || ' ' || coalesce(blocked_by_node, '-') FROM zk_locks WHERE pid = " . $waiter->pid, "waiting $heir");
+	my $downgraded = first_node();
+	like($downgraded, qr/__READ__\d{10}$/, "$name: there is a downgraded node");
+	$a->wait_value("SELECT state || ' ' || coalesce(blocked_by_node, '-') FROM zk_locks WHERE pid = " . $waiter->pid, "waiting $downgraded");
 	ok($waiter->busy, 'for which the writer waits');
-	$holder ? $holder->query("SELECT zk_unlock_shared('$path')") : $shell->delete("$path/$heir");
+	$holder ? $holder->query("SELECT zk_unlock_shared('$path')") : $shell->delete("$path/$downgraded");
 	end($waiter => 'then it has its turn', $next => 'and the one behind it');
 	return;
 }
@@ -105,7 +105,7 @@ subtest 'a lock that is given back elsewhere is granted without a question' => s
 
 subtest 'also when nobody queues behind' => sub {
 	# The watch on the path's children tells of the holder's end as well, and is gone with it.
-	$path = '/heirs/' . ++$number;
+	$path = '/downgraded nodes/' . ++$number;
 	($holder, $waiter) = ($b->session(name => 'holder'), $a->session(name => 'waiter'));
 	is($holder->query("SELECT zk_lock('$path')"), 't', 'the path is taken');
 	ask($waiter);
@@ -125,23 +125,23 @@ subtest 'a lock that is downgraded elsewhere is not granted' => sub {
 	{
 		begin($server);
 		downgrade();
-		waits_for_heir($server ? 'zklock' : 'Curator');
+		waits_for_downgraded($server ? 'zklock' : 'Curator');
 	}
 };
 
 subtest 'nor after the answer to the read of the holder, or the connection, was lost' => sub {
-	my $fault = $proxy->lose_reply(op => 'getData', path => "^/heirs/" . ($number + 1) . '/_c_');
+	my $fault = $proxy->lose_reply(op => 'getData', path => "^/downgraded nodes/" . ($number + 1) . '/_c_');
 	begin($b);
 	ok($proxy->fired($fault), 'the answer is lost');
 	downgrade();
-	waits_for_heir('a lost answer');
+	waits_for_downgraded('a lost answer');
 
 	# The new connection tells of the old node's deletion alone.
 	begin($b);
 	$a->cut_off($proxy);
 	downgrade();
 	$a->reconnect($proxy);
-	waits_for_heir('a lost connection');
+	waits_for_downgraded('a lost connection');
 	begin($b);
 	$a->cut_off($proxy);
 	$holder->query("SELECT zk_unlock_shared('$path')");
@@ -158,7 +158,7 @@ subtest 'nor when the worker is restarted' => sub {
 		$a->worker_back($pid) if $when eq 'before';
 		downgrade();
 		$a->worker_back($pid) if $when eq 'meanwhile';
-		waits_for_heir("a new worker $when");
+		waits_for_downgraded("a new worker $when");
 	}
 };
 
@@ -172,7 +172,7 @@ subtest 'a holder whose data somebody changes is still the holder' => sub {
 	$a->wait_value('SELECT blocked_by_node FROM zk_locks WHERE pid = ' . $waiter->pid, $node);
 	$zk->wait_watched("$path/$node", $a->session_id);
 	downgrade();
-	waits_for_heir('changed data');
+	waits_for_downgraded('changed data');
 };
 
 sub pairs($path, $n)

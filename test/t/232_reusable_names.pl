@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Names of nodes that recur: those of dialect hive, of elections with names zookeeper, and of an element's claim tell
+# Reusable names of nodes: those of dialect hive, of elections with names zookeeper, and of an element's claim tell
 # nobody's node from another's. While a server is cut off, or its worker restarts, a path is deleted with its nodes and
 # made again, and the same names are other clients' now. Nobody takes these for his own: who waits queues again behind
 # them, who held has lost what he held, a COMMIT under it fails, and a node that is not ours is not deleted.

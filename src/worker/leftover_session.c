@@ -1,5 +1,5 @@
 /*
- * session_former.c
+ * leftover_session.c
  *		The ZooKeeper session that a server left behind: how the next server finds it, and
  *		ends it.
  *
@@ -223,7 +223,7 @@ read_content(int fd, SessionKey *key)
  * either.
  */
 void
-session_former_find(void)
+leftover_session_find(void)
 {
 	const char *fault;
 	int			fd;
@@ -267,7 +267,7 @@ session_file_remove(void)
 static int closes; /* how often it has been closed; it may still live */
 
 static void
-forget(void)
+forget_leftover(void)
 {
 	explicit_bzero(&former, sizeof(former));
 	session_file_remove();
@@ -275,7 +275,7 @@ forget(void)
 
 /* Returns true if there is one that has not been ended yet. */
 bool
-session_former_exists(void)
+leftover_session_exists(void)
 {
 	return former.id != 0;
 }
@@ -286,7 +286,7 @@ session_former_exists(void)
  * without any.
  */
 Credentials
-session_former_configure(ZkClientConfig *config)
+leftover_session_configure(ZkClientConfig *config)
 {
 	config->session_id = former.id;
 	memcpy(config->session_password, former.password, sizeof(config->session_password));
@@ -298,7 +298,7 @@ session_former_configure(ZkClientConfig *config)
  * true if the request was answered; if not, there is no hurry to see what came of it.
  */
 bool
-session_former_close(void)
+leftover_session_close(void)
 {
 	bool answered = zk_client_close();
 
@@ -307,14 +307,14 @@ session_former_close(void)
 		ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind",
 							 (unsigned long long) former.id),
 					  errdetail("ZooKeeper frees its locks when it times out.")));
-		forget();
+		forget_leftover();
 	}
 	return answered;
 }
 
 /* Forgets the session: ZooKeeper says that it is over. */
 void
-session_former_is_over(void)
+leftover_session_is_over(void)
 {
 	unsigned long long id = (unsigned long long) former.id;
 
@@ -324,5 +324,5 @@ session_former_is_over(void)
 		ereport(DEBUG1,
 				(errmsg("ZooKeeper session 0x%llx, which had been left behind, is over", id)));
 	session_info_ended(former.id);
-	forget();
+	forget_leftover();
 }

@@ -1,15 +1,15 @@
 /*
- * scratch.c
- *		Scratch nodes: what sessions' calls leave in ZooKeeper for a while.
+ * marker.c
+ *		Marker nodes: what sessions' calls leave in ZooKeeper for a while.
  *
- * An append or a removal creates a scratch node in the same step.  The node's name is
+ * An append or a removal creates a marker node in the same step.  The node's name is
  * written into the slot before the call is sent: the node shows later whether the operation
- * was done.  A published node is itself a scratch node, so it goes when its session does; a
+ * was done.  A published node is itself a marker node, so it goes when its session does; a
  * pin is one too, unless the removal deletes it first.
  *
- * A scratch node that is no longer wanted is deleted, and nothing that creates another one
+ * A marker node that is no longer wanted is deleted, and nothing that creates another one
  * is sent before that, unless it replaces the old one.  If ZooKeeper refuses the deletion, it
- * is sent again later.  If we lack the right, a question that would create another one is
+ * is sent again later.  If we lack the right, a batch that would create another one is
  * refused meanwhile, whichever process has the slot by then: else they would grow ever more.
  *
  * Runs in: the worker.  All of this is private to it, but for the slots; shared/call.h says
@@ -22,7 +22,7 @@
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
-/* When a scratch node whose deletion was refused is to be deleted again, ms */
+/* When a marker node whose deletion was refused is to be deleted again, ms */
 #define DELETE_AGAIN_MS 5000
 
 typedef struct Deletion
@@ -45,18 +45,18 @@ deletion_of(const CallSlot *slot)
 	return &deletions[slot - call_pool->slots];
 }
 
-/* The operation of a question that creates a scratch node */
+/* The operation of a batch that creates a marker node */
 static const CallOperation *
 creation(CallSlot *slot)
 {
-	return (CallOperation *) call_slot_text(slot, &slot->question_room);
+	return (CallOperation *) call_slot_text(slot, &slot->batch_room);
 }
 
-/* Returns true if the scratch node that a question creates is to stay. */
+/* Returns true if the marker node that a batch creates is to stay. */
 static bool
 stays(CallSlot *slot)
 {
-	return creation(slot)->kind == OP_PUBLISH || creation(slot)->kind == OP_PIN;
+	return creation(slot)->kind == ZK_PUBLISH || creation(slot)->kind == ZK_PIN;
 }
 
 /* Returns true if it replaces the existing one. */
@@ -65,52 +65,52 @@ replaces(CallSlot *slot)
 {
 	const CallOperation *operation = creation(slot);
 
-	return operation->kind == OP_PUBLISH ||
-		   (operation->kind == OP_REMOVE &&
-			strcmp((const char *) operation + operation->data, slot->scratch) == 0);
+	return operation->kind == ZK_PUBLISH ||
+		   (operation->kind == ZK_REMOVE &&
+			strcmp((const char *) operation + operation->data, slot->marker) == 0);
 }
 
-/* Notes the scratch node of a question that is about to be sent. */
+/* Notes the marker node of a batch that is about to be sent. */
 void
-worker_scratch_sent(CallSlot *slot)
+worker_marker_sent(CallSlot *slot)
 {
-	if (slot->next_scratch[0] == '\0')
+	if (slot->next_marker[0] == '\0')
 		return;
-	strlcpy(slot->replaced_scratch, slot->scratch, CALL_SCRATCH_SIZE);
-	strlcpy(slot->scratch, slot->next_scratch, CALL_SCRATCH_SIZE);
+	strlcpy(slot->replaced_marker, slot->marker, CALL_MARKER_SIZE);
+	strlcpy(slot->marker, slot->next_marker, CALL_MARKER_SIZE);
 	slot->sent_session = zklock_session->info.id;
 }
 
-/* Notes that a question has been answered, which may show whether its scratch node exists. */
+/* Notes that a batch has been answered, which may show whether its marker node exists. */
 void
-worker_scratch_answered(CallSlot *slot, CallOutcome outcome)
+worker_marker_answered(CallSlot *slot, CallOutcome outcome)
 {
 	bool wanted;
 
-	if (slot->next_scratch[0] == '\0' || outcome == CALL_UNKNOWN)
+	if (slot->next_marker[0] == '\0' || outcome == CALL_UNKNOWN)
 		return;
-	wanted = stays(slot) || (outcome != CALL_OK && slot->replaced_scratch[0] != '\0');
+	wanted = stays(slot) || (outcome != CALL_OK && slot->replaced_marker[0] != '\0');
 	SpinLockAcquire(&slot->mutex);
-	slot->scratch_wanted &= wanted;
+	slot->marker_wanted &= wanted;
 	SpinLockRelease(&slot->mutex);
-	if (outcome == CALL_NO_NODE && creation(slot)->kind == OP_PUBLISH)
-		slot->scratch[0] = '\0'; /* the one before it is gone, alone or with its parent */
+	if (outcome == CALL_NO_NODE && creation(slot)->kind == ZK_PUBLISH)
+		slot->marker[0] = '\0'; /* the one before it is gone, alone or with its parent */
 	else if (outcome != CALL_OK)
-		strlcpy(slot->scratch, slot->replaced_scratch, CALL_SCRATCH_SIZE);
-	slot->replaced_scratch[0] = '\0';
+		strlcpy(slot->marker, slot->replaced_marker, CALL_MARKER_SIZE);
+	slot->replaced_marker[0] = '\0';
 }
 
 /* Has a node that may still exist deleted again, but not at once after a refusal. */
 static void
-on_deleted(void *arg, const ZkReply *reply)
+on_marker_deleted(void *arg, const ZkReply *reply)
 {
 	CallSlot *slot = arg;
 
 	deletion_of(slot)->state = DELETION_NONE;
 	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
 	{
-		strlcpy(slot->scratch, slot->replaced_scratch, CALL_SCRATCH_SIZE);
-		slot->replaced_scratch[0] = '\0';
+		strlcpy(slot->marker, slot->replaced_marker, CALL_MARKER_SIZE);
+		slot->replaced_marker[0] = '\0';
 	}
 	else if (reply->outcome != CALL_UNKNOWN)
 	{
@@ -120,21 +120,21 @@ on_deleted(void *arg, const ZkReply *reply)
 	call_slot_mark(slot);
 }
 
-/* Returns true if what is asked can be sent before the existing scratch node is gone. */
+/* Returns true if what is asked can be sent before the existing marker node is gone. */
 bool
-worker_scratch_may_stay(CallSlot *slot)
+worker_marker_may_stay(CallSlot *slot)
 {
-	return slot->scratch[0] == '\0' || slot->next_scratch[0] == '\0' ||
+	return slot->marker[0] == '\0' || slot->next_marker[0] == '\0' ||
 		   (replaces(slot) && deletion_of(slot)->state != DELETION_SENT &&
-			slot->replaced_scratch[0] == '\0' && slot->sent_session == zklock_session->info.id);
+			slot->replaced_marker[0] == '\0' && slot->sent_session == zklock_session->info.id);
 }
 
 /*
- * Returns ZooKeeper's code if we may not delete the slot's scratch node, by the last attempt;
+ * Returns ZooKeeper's code if we may not delete the slot's marker node, by the last attempt;
  * or 0.
  */
 int
-worker_scratch_forbidden(const CallSlot *slot)
+worker_marker_forbidden(const CallSlot *slot)
 {
 	const Deletion *deletion = deletion_of(slot);
 
@@ -144,39 +144,39 @@ worker_scratch_forbidden(const CallSlot *slot)
 }
 
 /*
- * Marks the scratch node as unwanted, since a question that was to create another one is not
+ * Marks the marker node as unwanted, since a batch that was to create another one is not
  * sent.
  */
 void
-worker_scratch_unwanted(CallSlot *slot)
+worker_marker_unwanted(CallSlot *slot)
 {
 	SpinLockAcquire(&slot->mutex);
-	slot->scratch_wanted = false;
+	slot->marker_wanted = false;
 	SpinLockRelease(&slot->mutex);
 }
 
 /*
- * Deletes a slot's scratch node if it is no longer wanted.  No call of the slot's question may
+ * Deletes a slot's marker node if it is no longer wanted.  No call of the slot's batch may
  * be under way.
  */
 void
-worker_scratch_attend(CallSlot *slot)
+worker_marker_attend(CallSlot *slot)
 {
 	CallState state;
 	bool	  wanted;
 
-	if (slot->scratch[0] == '\0' || deletion_of(slot)->state == DELETION_SENT)
+	if (slot->marker[0] == '\0' || deletion_of(slot)->state == DELETION_SENT)
 		return;
 	SpinLockAcquire(&slot->mutex);
 	state = slot->state;
-	wanted = slot->scratch_wanted;
+	wanted = slot->marker_wanted;
 	SpinLockRelease(&slot->mutex);
 	if (state == CALL_SENT || (wanted && state != CALL_GIVEN_UP &&
-							   (state != CALL_ASKED || worker_scratch_may_stay(slot))))
+							   (state != CALL_ASKED || worker_marker_may_stay(slot))))
 		return;
 	if (slot->sent_session != zklock_session->info.id && zklock_session->info.id != 0)
 	{
-		slot->scratch[0] = slot->replaced_scratch[0] = '\0';
+		slot->marker[0] = slot->replaced_marker[0] = '\0';
 		deletion_of(slot)->state = DELETION_NONE;
 	}
 	else if (zk_client_connected() && deletion_of(slot)->state != DELETION_REFUSED)
@@ -184,9 +184,9 @@ worker_scratch_attend(CallSlot *slot)
 		deletion_of(slot)->state = DELETION_SENT;
 		zk_call((ZkCall){.kind = ZK_DELETE,
 						 .owner = {slot->pid, slot->role},
-						 .path = slot->scratch,
+						 .path = slot->marker,
 						 .patient = true},
-				on_deleted, slot);
+				on_marker_deleted, slot);
 	}
 }
 
@@ -196,19 +196,19 @@ worker_scratch_attend(CallSlot *slot)
  * Whether a sequential node stays is up to the session.
  */
 void
-worker_scratch_created(CallSlot *slot, CallOpKind kind, const char *path, CallOutcome outcome)
+worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path, CallOutcome outcome)
 {
 	if (outcome != CALL_OK && outcome != CALL_NODE_EXISTS)
 		return;
-	if ((kind == OP_CREATE_CONTAINER || kind == OP_CREATE_SEQUENTIAL) && outcome == CALL_OK)
+	if ((kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE_SEQUENTIAL) && outcome == CALL_OK)
 		strlcpy(slot->provisional, path, sizeof(slot->provisional));
-	else if (kind == OP_CREATE_CONTAINER || kind == OP_CREATE || kind == OP_RECORD)
+	else if (kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE || kind == ZK_CREATE_RECORD)
 		slot->provisional[0] = '\0';
 }
 
 /*
- * Deletes a slot's provisional node if it is no longer wanted, unless other clients use it.  The
- * deletion may fail.
+ * Deletes a slot's provisional node if it is no longer wanted, unless other clients use it.
+ * The deletion may fail.
  */
 void
 worker_scratch_attend_provisional(CallSlot *slot)
@@ -230,16 +230,16 @@ worker_scratch_attend_provisional(CallSlot *slot)
 	slot->provisional[0] = '\0';
 }
 
-/* Returns when worker_scratch_delete_again() wants to be called, ms. */
+/* Returns when worker_marker_delete_again() wants to be called, ms. */
 int64
-worker_scratch_next_wakeup(void)
+worker_marker_next_wakeup(void)
 {
 	return delete_again_at;
 }
 
 /* Has the deletions that ZooKeeper refused sent again, when that is due. */
 void
-worker_scratch_delete_again(void)
+worker_marker_delete_again(void)
 {
 	if (zklock_now_ms() < delete_again_at)
 		return;
@@ -254,7 +254,7 @@ worker_scratch_delete_again(void)
 }
 
 void
-worker_scratch_start(void)
+worker_marker_start(void)
 {
 	deletions = palloc0(zklock_max_processes() * sizeof(Deletion));
 }

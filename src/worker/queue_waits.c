@@ -1,14 +1,15 @@
 /*
- * seeks.c
+ * queue_waits.c
  *		Watches for sessions that look for elements of queues.
  *
  * A session that waits for an element has watches set on the children of the queue, and on
- * the claims of elements that other clients have taken (calls OP_LIST and OP_WATCH).  When
- * one of these watches fires, the first session that seeks there is woken (shared/call.c).
- * A watch is removed when no session seeks there any more.
+ * the claims of elements that other clients have taken (calls ZK_GET_CHILDREN and
+ * ZK_WATCH_DATA).  When one of these watches fires, the first session that waits there is
+ * woken (shared/call.c).  A watch is removed when no session waits there any more.
  *
  * ZooKeeper removes all watches of a kind on a path.  So a watch where the engine has one as
- * well is left to the engine, and when the engine removes its own, a seeker looks again.
+ * well is left to the engine, and when the engine removes its own, a session that waits there
+ * looks again.
  *
  * All watches together must fit beside the engine's in one packet (traps 3 and 4 in
  * doc/internals.md).  A role has a quarter of that room, and an eighth is for superusers; a
@@ -55,7 +56,7 @@ static size_t watched_bytes;
 static int64  session; /* the ZooKeeper session that has the watches */
 
 static Watched *
-find(const char *path)
+find_watched(const char *path)
 {
 	return strlen(path) < WATCHED_SIZE ? hash_search(watched, path, HASH_FIND, NULL) : NULL;
 }
@@ -83,7 +84,7 @@ charge(Oid role, size_t bytes)
 }
 
 static void
-forget(Watched *each)
+forget_watched(Watched *each)
 {
 	size_t	 bytes = strlen(each->path) + PER_WATCH;
 	Account *account = hash_search(accounts, &each->role, HASH_FIND, NULL);
@@ -117,11 +118,11 @@ add(const char *path, WatchedKind kind, const CallSlot *slot)
  * claim.  Returns false if there is no room for it.
  */
 bool
-worker_seeks_watch(const char *path, WatchedKind kind, const CallSlot *slot)
+worker_queue_waits_watch(const char *path, WatchedKind kind, const CallSlot *slot)
 {
 	size_t length = strlen(path);
 
-	if (find(path))
+	if (find_watched(path))
 		return true;
 	if (length >= WATCHED_SIZE || !has_room(slot, length + PER_WATCH))
 		return false;
@@ -134,51 +135,52 @@ worker_seeks_watch(const char *path, WatchedKind kind, const CallSlot *slot)
  * An earlier watch may have fired since this one was asked for, and the session may have gone.
  */
 void
-worker_seeks_answered(const char *path, WatchedKind kind, const CallSlot *slot, const ZkReply *reply)
+worker_queue_waits_answered(const char *path, WatchedKind kind, const CallSlot *slot,
+							const ZkReply *reply)
 {
-	Watched *each = find(path);
+	Watched *each = find_watched(path);
 
 	if (!reply->watching && reply->outcome != CALL_UNKNOWN && each)
-		forget(each);
+		forget_watched(each);
 	if (!reply->watching || each)
 		return;
 	add(path, kind, slot);
-	pg_atomic_write_u32(&call_pool->seeks_left, 1);
+	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
 }
 
-/* Wakes a seeker, since a watch has fired. */
+/* Wakes the first session that waits there, since a watch has fired. */
 void
-worker_seeks_event(const char *path)
+worker_queue_waits_event(const char *path)
 {
-	Watched *each = find(path);
+	Watched *each = find_watched(path);
 
 	if (each == NULL)
 		return;
-	seek_tell(path, each->queue_length);
-	forget(each);
+	queue_wait_wake(path, each->queue_length);
+	forget_watched(each);
 }
 
-/* Removes watches where no session seeks any more. */
+/* Removes watches where no session waits any more. */
 void
-worker_seeks_attend(void)
+worker_queue_waits_attend(void)
 {
 	HASH_SEQ_STATUS status;
 	Watched		   *each;
 
-	if (pg_atomic_read_u32(&call_pool->seeks_left) == 0)
+	if (pg_atomic_read_u32(&call_pool->queue_waits_left) == 0)
 		return;
-	pg_atomic_exchange_u32(&call_pool->seeks_left, 0);
+	pg_atomic_exchange_u32(&call_pool->queue_waits_left, 0);
 	hash_seq_init(&status, watched);
 	while ((each = hash_seq_search(&status)) != NULL)
 	{
 		bool of_claim = each->path[each->queue_length] != '\0';
 		ZkCall removal = {.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN, .path = each->path};
 
-		if (seek_exists(each->path, each->queue_length))
+		if (queue_wait_exists(each->path, each->queue_length))
 			continue;
 		if (!engine_needs_watch(&removal))
 			zk_call(removal, NULL, NULL);
-		forget(each);
+		forget_watched(each);
 	}
 }
 
@@ -187,7 +189,7 @@ worker_seeks_attend(void)
  * happened.
  */
 void
-worker_seeks_connected(void)
+worker_queue_waits_connected(void)
 {
 	HASH_SEQ_STATUS status;
 	Watched		   *each;
@@ -196,18 +198,18 @@ worker_seeks_connected(void)
 	{
 		hash_seq_init(&status, watched);
 		while ((each = hash_seq_search(&status)) != NULL)
-			forget(each);
+			forget_watched(each);
 	}
 	session = zklock_session->info.id;
-	seek_tell_all();
+	queue_wait_wake_all();
 }
 
 void
-worker_seeks_start(void)
+worker_queue_waits_start(void)
 {
 	HASHCTL paths = {.keysize = WATCHED_SIZE, .entrysize = sizeof(Watched)};
 	HASHCTL roles = {.keysize = sizeof(Oid), .entrysize = sizeof(Account)};
 
-	watched = hash_create("zklock watches for seekers", 64, &paths, HASH_ELEM | HASH_STRINGS);
-	accounts = hash_create("zklock accounts of seekers", 16, &roles, HASH_ELEM | HASH_BLOBS);
+	watched = hash_create("zklock watches of queue waits", 64, &paths, HASH_ELEM | HASH_STRINGS);
+	accounts = hash_create("zklock accounts of queue waits", 16, &roles, HASH_ELEM | HASH_BLOBS);
 }

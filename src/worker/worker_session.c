@@ -1,5 +1,5 @@
 /*
- * session_life.c
+ * worker_session.c
  *		The life of the ZooKeeper session.
  *
  * While the client library has a handle, it connects, and reconnects, by itself.  A new
@@ -8,7 +8,7 @@
  *
  * The session outlives the worker: its id and password are in shared memory, the next worker
  * resumes it, and locks, queue places and waiting backends go on.  They are in a file as
- * well, so that the session can be ended after a crash (session_former.c).
+ * well, so that the session can be ended after a crash (leftover_session.c).
  *
  * A lease proves that the session lives, and with it the locks held in it (lease.c).
  * engine/session.c is called for each change and does what it means for them.
@@ -33,7 +33,7 @@
 
 static int64	 open_at;	/* without a handle: when to look for the servers, ms */
 static int64	 opened_at; /* when a handle was opened last, us */
-static uintptr_t question;	/* the look-up of the servers' addresses under way; 0: none */
+static uintptr_t lookup;	/* the look-up of the servers' addresses under way; 0: none */
 static char		 addresses[CONNECT_STRING_RESOLVED_SIZE]; /* the handle's */
 static int64	 check_addresses_at;					  /* not connected: ms */
 static bool		 doubt_logged; /* since the session was connected last */
@@ -64,7 +64,7 @@ pause_ms(void)
 static void
 closed(SessionState shown)
 {
-	question = 0;
+	lookup = 0;
 	open_at = zklock_now_ms() + pause_ms();
 	session_info_set_state(shown);
 }
@@ -98,8 +98,8 @@ open_handle(void)
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	opened_at = zklock_now_us();
-	if (session_former_exists())
-		credentials = session_former_configure(&config);
+	if (leftover_session_exists())
+		credentials = leftover_session_configure(&config);
 	else
 	{
 		config.session_id = own->id;
@@ -107,8 +107,9 @@ open_handle(void)
 		if (own->id != 0 && timeout < own->shortest_timeout)
 			lease_set_timeout(timeout, opened_at);
 	}
-	is_open = session_settings_configure(&config, credentials) ||
-			  (session_former_exists() && session_settings_configure(&config, CREDENTIALS_WITHHELD));
+	is_open =
+		session_settings_configure(&config, credentials) ||
+		(leftover_session_exists() && session_settings_configure(&config, CREDENTIALS_WITHHELD));
 	is_open = is_open && zk_client_open(addresses, &config);
 	explicit_bzero(&config, sizeof(config));
 	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
@@ -118,11 +119,11 @@ open_handle(void)
 
 /* Takes the addresses that the servers' names have, looked up to connect or in an outage. */
 void
-session_life_looked_up(uintptr_t question_, const char *found)
+worker_session_looked_up(uintptr_t lookup_, const char *found)
 {
-	if (question_ != question)
+	if (lookup_ != lookup)
 		return;
-	question = 0;
+	lookup = 0;
 	if (zk_client_is_open())
 	{
 		if (!zk_client_connected() && found && strcmp(found, addresses) != 0)
@@ -170,7 +171,7 @@ forget_session(const char *reason)
 
 /* Ends the session, if there is one, and with it all locks.  The worker has to restart. */
 void
-session_life_end(const char *reason)
+worker_session_end(const char *reason)
 {
 	(void) zk_client_close();
 	if (zklock_session->info.id != 0)
@@ -182,7 +183,7 @@ session_life_end(const char *reason)
  * one.
  */
 void
-session_life_stuck(const char *why)
+worker_session_stuck(const char *why)
 {
 	zklock_session->failures++;
 	session_info_set_error(why);
@@ -205,7 +206,7 @@ go_on_to_own(void)
 static void
 on_former_connected(void)
 {
-	if (session_former_close() || !session_former_exists())
+	if (leftover_session_close() || !leftover_session_exists())
 		go_on_to_own();
 	else
 		failed(SESSION_CONNECTING);
@@ -214,7 +215,7 @@ on_former_connected(void)
 static void
 on_former_expired(void)
 {
-	session_former_is_over();
+	leftover_session_is_over();
 	go_on_to_own();
 }
 
@@ -259,14 +260,14 @@ on_connected(void)
 	lease_check_timeout();
 	engine_session_connected(&now);
 	worker_calls_connected();
-	worker_seeks_connected();
+	worker_queue_waits_connected();
 }
 
 /* Reads the files anew if there is no connection for our session. */
 static void
 read_files(void)
 {
-	if (!session_former_exists())
+	if (!leftover_session_exists())
 		session_settings_read_files();
 }
 
@@ -327,7 +328,7 @@ on_doubt(void)
 
 /* Handles an event of the handle, which is our session's, or the former one's. */
 void
-session_life_event(ZkSessionEvent event)
+worker_session_event(ZkSessionEvent event)
 {
 	static const struct
 	{
@@ -341,7 +342,7 @@ session_life_event(ZkSessionEvent event)
 		[ZK_SESSION_IN_DOUBT] = {on_doubt, on_doubt},
 	};
 
-	if (session_former_exists())
+	if (leftover_session_exists())
 		on_event[event].former();
 	else
 		on_event[event].own();
@@ -357,14 +358,14 @@ session_life_event(ZkSessionEvent event)
  * former session may have been left behind.
  */
 void
-session_life_start(void)
+worker_session_start(void)
 {
 	if (zklock_session->info.id != 0)
 		lease_take_over(zklock_session->info.shortest_timeout);
 	else
 	{
 		lease_end();
-		session_former_find();
+		leftover_session_find();
 	}
 	open_at = zklock_now_ms() + pause_ms();
 }
@@ -386,8 +387,8 @@ look_for_a_way(void)
 	read_files();
 	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	zk_client_look_again();
-	if (question == 0)
-		question = zk_client_look_up(zklock_session->settings.servers);
+	if (lookup == 0)
+		lookup = zk_client_look_up(zklock_session->settings.servers);
 }
 
 /*
@@ -395,26 +396,26 @@ look_for_a_way(void)
  * connection.
  */
 void
-session_life_attend(void)
+worker_session_attend(void)
 {
 	if (zk_client_answered())
 		zklock_session->failures = 0;
-	if (zklock_now_ms() < session_life_next_wakeup())
+	if (zklock_now_ms() < worker_session_next_wakeup())
 		return;
 	if (zk_client_is_open())
 		look_for_a_way();
 	else
 	{
-		question = zk_client_look_up(zklock_session->settings.servers);
+		lookup = zk_client_look_up(zklock_session->settings.servers);
 		session_info_set_state(SESSION_CONNECTING);
 	}
 }
 
-/* Returns when session_life_attend() wants to be called, ms. */
+/* Returns when worker_session_attend() wants to be called, ms. */
 int64
-session_life_next_wakeup(void)
+worker_session_next_wakeup(void)
 {
 	if (zk_client_is_open())
 		return zk_client_connected() ? NEVER : check_addresses_at;
-	return question == 0 ? open_at : NEVER;
+	return lookup == 0 ? open_at : NEVER;
 }

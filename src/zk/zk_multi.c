@@ -1,5 +1,5 @@
 /*
- * zk_batch.c
+ * zk_multi.c
  *		Calls that go out in one request.
  *
  * Most calls of a busy server create lock nodes, list their paths, or delete them.  Creates
@@ -8,7 +8,7 @@
  * turn comes to a patient call, the others of its kind that wait go with it (zk_turn.c).
  *
  * So that they gather, patient calls wait while a request of others of their kind is under
- * way, unless ZK_BATCH_MAX have gathered.  This delays a lock or an unlock by the time of
+ * way, unless ZK_MULTI_MAX have gathered.  This delays a lock or an unlock by the time of
  * one request at most, and pays where requests cost more work than time.  So it is done
  * only if ZooKeeper can answer within NEAR_US.  The quickest answers show that, the latest
  * of them most; under load all answers take longer.  A session that is alone never waits.
@@ -46,39 +46,39 @@ static Patient creates = {.quickest_us = PG_INT64_MAX};
 static Patient deletions = {.quickest_us = PG_INT64_MAX};
 
 static Patient *
-patient(ZkCallKind kind)
+patient(ZkOperation kind)
 {
 	return kind == ZK_DELETE ? &deletions : &creates;
 }
 
 /* Counts a call that waits for its turn from now on (1), or no longer (-1). */
 void
-zk_batch_waiting(const Call *call, int change)
+zk_multi_waiting(const Call *call, int change)
 {
 	patient(call->asked.kind)->waiting += call->asked.patient ? change : 0;
 }
 
 /* Counts a call that is under way from now on (1), or no longer (-1). */
 void
-zk_batch_under_way(const Call *call, int change)
+zk_multi_under_way(const Call *call, int change)
 {
 	patient(call->asked.kind)->under_way += call->asked.patient ? change : 0;
 }
 
 /* Returns true if others may go out in the same request as the call. */
 bool
-zk_batch_may_grow(const Call *call)
+zk_multi_may_grow(const Call *call)
 {
 	return call->asked.patient && zklock_now_ms() >= patient(call->asked.kind)->again_at;
 }
 
 /* Returns true if the call must wait until more have gathered. */
 bool
-zk_batch_gathers(const Call *call)
+zk_multi_gathers(const Call *call)
 {
 	const Patient *others = patient(call->asked.kind);
 
-	return call->asked.patient && others->under_way > 0 && others->waiting < ZK_BATCH_MAX &&
+	return call->asked.patient && others->under_way > 0 && others->waiting < ZK_MULTI_MAX &&
 		   (others->quickest_us <= NEAR_US || ZKLOCK_FAULT("near")) &&
 		   zklock_now_ms() >= others->again_at;
 }
@@ -110,7 +110,7 @@ is_refused(const Call *first, int code)
  * nothing; for a while each call of its kind goes by itself then.
  */
 bool
-zk_batch_answered(const Call *first, int code)
+zk_multi_answered(const Call *first, int code)
 {
 	if (first->asked.kind != ZK_DELETE && first->asked.kind != ZK_CREATE)
 		return false;

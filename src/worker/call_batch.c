@@ -1,0 +1,282 @@
+/*
+ * call_batch.c
+ *		What a session asks in one go: its operations are sent together, and the answers
+ *		are kept until all have come.
+ *
+ * Runs in: the worker.  It reads those members of a slot that belong to the batch
+ * (call.h), which no process changes once the batch is sent.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "engine/engine.h"
+#include "utils/memutils.h"
+#include "worker/worker_internal.h"
+#include "zk/zk_client.h"
+
+/* An operation under way */
+typedef struct Operation
+{
+	CallBatch *batch;
+} Operation;
+
+static char *
+batch_text(const Operation *operation)
+{
+	CallSlot *slot = operation->batch->slot;
+
+	return call_slot_text(slot, &slot->batch_room);
+}
+
+static const CallOperation *
+asked(const Operation *operation)
+{
+	const CallOperation *operations = (CallOperation *) batch_text(operation);
+
+	return &operations[operation - operation->batch->operations];
+}
+
+static const char *
+asked_path(const Operation *operation)
+{
+	return batch_text(operation) + asked(operation)->path;
+}
+
+/* Returns a pointer that is valid until more is added to the answer. */
+static CallResult *
+result_of(const Operation *operation)
+{
+	CallResult *results = (CallResult *) operation->batch->answer.data;
+
+	return &results[operation - operation->batch->operations];
+}
+
+static CallOutcome
+outcome_of(const ZkReply *reply, ZkOperation kind)
+{
+	if (reply->outcome != CALL_REFUSED)
+		return reply->outcome;
+
+	/* A write may have been made, even if a server that broke down says something else. */
+	if (reply->code == ZK_BAD_VERSION)
+		return CALL_BAD_VERSION;
+	if (reply->code == ZK_NOT_EMPTY)
+		return CALL_NOT_EMPTY;
+	return zk_error_is_breakdown(reply->code) && !call_is_read(kind) ? CALL_UNKNOWN : CALL_REFUSED;
+}
+
+/* Stores an operation's result.  A refusal keeps the stat of an earlier look, if any. */
+static void
+set_result(Operation *operation, const ZkReply *reply)
+{
+	CallResult *result = result_of(operation);
+
+	result->outcome = outcome_of(reply, asked(operation)->kind);
+	result->code = reply->code;
+	result->watching = reply->watching;
+	if (reply->outcome == CALL_OK)
+		result->stat = reply->stat;
+}
+
+/* Adds to the answer, unless it gets too long to be delivered. */
+static void
+keep_bytes(CallBatch *batch, const char *text, Size length)
+{
+	batch->too_long |= batch->answer.len + length > CALL_MAX_ANSWER;
+	if (!batch->too_long)
+		appendBinaryStringInfo(&batch->answer, text, (int) length);
+}
+
+/* Keeps the text of an answer, behind those of earlier ones. */
+static void
+keep_text(Operation *operation, const ZkReply *reply)
+{
+	CallBatch  *batch = operation->batch;
+	ZkOperation kind = asked(operation)->kind;
+	uint32		begin = batch->answer.len;
+	CallResult *result;
+
+	for (int i = 0; i < reply->nchildren; i++)
+		keep_bytes(batch, reply->children[i], strlen(reply->children[i]) + 1);
+	if (kind == ZK_GET_DATA && reply->data)
+		keep_bytes(batch, reply->data, reply->data_length);
+	if ((kind == ZK_APPEND || kind == ZK_CREATE_SEQUENTIAL) && reply->outcome == CALL_OK)
+	{
+		const char *name = strrchr(reply->path, '/') + 1;
+
+		keep_bytes(batch, name, strlen(name) + 1);
+	}
+	result = result_of(operation);
+	result->nchildren = reply->nchildren;
+	result->text = begin;
+	result->text_length = batch->answer.len - begin;
+}
+
+/* Handles the reply to an operation, which may be that there will be no answer. */
+static void
+on_reply(void *arg, const ZkReply *reply)
+{
+	Operation			*operation = arg;
+	CallBatch			*batch = operation->batch;
+	const CallOperation *wanted = asked(operation);
+
+	set_result(operation, reply);
+	keep_text(operation, reply);
+	if (wanted->kind == ZK_WATCH_DATA || wanted->watch)
+		worker_queue_waits_answered(asked_path(operation),
+									wanted->kind == ZK_WATCH_DATA ? WATCHED_CLAIM : WATCHED_QUEUE,
+									batch->slot, reply);
+	if (wanted->kind == ZK_REMOTE_WAITS && reply->outcome == CALL_OK &&
+		call_slot_state(batch->slot) != CALL_GIVEN_UP)
+		engine_note_remote_waits();
+	worker_marker_created(batch->slot, wanted->kind,
+						  reply->outcome == CALL_OK && wanted->kind == ZK_CREATE_SEQUENTIAL
+							  ? reply->path
+							  : asked_path(operation),
+						  reply->outcome);
+
+	batch->lost |= reply->outcome == CALL_UNKNOWN;
+	if (--batch->pending == 0)
+		call_slot_mark(batch->slot);
+}
+
+/*
+ * Asks for the data, unless they are too long: ZooKeeper sends data whole, and heartbeats come
+ * behind.
+ */
+static void
+on_stat_read(void *arg, const ZkReply *reply)
+{
+	Operation			*operation = arg;
+	const CallOperation *wanted = asked(operation);
+	const CallSlot		*slot = operation->batch->slot;
+
+	if (reply->outcome == CALL_OK && reply->stat.data_length > 0 &&
+		reply->stat.data_length <= wanted->most && zk_client_connected())
+	{
+		set_result(operation, reply);
+		zk_call((ZkCall){.kind = ZK_GET_DATA, .owner = {slot->pid, slot->role}, .path = asked_path(operation)},
+				on_reply, operation);
+	}
+	else
+		on_reply(operation, reply);
+}
+
+/* Replaces a node by one with the ACL that has been read. */
+static void
+on_acl_read(void *arg, const ZkReply *reply)
+{
+	Operation			*operation = arg;
+	const CallOperation *wanted = asked(operation);
+	const CallSlot		*slot = operation->batch->slot;
+
+	if (reply->outcome != CALL_OK)
+		on_reply(operation, reply);
+	else if (!zk_client_connected())
+		on_reply(operation, &(ZkReply){.outcome = CALL_UNKNOWN, .code = ZK_CONNECTION_LOSS});
+	else
+		zk_call((ZkCall){.kind = ZK_CREATE_RECORD,
+						 .owner = {slot->pid, slot->role},
+						 .path = asked_path(operation),
+						 .other = reply->data,
+						 .data = batch_text(operation) + wanted->data,
+						 .data_length = (int) wanted->data_length},
+				on_reply, operation);
+}
+
+/* How each kind of operation is sent to ZooKeeper, as a rule */
+static const ZkCall calls[] = {
+	[ZK_EXISTS] = {.kind = ZK_EXISTS},
+	[ZK_GET_DATA] = {.kind = ZK_GET_DATA, .bulky = true},
+	[ZK_GET_CHILDREN] = {.kind = ZK_GET_CHILDREN, .bulky = true},
+	[ZK_CREATE] = {.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT},
+	[ZK_CREATE_CONTAINER] = {.kind = ZK_CREATE, .node_kind = ZK_CONTAINER},
+	[ZK_CREATE_SEQUENTIAL] = {.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT_SEQUENTIAL},
+	[ZK_CREATE_RECORD] = {.kind = ZK_CREATE_RECORD},
+	[ZK_REPLACE_RECORD] = {.kind = ZK_GET_ACL},
+	[ZK_SET_DATA] = {.kind = ZK_SET_DATA},
+	[ZK_DELETE] = {.kind = ZK_DELETE},
+	[ZK_APPEND] = {.kind = ZK_APPEND},
+	[ZK_REMOVE] = {.kind = ZK_REPLACE, .node_kind = ZK_EPHEMERAL},
+	[ZK_PUBLISH] = {.kind = ZK_CREATE, .node_kind = ZK_EPHEMERAL},
+	[ZK_PIN] = {.kind = ZK_CREATE, .node_kind = ZK_EPHEMERAL},
+	[ZK_WATCH_DATA] = {.kind = ZK_EXISTS},
+	[ZK_REMOTE_WAITS] = {.kind = ZK_SYNC},
+};
+
+static void
+begin_operation(Operation *operation)
+{
+	const CallOperation *wanted = asked(operation);
+	CallSlot			*slot = operation->batch->slot;
+	ZkReplyHandler		 handler = on_reply;
+	ZkCall				 call = calls[wanted->kind];
+
+	call.owner = (ZkOwner){slot->pid, slot->role};
+	call.path = asked_path(operation);
+	call.data = batch_text(operation) + wanted->data;
+	call.data_length = (int) wanted->data_length;
+	call.version = wanted->version;
+	if (wanted->kind == ZK_GET_DATA && wanted->most != CALL_ANY_LENGTH)
+	{
+		call.kind = ZK_EXISTS;
+		call.bulky = false;
+		handler = on_stat_read;
+	}
+	else if (wanted->kind == ZK_REPLACE_RECORD)
+		handler = on_acl_read;
+	else if (wanted->kind == ZK_GET_CHILDREN)
+		call.watch = wanted->watch && worker_queue_waits_watch(call.path, WATCHED_QUEUE, slot);
+	else if (wanted->kind == ZK_WATCH_DATA && worker_queue_waits_watch(call.path, WATCHED_CLAIM, slot))
+	{
+		call.kind = ZK_GET_DATA;
+		call.watch = true;
+	}
+	else if (wanted->kind == ZK_APPEND)
+		call.other = slot->marker;
+	else if (wanted->kind == ZK_REMOVE)
+	{
+		call.other = call.path;
+		call.path = slot->marker;
+		call.also = wanted->data_length > 0 ? call.data : NULL;
+		call.data = NULL;
+		call.data_length = 0;
+	}
+	else if (wanted->kind == ZK_PUBLISH && slot->replaced_marker[0] != '\0')
+	{
+		call.kind = ZK_REPLACE;
+		call.other = slot->replaced_marker;
+		call.version = ZK_ANY_VERSION;
+	}
+	zk_call(call, handler, operation);
+}
+
+/*
+ * Sends all operations of a slot's batch.  When each has been answered, or will not be, the
+ * slot is marked.
+ */
+void
+worker_batch_send(CallBatch *batch, CallSlot *slot)
+{
+	int			  n = slot->noperations;
+	MemoryContext old;
+
+	batch->slot = slot;
+	batch->context = AllocSetContextCreate(CurrentMemoryContext, "zklock call", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(batch->context);
+	batch->operations = palloc0(n * sizeof(Operation));
+	batch->pending = n;
+	batch->too_long = false;
+	initStringInfo(&batch->answer);
+	keep_bytes(batch, palloc0(n * sizeof(CallResult)), n * sizeof(CallResult));
+	MemoryContextSwitchTo(old);
+	worker_marker_sent(slot);
+	if (slot->after_sync)
+		zk_call((ZkCall){.kind = ZK_SYNC, .owner = {slot->pid, slot->role}, .path = "/"}, NULL, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		batch->operations[i].batch = batch;
+		begin_operation(&batch->operations[i]);
+	}
+}
