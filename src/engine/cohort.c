@@ -286,9 +286,9 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 		cohort_fail(cohort, FAILURE_WORN_OUT, 0);
 	publish_node(cohort);
 	if (former)
-		cohort_deleted(former); /* a path that was created again numbers its nodes anew */
+		cohort_end(former, END_DELETED); /* a path that is created again numbers anew */
 	if (cohort->replaces)
-		cohort_deleted(cohort->replaces);
+		cohort_end(cohort->replaces, END_DELETED);
 }
 
 /*
@@ -432,56 +432,9 @@ requeue(Cohort *cohort, Requeue where, LossReason reason)
 	cohort_gone(cohort);
 }
 
-/* Ends a cohort that has no node, which is certain. */
-void
-cohort_start_over(Cohort *cohort)
-{
-	Assert(cohort->state == COHORT_PLANNED || cohort->state == COHORT_CREATING);
-	requeue(cohort, REQUEUE_IN_PLACE, LOSS_DELETED);
-}
-
-/* Ends a cohort whose node is gone with the session. */
-void
-cohort_expired(Cohort *cohort)
-{
-	if (cohort_consumes(cohort))
-		report_unremoved(cohort->path, LOSS_EXPIRED);
-	requeue(cohort, REQUEUE_IN_PLACE, LOSS_EXPIRED);
-}
-
-/* Ends a cohort whose node is gone: those in its queue did not give it up. */
-void
-cohort_deleted(Cohort *cohort)
-{
-	if (!cohort_is_empty(cohort))
-		report_deletion(cohort);
-	requeue(cohort, REQUEUE_BEHIND_ALL, LOSS_DELETED);
-}
-
-/*
- * Takes note that the cohort's node is not there.  Someone else has deleted it, its downgraded
- * node has replaced it, which a listing will show, or it was deleted with what it stood for,
- * which the reply to its deletion will show.
- */
-void
-cohort_vanished(Cohort *cohort)
-{
-	path_mark(cohort->path);
-	if (cohort->state == COHORT_DOWNGRADING || cohort_consumes(cohort))
-	{
-		cohort->listed = false;
-		cohort->retry_at = 0;
-	}
-	else
-		cohort_deleted(cohort);
-}
-
-/*
- * Takes note that another node has the cohort's name by now.  Ours is gone, and listings that
- * show the name do not count.
- */
-void
-cohort_usurped(Cohort *cohort)
+/* Forgets a node's name: another node has it by now, and listings that show it do not count. */
+static void
+forget_node_name(Cohort *cohort)
 {
 	for (Cohort *other = cohort_first(cohort->path); other; other = cohort_after(other))
 		other->listed = false;
@@ -489,8 +442,34 @@ cohort_usurped(Cohort *cohort)
 		zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(cohort->path, cohort->name)},
 				NULL, NULL);
 	watch_own_set(cohort, WATCH_NONE);
-	if (cohort_consumes(cohort))
-		cohort_vanished(cohort);
-	else
-		cohort_deleted(cohort);
+}
+
+/*
+ * Ends a cohort that has no node, or none any more.  It goes on if the node was to go: a
+ * listing will show whether the downgraded node has replaced it, and the reply to the deletion
+ * whether what it stood for was deleted with it.
+ */
+void
+cohort_end(Cohort *cohort, CohortEnd how)
+{
+	bool in_place = how == END_NOT_CREATED || how == END_EXPIRED;
+	bool consumes = cohort_consumes(cohort);
+
+	Assert(how != END_NOT_CREATED || cohort->state <= COHORT_CREATING);
+	if (how == END_NAME_REUSED)
+		forget_node_name(cohort);
+	if ((how == END_MISSING && (cohort->state == COHORT_DOWNGRADING || consumes)) ||
+		(how == END_NAME_REUSED && consumes))
+	{
+		cohort->listed = false;
+		cohort->retry_at = 0;
+		path_mark(cohort->path);
+		return;
+	}
+	if (how == END_EXPIRED && consumes)
+		report_unremoved(cohort->path, LOSS_EXPIRED);
+	if (!in_place && !cohort_is_empty(cohort))
+		report_deletion(cohort);
+	requeue(cohort, in_place ? REQUEUE_IN_PLACE : REQUEUE_BEHIND_ALL,
+			how == END_EXPIRED ? LOSS_EXPIRED : LOSS_DELETED);
 }

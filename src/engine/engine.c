@@ -240,7 +240,7 @@ child_changed(Path *path, ZkWatchEvent event, const char *child)
 		{
 			watch_own_set(cohort, WATCH_NONE);
 			if (event == ZK_WATCH_DELETED)
-				cohort_vanished(cohort);
+				cohort_end(cohort, END_MISSING);
 		}
 	}
 	if (event == ZK_WATCH_DELETED)

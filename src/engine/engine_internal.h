@@ -67,10 +67,7 @@ typedef enum ListWatch
 	LIST_AND_WATCH
 } ListWatch;
 
-/*
- * Whether another client's contender that is gone may have left a downgraded node, the shared
- * node that replaces it (downgrade.c)
- */
+/* Whether a contender of another client that is gone may have been downgraded (downgrade.c) */
 typedef enum DowngradeChance
 {
 	DOWNGRADE_IMPOSSIBLE, /* it has not */
@@ -78,8 +75,7 @@ typedef enum DowngradeChance
 } DowngradeChance;
 
 /*
- * A cohort's life.  A cohort stands for one attempt and one node name; cohort.c makes the
- * steps.
+ * A cohort's life.  It stands for one attempt and one node name; cohort.c makes the steps.
  *
  *		PLANNED -> CREATING -> CREATED -> GRANTED -> DELETING -> GONE
  *		CREATING -> PLANNED					nothing was created
@@ -107,6 +103,16 @@ typedef enum CohortState
 	COHORT_GONE /* in no list; waits for its outstanding calls */
 } CohortState;
 
+/* Why a cohort ends whose contenders have not left it: it has no node, or none any more */
+typedef enum CohortEnd
+{
+	END_NOT_CREATED, /* nothing was created, and that is certain */
+	END_EXPIRED,	 /* the node is gone with the session */
+	END_DELETED,	 /* someone else has deleted the node */
+	END_MISSING,	 /* the node is not there */
+	END_NAME_REUSED	 /* another node has the name */
+} CohortEnd;
+
 /*
  * Where the engine has a contender:
  *
@@ -122,8 +128,7 @@ typedef enum ContenderPlace
 	PLACE_ARRIVED,	 /* in path->arrivals, waiting for a listing */
 	PLACE_WAITING,	 /* in cohort->queue */
 	PLACE_GRANTED,	 /* in cohort->queue */
-	PLACE_KEEPS_NODE /* cohort->last_owner: nobody's any more, but its entry has the node's
-					  * name */
+	PLACE_KEEPS_NODE /* cohort->last_owner: nobody's, but its entry has the node's name */
 } ContenderPlace;
 
 /* Whether the path is in use for claims, which matters only if a listing shows data */
@@ -188,24 +193,20 @@ struct Cohort
 	dlist_head	  queue;	  /* of Contender, in order of arrival */
 	int			  joined;	  /* contenders that have ever joined */
 	bool		  closed;	  /* nobody joins any more */
-	Contender	 *last_owner; /* its entry keeps the node's name when the queue is empty; or
-							* NULL */
+	Contender	 *last_owner; /* its entry keeps the node's name while the queue is empty */
 
-	/*
-	 * Until its node exists or is given up: the cohort whose node is deleted in the same step
-	 */
+	/* Until its node exists or is given up: the cohort whose node goes in the same step */
 	struct Cohort *replaces;
 	struct Cohort *replaced_by; /* the other way round */
 
 	/* Its node.  The name has no sequence in COHORT_CREATING. */
-	char name[ZKLOCK_NODE_SIZE];
-	char downgraded_name[ZKLOCK_NODE_SIZE]; /* COHORT_DOWNGRADING: the name of its downgraded
-											 * node */
-	RecipePeer peer;						/* what the name says */
-	int64	   czxid;						/* of the node first created for the cohort */
-	int		   grants;						/* under this node */
-	size_t	   bytes;						/* charged for it, once it may exist ... */
-	int		   payer;						/* ... to this session, a pid, or PAYER_NOBODY */
+	char	   name[ZKLOCK_NODE_SIZE];
+	char	   downgraded_name[ZKLOCK_NODE_SIZE]; /* COHORT_DOWNGRADING: of the new node */
+	RecipePeer peer;							  /* what the name says */
+	int64	   czxid;  /* of the node first created for the cohort */
+	int		   grants; /* under this node */
+	size_t	   bytes;  /* charged for it, once it may exist ... */
+	int		   payer;  /* ... to this session, a pid, or PAYER_NOBODY */
 	bool	   listed; /* a listing on this connection has shown its name */
 
 	/* Whether it stays when nobody needs it; kept.c */
@@ -225,11 +226,10 @@ struct Cohort
 
 	/* Watches on its node, and on the contender for which it waits; watch.c */
 	WatchState own_watch;
-	int64	   own_watch_at;  /* WATCH_REFUSED: try again then, ms */
-	char	  *blocker;		  /* node being watched, or NULL */
-	WatchState blocker_watch; /* WATCH_REFUSED: the path's children are watched instead */
-	bool blocker_announces;	  /* WATCH_SET: the watch reports a downgraded node, if it leaves
-							 * one */
+	int64	   own_watch_at;	  /* WATCH_REFUSED: try again then, ms */
+	char	  *blocker;			  /* node being watched, or NULL */
+	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
+	bool	   blocker_announces; /* WATCH_SET: the watch reports a downgrade */
 };
 
 struct Contender
@@ -496,11 +496,7 @@ extern void	   cohort_downgrading(Cohort *cohort);
 extern void	   cohort_downgraded(Cohort *cohort);
 extern void	   cohort_deleting(Cohort *cohort);
 extern void	   cohort_gone(Cohort *cohort);
-extern void	   cohort_start_over(Cohort *cohort);
-extern void	   cohort_expired(Cohort *cohort);
-extern void	   cohort_deleted(Cohort *cohort);
-extern void	   cohort_usurped(Cohort *cohort);
-extern void	   cohort_vanished(Cohort *cohort);
+extern void	   cohort_end(Cohort *cohort, CohortEnd how);
 
 /* listing.c */
 extern void path_list(Path *path, ZkOwner owner, ListWatch watch);

@@ -108,7 +108,7 @@ apply_listing(Path *path, const ZkReply *reply)
 		if (!cohort_has_node(cohort) || cohort->state == COHORT_DELETING)
 			continue;
 		if (!cohort->listed)
-			cohort_deleted(cohort);
+			cohort_end(cohort, END_DELETED);
 		else if (!cohort->closed)
 			cohort->closed = cohort_is_followed(cohort);
 	}

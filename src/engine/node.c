@@ -97,7 +97,7 @@ on_node_created(void *arg, const ZkReply *reply)
 			break;
 		case CALL_UNKNOWN:
 			if (ZKLOCK_FAULT("orphan"))
-				cohort_start_over(cohort);
+				cohort_end(cohort, END_NOT_CREATED);
 			break;
 		case CALL_NO_NODE:
 			missing_until = zklock_now_ms() + MISSING_MS;
@@ -123,7 +123,7 @@ on_replaced(void *arg, const ZkReply *reply)
 	else if (reply->outcome != CALL_OK && reply->outcome != CALL_UNKNOWN)
 		create_refused(cohort, reply);
 	if (cohort->replaces && (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE))
-		cohort_deleted(cohort->replaces);
+		cohort_end(cohort->replaces, END_DELETED);
 }
 
 /* Returns a new random UUID, marked with a version.  To draw many at once is much cheaper. */
@@ -199,7 +199,7 @@ static void
 end_find_node(Cohort *cohort)
 {
 	if (cohort->list_error == 0)
-		cohort_start_over(cohort);
+		cohort_end(cohort, END_NOT_CREATED);
 	else if (zk_error_outcome(cohort->list_error) != CALL_UNKNOWN)
 	{
 		cohort_fail(cohort, FAILURE_REFUSED, cohort->list_error);
@@ -325,9 +325,9 @@ cohort_confirmed(Cohort *cohort, const ZkReply *reply)
 	if (reply->outcome == CALL_OK && cohort_owns(cohort, &reply->stat))
 		return true;
 	if (reply->outcome == CALL_OK)
-		cohort_usurped(cohort);
+		cohort_end(cohort, END_NAME_REUSED);
 	else if (reply->outcome == CALL_NO_NODE)
-		cohort_vanished(cohort);
+		cohort_end(cohort, END_MISSING);
 	return false;
 }
 

@@ -313,7 +313,7 @@ cohort_plan(Cohort *cohort)
 	if (before && fixed_name && before->retry_at > 0)
 		cohort_fail(cohort, FAILURE_BUSY, 0);
 	else if (cohort_must_look(cohort))
-		cohort_start_over(cohort);
+		cohort_end(cohort, END_NOT_CREATED);
 	else if (cohort->replaces && !cohort_is_identified(cohort->replaces))
 		watch_own(cohort->replaces);
 	else if (goes && kept_later(cohort))

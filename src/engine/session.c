@@ -257,7 +257,7 @@ engine_session_ended(const char *reason)
 			Cohort *cohort = dlist_container(Cohort, link, iter.cur);
 
 			if (cohort->state != COHORT_PLANNED)
-				cohort_expired(cohort);
+				cohort_end(cohort, END_EXPIRED);
 		}
 		path_mark(path);
 	}

@@ -316,7 +316,7 @@ on_node_checked(void *arg, const ZkReply *reply)
 	if (reply->outcome == CALL_OK && !reusable)
 		check_passed(call);
 	else if (reply->outcome == CALL_NO_NODE && current)
-		cohort_vanished(cohort);
+		cohort_end(cohort, END_MISSING);
 	pfree(call);
 }
 
