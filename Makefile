@@ -234,7 +234,7 @@ coverage:
 
 lint:
 	@tools/install-deps build lint
-	@$(MAKE) --no-print-directory format-check whitespace-check warnings storeys steps-check fault-check clock-check cppcheck
+	@$(MAKE) --no-print-directory format-check whitespace-check warnings storeys names-check steps-check fault-check clock-check cppcheck
 
 # Each version of clang-format formats a little differently: the one of Debian 12 counts.
 format-check:
@@ -263,6 +263,11 @@ warnings:
 storeys: stage
 	@echo "checking the storeys"
 	@test/lint/storeys $(BUILD)/release/$(OBJ)
+
+# A breakpoint has one place.
+names-check:
+	@echo "checking that each function has its own name"
+	@test/lint/names
 
 steps-check:
 	@echo "checking the drawings of state machines"
@@ -342,5 +347,5 @@ format:
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model simulate nemesis mutants bench test-assert \
-	test-asan coverage lint format-check whitespace-check warnings storeys steps-check fault-check clock-check cppcheck mass count-mass way matrix dist dist-test \
+	test-asan coverage lint format-check whitespace-check warnings storeys names-check steps-check fault-check clock-check cppcheck mass count-mass way matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format

@@ -42,6 +42,13 @@ subtest 'README.md is short' => sub {
 	cmp_ok(scalar(@words), '<=', 1800, 'at most 1,800 words');
 };
 
+subtest 'the source has few terms of its own' => sub {
+	my ($terms) = slurp_file("$top/src/README") =~ /^Terms\n-+\n(.*?)^\S/ms;
+	my @terms = $terms =~ /^    (\w+(?: \w+)*)  /mg;
+	cmp_ok(scalar(@terms), '>', 0, 'there are some');
+	cmp_ok(scalar(@terms), '<=', 20, 'at most 20') or diag explain \@terms;
+};
+
 subtest 'links between documents lead to a file, and to a heading of it' => sub {
 	foreach my $from (sort keys %documents)
 	{
