@@ -141,10 +141,10 @@ lock_view_path(const EntryCopy *entry)
 
 /*
  * Returns the first entry of a path's cohort that is in a state and is not that of process
- * "besides"; NULL if there is none.
+ * "except_pid"; NULL if there is none.
  */
 static const EntryCopy *
-find_in_cohort(const LockView *view, const char *path, uint64 cohort_id, EntryState state, int besides)
+find_in_cohort(const LockView *view, const char *path, uint64 cohort_id, EntryState state, int except_pid)
 {
 	int from = 0;
 	int to = view->n;
@@ -161,7 +161,7 @@ find_in_cohort(const LockView *view, const char *path, uint64 cohort_id, EntrySt
 	}
 	for (; from < view->n && cohort_order(view->entries[from]) == cohort_id; from++)
 	{
-		if (view->entries[from]->status.state == state && view->entries[from]->request.pid != besides)
+		if (view->entries[from]->status.state == state && view->entries[from]->request.pid != except_pid)
 			return view->entries[from];
 	}
 	return NULL;
