@@ -138,8 +138,9 @@ cohort_name_is_reusable(const Cohort *cohort)
 {
 	const Recipe *recipe = cohort->path->recipe;
 
-	return recipe->fixed_name ||
-		   (recipe->name_is_reusable && recipe->name_is_reusable(&cohort->request));
+	if (recipe->fixed_name)
+		return true;
+	return recipe->name_is_reusable && recipe->name_is_reusable(&cohort->request);
 }
 
 /*
