@@ -80,7 +80,7 @@ persistent_context(void *arg)
 
 /* Raises an error if the path is used for something else. */
 static void
-refuse_other_use(Persistent *lock, const CallStep *list)
+persistent_refuse_other_use(Persistent *lock, const CallStep *list)
 {
 	CallStep read = {.kind = ZK_GET_DATA, .path = lock->path, .most = CLAIM_RECORD_SIZE - 1};
 	int64_t	 number;
@@ -104,14 +104,14 @@ refuse_other_use(Persistent *lock, const CallStep *list)
 
 /* Reads the contenders, as they are now, and the nodes of the first "most" of them. */
 static Contenders
-read_contenders(Persistent *lock, int most)
+persistent_read(Persistent *lock, int most)
 {
 	Contenders contenders = {.path = lock->path, .recipe = &lock_recipe};
 	CallStep   list = contenders_read(&contenders, &lock->call, most, CALL_AFTER_SYNC);
 
 	call_report(&list);
 	if (list.result.outcome == CALL_OK)
-		refuse_other_use(lock, &list);
+		persistent_refuse_other_use(lock, &list);
 	return contenders;
 }
 
@@ -122,7 +122,7 @@ read_contenders(Persistent *lock, int most)
 static Obstacle
 find_obstacle(Persistent *lock)
 {
-	Contenders contenders = read_contenders(lock, 0);
+	Contenders contenders = persistent_read(lock, 0);
 	Obstacle   obstacle = OBSTACLE_NONE;
 
 	for (int i = 0; i < contenders.n; i++)
@@ -154,7 +154,7 @@ node_path(const Persistent *lock, const char *name)
 static bool
 find_node(Persistent *lock)
 {
-	Contenders contenders = read_contenders(lock, PG_INT32_MAX);
+	Contenders contenders = persistent_read(lock, PG_INT32_MAX);
 
 	for (int i = 0; i < contenders.n && lock->name == NULL; i++)
 	{
@@ -206,7 +206,7 @@ create_node(Persistent *lock)
  * may be another client's by now, and is left alone.
  */
 static bool
-take_lock(Persistent *lock)
+persistent_take(Persistent *lock)
 {
 	int64			until;
 	Obstacle		obstacle;
@@ -256,7 +256,7 @@ lock_persistently(FunctionCallInfo fcinfo, LockMode mode)
 	error_context_stack = &context;
 	PG_TRY();
 	{
-		taken = take_lock(&lock);
+		taken = persistent_take(&lock);
 	}
 	PG_CATCH();
 	{
@@ -302,7 +302,7 @@ zk_lock_persistent_shared(PG_FUNCTION_ARGS)
 static bool
 find_token(Persistent *lock, int64 token)
 {
-	Contenders contenders = read_contenders(lock, PG_INT32_MAX);
+	Contenders contenders = persistent_read(lock, PG_INT32_MAX);
 
 	for (int i = 0; i < contenders.n; i++)
 	{
