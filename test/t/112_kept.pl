@@ -222,6 +222,15 @@ story 'a loss ends it' => sub {
 		gone($path, "$name is not kept");
 	}
 	keep($a, 's', $path);
+	$s{s}->query("SET zklock.max_hold_time = '1s'");
+	hold($a, 's', $path);
+	queue($a, 'next', $path);
+	is($s{next}->finish, 't', 'who waits behind one who loses the lock gets it by the same node');
+	unlock('next', $path);
+	is(scalar($zk->children($path)), 0, 'which is not kept after that');
+	lost($a, 's', $path);
+	$s{s}->query('RESET zklock.max_hold_time');
+	keep($a, 's', $path);
 	is(on($b, 'admin')->query("SELECT zk_break_lock('$path')"), 't', 'what is kept can be broken like a lock');
 	gone($path, 'and goes');
 	again($s{s}, $path, 2);
