@@ -122,8 +122,7 @@ extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 
 #define ZK_MULTI_MAX 32 /* calls in one request */
 
-extern void zk_multi_waiting(const Call *call, int change);
-extern void zk_multi_under_way(const Call *call, int change);
+extern void zk_multi_count(const Call *call, int waiting, int under_way);
 extern bool zk_multi_may_grow(const Call *call);
 extern bool zk_multi_gathers(const Call *call);
 extern bool zk_multi_answered(const Call *first, int code);

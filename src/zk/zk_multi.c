@@ -51,18 +51,14 @@ patient(ZkOperation kind)
 	return kind == ZK_DELETE ? &deletions : &creates;
 }
 
-/* Counts a call that waits for its turn from now on (1), or no longer (-1). */
+/* Counts a call that begins (1) or ceases (-1) to wait for its turn, or to be under way. */
 void
-zk_multi_waiting(const Call *call, int change)
+zk_multi_count(const Call *call, int waiting, int under_way)
 {
-	patient(call->asked.kind)->waiting += call->asked.patient ? change : 0;
-}
-
-/* Counts a call that is under way from now on (1), or no longer (-1). */
-void
-zk_multi_under_way(const Call *call, int change)
-{
-	patient(call->asked.kind)->under_way += call->asked.patient ? change : 0;
+	if (!call->asked.patient)
+		return;
+	patient(call->asked.kind)->waiting += waiting;
+	patient(call->asked.kind)->under_way += under_way;
 }
 
 /* Returns true if others may go out in the same request as the call. */

@@ -159,7 +159,7 @@ zk_turn_wait(Call *call)
 	}
 	dlist_push_tail(&session->waiting, &call->link);
 	nwaiting++;
-	zk_multi_waiting(call, 1);
+	zk_multi_count(call, 1, 0);
 }
 
 /* Returns true if no call waits for its turn. */
@@ -262,7 +262,7 @@ count(const Call *call, int change)
 {
 	under_way.all += change;
 	under_way.urgent += call->asked.urgent ? change : 0;
-	zk_multi_under_way(call, change);
+	zk_multi_count(call, 0, change);
 	count_for(call->asked.owner, change);
 	if (call->asked.bulky)
 		count_for(role_of(call->asked.owner), change);
@@ -275,7 +275,7 @@ take_oldest(Line *session)
 	Call *call = dlist_container(Call, link, dlist_pop_head_node(&session->waiting));
 
 	nwaiting--;
-	zk_multi_waiting(call, -1);
+	zk_multi_count(call, -1, 0);
 	call->ahead = under_way.all;
 	count(call, 1);
 	return call;
