@@ -12,7 +12,7 @@
  *		that commits.  Where that cannot be said, an error says so
  *	C	a slot of a claim path is claimed at most once, and each is later than the last
  *	G	what a transaction that commits has relied on is held
- *	S	who waits for an element gets one that is free
+ *	S	who waits for an element gets one that is free; nobody joins who is to be downgraded
  *	H	a session holds what its calls have promised, and nothing else (session.c)
  *	L	a lease ends before the leader would end the session, if it heard no more of it
  *
@@ -20,7 +20,7 @@
  *
  *	W	who holds would hear of the end of its node
  *	K	a node that is kept for nobody is alone, and its server would hear of another
- *	S	who waits does so for somebody else, and nobody to be downgraded
+ *	S	who waits does so for somebody else
  *
  * A session holds what its entry and the lease tell it at this moment.  What somebody
  * else has deleted is held by nobody, but its holder cannot know at once: it has until
@@ -429,6 +429,32 @@ check_lease(int server, int64 lease, int64 session)
 					  server, (long long) lease / 1000, (long long) session / 1000);
 }
 
+/* S: nobody waits behind the node of a holder that the worker is to downgrade. */
+static void
+check_downgrades(int server)
+{
+	const SimProcess *worker = server_worker(server);
+	const EntryPool	 *pool = *worker->api->pool;
+	const Entry		 *entries = pool->entries;
+
+	if (worker->state != PROCESS_ASLEEP || worker->frozen_until > model_now ||
+		process_next_step(worker) <= model_now)
+		return; /* it may not know yet */
+	for (int i = 0; i < pool->max_entries; i++)
+	{
+		for (int j = 0; entries[i].status.state == ENTRY_GRANTED &&
+						entries[i].status.downgrading && j < pool->max_entries;
+			 j++)
+		{
+			if (entries[j].status.state == ENTRY_QUEUED &&
+				entries[j].node.cohort_id == entries[i].node.cohort_id)
+				sim_violation(entries[i].request.path,
+							  "S: server %d, entry %d waits to be downgraded, with entry %d behind it",
+							  server, i, j);
+		}
+	}
+}
+
 static void
 collect_server(int server)
 {
@@ -463,6 +489,7 @@ collect_server(int server)
 	}
 	if (lives)
 		check_records(server, session, *api->pool);
+	check_downgrades(server);
 	if (lives && proved)
 		check_lease(server, pg_atomic_read_u64(&(*api->session)->lease_until) - model_now,
 					lives->expires_at - model_now);
@@ -740,9 +767,6 @@ check_calm(void)
 			if (entry->status.state == ENTRY_QUEUED && entry->node.czxid != 0 &&
 				entry->request.kind != REQUEST_PERMIT && entry->request.kind != REQUEST_ELEMENT)
 				check_waits(s, pool, entry);
-			if (entry->status.state == ENTRY_GRANTED && entry->status.downgrading)
-				sim_violation(entry->request.path,
-							  "S: server %d, entry %d waits to be downgraded", s, i);
 		}
 	}
 }
