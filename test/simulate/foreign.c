@@ -140,7 +140,9 @@ on_event(zhandle_t *handle, int type, int state, const char *path, void *context
 static int
 create(Foreign *client, const char *path, int mode)
 {
-	(void) zoo_acreate2(client->handle, path, "data", 4, &ZOO_OPEN_ACL_UNSAFE, mode, on_created, client);
+	const char *data = mode == ZOO_CONTAINER ? NULL : "data"; /* as Curator creates a path */
+
+	(void) zoo_acreate2(client->handle, path, data, 4, &ZOO_OPEN_ACL_UNSAFE, mode, on_created, client);
 	return answer(client);
 }
 
