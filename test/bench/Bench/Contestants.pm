@@ -157,7 +157,9 @@ sub _clients($name, $stage, %job)
 	my @share = _shares($job{sessions} || 1, $job{servers} || 1);
 	my @peers = map { $stage->$kind($_) } 1 .. @share;
 	my $path  = _own_path($stage, $name, $job{path});
-	return _loop($name, $stage, [ map { $_->pid } @peers ], sub {
+	# What threads have taken that end with the run, nobody can read after it.
+	my @pids = $kind =~ /^(?:kazoo|redis)$/ ? () : map { $_->pid } @peers;
+	return _loop($name, $stage, \@pids, sub {
 		return map { [ $peers[$_], 'run', sessions => $share[$_], path => $path, think => $job{think} || 0 ] } 0 .. $#peers;
 	}, %job);
 }
