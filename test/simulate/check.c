@@ -99,17 +99,25 @@ place_of(const char *path)
 	return hash;
 }
 
-/* Hardly ever do two share an element of the array. */
+/* It is in one of eight elements of the array, of which the oldest is forgotten if it is new. */
 static Known *
 known(int64 czxid, const char *parent)
 {
 	uint32 place = place_of(parent);
 	uint64 key = (czxid >> 32) * 4099 + (czxid & 0xffffffff) + (uint64) place * 64;
-	Known *found = &all_known[key % REMEMBERED];
+	Known *oldest = &all_known[key % REMEMBERED];
 
-	if (found->czxid != czxid || found->place != place)
-		*found = (Known){.czxid = czxid, .place = place};
-	return found;
+	for (int i = 0; i < 8; i++)
+	{
+		Known *found = &all_known[(key + i) % REMEMBERED];
+
+		if (found->czxid == czxid && found->place == place)
+			return found;
+		if (found->czxid < oldest->czxid)
+			oldest = found;
+	}
+	*oldest = (Known){.czxid = czxid, .place = place};
+	return oldest;
 }
 
 static Known *
