@@ -6,7 +6,8 @@
 use Zklock::Test;
 use Zklock::Cast qw(fails);
 
-my ($zk, $a, $b) = cast('a b');
+# A node that is kept tells of the session that it was created for.
+my ($zk, $a, $b) = cast('a b', conf => ['zklock.keep_idle = 0']);
 
 foreach my $encoding (qw(LATIN1 WIN1252 SQL_ASCII))
 {

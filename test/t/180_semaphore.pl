@@ -8,9 +8,9 @@ use Zklock::Test;
 use Zklock::Cast qw(fails);
 use Zklock::Semaphore;
 
-# What is asked and written when a wait lasts would be counted, too.
+# What is asked and written when a wait lasts would be counted, too. A lock that is kept is no semaphore meanwhile.
 my ($zk, $proxy, $a, $b) = cast('a b',
-	proxied => 'a', conf => ["deadlock_timeout = '1h'"]);
+	proxied => 'a', conf => [ "deadlock_timeout = '1h'", 'zklock.keep_idle = 0' ]);
 my $shell = $zk->shell;
 Zklock::Semaphore::cast($zk, $a, $b);
 my @nodes = map { "$path/$_" } qw(locks leases);

@@ -10,7 +10,8 @@
 use Zklock::Test;
 use Zklock::Cast;
 
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '10s');
+# A node that is kept would spare the requests that are to fail.
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '10s', conf => ['zklock.keep_idle = 0']);
 my $shell = $zk->shell;
 my $id     = $a->session_id;
 my $worker = $a->worker_pid;

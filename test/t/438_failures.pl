@@ -137,6 +137,7 @@ foreach my $recipe (@recipes)
 		is_deeply(holds($holder), $had, 'who holds a lock holds it');
 		$a->set_faults('');
 		is($waiter->finish, 't', 'with memory, its turn comes');
+		$a->wait_session;
 		is_deeply(holds($holder), $had, 'node and token of the holder are as they were');
 		$waiter->query($is->{give});
 	};
