@@ -46,7 +46,8 @@ Each returns a number for C<fired>, and takes
                 with the error "code" of ZooKeeper's
   deny          the server does it, and the client is told that it failed
   forge         the server does it, and in its reply what follows the header is replaced by
-                the bytes "body". Of the reply that sets a session up, op 'connect', all is
+                the bytes "body"; not of requests that go out together. Of the reply that sets a
+                session up, op 'connect', all is
 
   fired($fault [, $seconds])
                 waits until it has happened, the first time; returns [ operation, path ]
