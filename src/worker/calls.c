@@ -278,7 +278,7 @@ attend(Work *work)
 	if (work->batch.context == NULL)
 	{
 		worker_marker_attend(slot);
-		worker_scratch_attend_provisional(slot);
+		worker_marker_attend_provisional(slot);
 	}
 	if (state != CALL_ASKED)
 		return;

@@ -33,7 +33,8 @@ typedef struct Deletion
 		DELETION_SENT,
 		DELETION_REFUSED /* it waits for delete_again_at */
 	} state;
-	int code; /* REFUSED: ZooKeeper's */
+	int	 code;			 /* REFUSED: ZooKeeper's */
+	bool of_provisional; /* the deletion of the slot's provisional node has been sent */
 } Deletion;
 
 static Deletion *deletions;				  /* by slot */
@@ -114,7 +115,8 @@ on_marker_deleted(void *arg, const ZkReply *reply)
 	}
 	else if (reply->outcome != CALL_UNKNOWN)
 	{
-		*deletion_of(slot) = (Deletion){.state = DELETION_REFUSED, .code = reply->code};
+		deletion_of(slot)->state = DELETION_REFUSED;
+		deletion_of(slot)->code = reply->code;
 		delete_again_at = Min(delete_again_at, zklock_now_ms() + DELETE_AGAIN_MS);
 	}
 	call_slot_mark(slot);
@@ -206,28 +208,40 @@ worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path, CallOu
 		slot->provisional[0] = '\0';
 }
 
+/* Has a provisional node that may still exist deleted again, when a connection stands. */
+static void
+on_provisional_deleted(void *arg, const ZkReply *reply)
+{
+	CallSlot *slot = arg;
+
+	deletion_of(slot)->of_provisional = false;
+	if (reply->outcome != CALL_UNKNOWN && strcmp(slot->provisional, reply->asked->path) == 0)
+		slot->provisional[0] = '\0';
+	call_slot_mark(slot);
+}
+
 /*
  * Deletes a slot's provisional node if it is no longer wanted, unless other clients use it.
- * The deletion may fail.
+ * ZooKeeper may refuse that.
  */
 void
-worker_scratch_attend_provisional(CallSlot *slot)
+worker_marker_attend_provisional(CallSlot *slot)
 {
 	bool wanted;
 
-	if (slot->provisional[0] == '\0' || !zk_client_connected())
+	if (slot->provisional[0] == '\0' || deletion_of(slot)->of_provisional || !zk_client_connected())
 		return;
 	SpinLockAcquire(&slot->mutex);
 	wanted = slot->provisional_wanted;
 	SpinLockRelease(&slot->mutex);
 	if (wanted)
 		return;
+	deletion_of(slot)->of_provisional = true;
 	zk_call((ZkCall){.kind = ZK_DELETE,
 					 .owner = {slot->pid, slot->role},
 					 .path = slot->provisional,
 					 .unwritten = true},
-			NULL, NULL);
-	slot->provisional[0] = '\0';
+			on_provisional_deleted, slot);
 }
 
 /* Returns when worker_marker_delete_again() wants to be called, ms. */

@@ -104,6 +104,13 @@ subtest 'a call that fails leaves nothing' => sub {
 	wait_until { !children($path) } 'the node to be deleted by the worker';
 
 	$proxy->hold_reply_of($s, lock_of($path), op => 'create2', path => "^$path/");
+	my $lost = $proxy->lose_request(op => 'delete', path => "^$path/");
+	cancel_as_answered($s, sub { $proxy->heal; $a->settle; });
+	fails($s->result, '57014', 'one whose node is deleted by a request that is lost');
+	$proxy->fired($lost);
+	wait_until { !children($path) } 'the node to be deleted on the next connection';
+
+	$proxy->hold_reply_of($s, lock_of($path), op => 'create2', path => "^$path/");
 	$a->terminate_backend($s->pid);
 	$proxy->heal;
 	wait_until { !children($path) } 'the node of a terminated session to be deleted by the worker';
