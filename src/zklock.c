@@ -151,7 +151,7 @@ define_settings(void)
 							   path_settings_check_elections, NULL, NULL);
 	DefineCustomIntVariable("zklock.keep_idle",
 							"Sets how long the node of a lock that this server takes again and again is kept after its release.",
-							"Whoever else wants the lock has the node deleted at once. 0 means that none is kept.",
+							"A contender of another server or client has the node deleted at once. 0 means that none is kept.",
 							&zklock_keep_idle, 100, 0, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL,
 							NULL, NULL);
 	DefineCustomIntVariable("zklock.max_hold_time",

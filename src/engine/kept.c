@@ -9,7 +9,7 @@
  * that is not proved for a lock that is handed over.
  *
  *	begins	when the last contender of a cohort has released an exclusive lock, nobody else is
- *			known on the path, and the child watch stands, which reports whoever comes
+ *			known on the path, and the child watch stands, which reports a newcomer
  *	ends	when somebody has come, at once; when zklock.keep_idle has passed; when there is
  *			another cohort of ours, or too many nodes are kept, the oldest first; with the
  *			connection, the lease, or a setting.  Then nobody joins the cohort any more, and

@@ -149,8 +149,8 @@ contender_has_looked(const Contender *c)
 /*
  * Returns true if an arrival must wait for a listing: if it is to look, if it might join a
  * cohort behind which others may stand, or if its node might harm others.  One that takes the
- * place of another node cannot harm others as long as that node exists.  Who joins a cohort
- * that is kept sees that nobody else is there.
+ * place of another node cannot harm others as long as that node exists.  A contender
+ * that joins a kept cohort needs no listing, since nobody else is known there.
  */
 static bool
 arrival_must_look(const Contender *c)
@@ -427,7 +427,7 @@ path_pump(Path *path)
 	Cohort			  *last = cohort_last(path);
 
 	if (last && cohort_is_empty(last))
-		(void) kept_stays(last); /* whom it is kept for may have come */
+		(void) kept_stays(last); /* nobody must join it if it has to go */
 	path_place_arrivals(path);
 	dlist_foreach_modify (iter, &path->cohorts)
 		cohort_pump(dlist_container(Cohort, link, iter.cur));

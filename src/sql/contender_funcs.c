@@ -122,7 +122,7 @@ find_party(const Queue *queue, const ContenderNode *node)
 	else
 		party.owner = display_node_data(node->data, node->answer.text_length);
 
-	/* Whoever wants to unlock a persistent lock needs its token. */
+	/* To unlock a persistent lock one needs its token. */
 	if (party.is_zklock && party.granted && node->answer.stat.ephemeral_owner == 0)
 		party.token = token_of_grant(node->answer.stat.czxid, 1);
 	if (entry)

@@ -5,8 +5,8 @@
  *
  * The node of such a lock is a contender's, in the dialect of its path, so that all clients
  * that respect such names respect it, but it belongs to no ZooKeeper session.  It stays until
- * somebody deletes it.  No entry in shared memory stands for it; whoever knows its fencing
- * token, which has its czxid, unlocks it, from any server.
+ * somebody deletes it.  No entry in shared memory stands for it; a session of any server
+ * unlocks it by its fencing token, which has its czxid.
  *
  * A call does not wait: it looks whether somebody is in the way, creates the node, looks once
  * more, and deletes the node if somebody is in front of it.  Until then the node is the call
