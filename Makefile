@@ -164,7 +164,7 @@ some-seed = $(or $(SEED),$$(shuf -n 1 -i 1-1000000))
 nemesis:
 	@tools/install-deps build demo test
 	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage
-	@$(run) NEMESIS_SECONDS=$(DURATION) NEMESIS_SEED=$(some-seed) NEMESIS_TARGETS="$(TARGETS)" \
+	@$(run) NEMESIS_SECONDS=$(DURATION) NEMESIS_SEED=$(some-seed) NEMESIS_TARGETS="$(TARGETS)" NEMESIS_CONF="$(CONF)" \
 		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(test/faults/fault-table nemesis $(MUTANT))))" \
 		test/perl/run-tap test/t/500_nemesis.pl
 

@@ -12,7 +12,8 @@ Starts an ensemble of three ZooKeeper servers, three database servers with proxi
 of them, the register, and the clients of each target; lets the schedule of the seed loose on
 them; heals everything; has each client try everything once more; stops, and has the targets
 check. NEMESIS_SECONDS, _SEED, _CLIENTS, _FAULTS (of Nemesis::Schedule) and _TARGETS (of Nemesis::Target) in the
-environment say something else; no names mean all.
+environment say something else; no names mean all. NEMESIS_CONF is a line of postgresql.conf for the three database
+servers.
 
 The summary is printed as a diagnostic. Each kind of violation makes a test fail.
 
@@ -50,7 +51,7 @@ my $bound = 20;
 sub new($class, %default)
 {
 	my %set = map { lc s/^NEMESIS_//r => $ENV{$_} } grep { /^NEMESIS_/ && $ENV{$_} ne '' } keys %ENV;
-	my $self = bless { clients => 30, faults => '', targets => '', %default, %set, trouble => [] }, $class;
+	my $self = bless { clients => 30, conf => '', faults => '', targets => '', %default, %set, trouble => [] }, $class;
 	$self->{faults}    = [ split(/[\s,]+/, $self->{faults}) ];
 	$self->{faults}    = [ Nemesis::Schedule->names ] unless @{ $self->{faults} };
 	$self->{targets}   = [ Nemesis::Target->all(split(/[\s,]+/, $self->{targets})) ];
@@ -116,7 +117,8 @@ sub start($self)
 				"zklock.tick_time = '${tick_time}ms'",
 				'track_commit_timestamp = on',
 				"log_statement = 'none'",
-				map { $_->server_conf } $self->targets ]);
+				(map { $_->server_conf } $self->targets),
+				$self->{conf} ]);
 	}
 	$_->safe_psql('postgres', 'CREATE TABLE attempts (id text)') foreach @{ $self->{servers} };
 
