@@ -108,6 +108,7 @@ subtest 'a call for several paths that fails leaves what was held before, and no
 	is_deeply($held->(), [], 'no more');
 
 	# What is wrong with an argument is told before anything is locked.
+	wait_until { !grep { /\d{10}$/ } map { $zk->children($_) } '/m/a', '/m/c', '/m/new', $taken } 'what is kept to go';
 	$a->settle;
 	my $mark = $zk->mark;
 	is($s->try("SELECT $_(ARRAY['/m/a', 'wrong'])")->{sqlstate}, '22023', "$_: a bad path") foreach qw(zk_lock zk_xact_lock);

@@ -27,7 +27,7 @@ subtest 'it outlives session, worker, server and ZooKeeper, until its token unlo
 	is($holder->query(lock_of($path)), '', 'once: the session that has asked is nobody in particular');
 	my %ends = (
 		'its session'              => sub { $holder->disconnect },
-		"its server's worker"      => sub { $a->restart_worker },
+		"its server's worker"      => sub { $a->restart_worker; $a->wait_session },
 		'its server'               => sub { $s->disconnect; $a->stop('immediate'); $a->start_connected; $s = $a->session(name => 's') },
 		'the ZooKeeper session'    => sub { $a->expire_session($zk); $a->wait_session },
 		'ZooKeeper, which returns' => sub { $zk->restart; $_->wait_session foreach $a, $b });

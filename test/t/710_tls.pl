@@ -143,10 +143,14 @@ subtest 'files that cannot be used' => sub {
 
 	# For each attempt to connect, files are read anew.
 	my $refused = sub ($name, $reason, $mark = $server->log_mark) {
-		wait_until { ($server->zk_session->{last_error} // '') =~ /^$reason$/ } "$name: zk_session to say so";
+		wait_until
+		{
+			my $shown = $server->zk_session;
+			($shown->{last_error} // '') =~ /^$reason$/ && $shown->{state} eq 'down';
+		}
+		"$name: zk_session to say so, and that there is no connection";
 		$server->assert_log($mark, qr/LOG:  $reason$/m, "$name: so does the log");
 		unlike($server->zk_session->{last_error}, qr{/tmp|\.pem|\.key}, 'and only the log names the file');
-		is($server->zk_session->{state}, 'down', 'there is no connection');
 	};
 	my $faulty = sub ($which, $name, $reason, $put) {
 		my $mark = $server->log_mark;
