@@ -424,7 +424,7 @@ parents_delete(Path *path)
 		return false;
 	path->calls++;
 	path->parents_pending = true;
-	zk_call((ZkCall){.kind = ZK_DELETE, .path = path_above(path, path->created_to), .unwritten = true},
+	zk_call((ZkCall){.kind = ZK_DELETE, .path = path_above(path, path->created_to), .versioned = true},
 			on_parent_deleted, path);
 	return true;
 }

@@ -143,8 +143,9 @@ typedef struct CallSlot
 	 * worker, or the next one, which deletes the node when the backend no longer wants it;
 	 * and, in FREE, by a backend that wants it, when it is to stay.
 	 */
-	char provisional[CALL_MARKER_SIZE + ZKLOCK_MAX_NODE_NAME];
-	bool provisional_wanted; /* set by the backend with the batch; cleared under the mutex */
+	char  provisional[CALL_MARKER_SIZE + ZKLOCK_MAX_NODE_NAME];
+	int64 provisional_czxid;  /* of a contender's node, whose name may be reusable; else 0 */
+	bool  provisional_wanted; /* set by the backend with the batch; cleared under the mutex */
 
 	/* The session's search for an element of a queue; protected by queue_wait_lock */
 	uint64 queue_wait_ticket;  /* order of arrival; 0: it does not wait */

@@ -134,7 +134,7 @@ on_reply(void *arg, const ZkReply *reply)
 						  reply->outcome == CALL_OK && wanted->kind == ZK_CREATE_SEQUENTIAL
 							  ? reply->path
 							  : asked_path(operation),
-						  reply->outcome);
+						  reply);
 
 	batch->lost |= reply->outcome == CALL_UNKNOWN;
 	if (--batch->pending == 0)

@@ -198,12 +198,15 @@ worker_marker_attend(CallSlot *slot)
  * Whether a sequential node stays is up to the session.
  */
 void
-worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path, CallOutcome outcome)
+worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path, const ZkReply *reply)
 {
-	if (outcome != CALL_OK && outcome != CALL_NODE_EXISTS)
+	if (reply->outcome != CALL_OK && reply->outcome != CALL_NODE_EXISTS)
 		return;
-	if ((kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE_SEQUENTIAL) && outcome == CALL_OK)
+	if ((kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE_SEQUENTIAL) && reply->outcome == CALL_OK)
+	{
 		strlcpy(slot->provisional, path, sizeof(slot->provisional));
+		slot->provisional_czxid = kind == ZK_CREATE_SEQUENTIAL ? reply->stat.czxid : 0;
+	}
 	else if (kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE || kind == ZK_CREATE_RECORD)
 		slot->provisional[0] = '\0';
 }
@@ -213,11 +216,43 @@ static void
 on_provisional_deleted(void *arg, const ZkReply *reply)
 {
 	CallSlot *slot = arg;
+	bool	  look_again = slot->provisional_czxid != 0 && reply->code == ZK_BAD_VERSION;
 
 	deletion_of(slot)->of_provisional = false;
-	if (reply->outcome != CALL_UNKNOWN && strcmp(slot->provisional, reply->asked->path) == 0)
+	if (reply->outcome != CALL_UNKNOWN && !look_again &&
+		strcmp(slot->provisional, reply->asked->path) == 0)
 		slot->provisional[0] = '\0';
 	call_slot_mark(slot);
+}
+
+/*
+ * Goes on with the deletion of a contender's node that has been read, or written, and leaves
+ * another one of its name alone.  A deletion goes by the name, and a new node's data have
+ * version 0.  So ours are written again, and the deletion demands their new version.
+ */
+static void
+on_provisional_seen(void *arg, const ZkReply *reply)
+{
+	CallSlot *slot = arg;
+	ZkCall	  next = {.kind = ZK_SET_DATA,
+					  .owner = {slot->pid, slot->role},
+					  .path = reply->asked->path,
+					  .data = reply->data,
+					  .data_length = reply->data_length,
+					  .version = reply->stat.version};
+
+	if (reply->outcome == CALL_OK && !zk_client_connected())
+		on_provisional_deleted(slot, &(ZkReply){.outcome = CALL_UNKNOWN, .asked = reply->asked});
+	else if (reply->outcome != CALL_OK || reply->stat.czxid != slot->provisional_czxid)
+		on_provisional_deleted(slot, reply);
+	else if (reply->asked->kind == ZK_GET_DATA)
+		zk_call(next, on_provisional_seen, slot);
+	else
+	{
+		next.kind = ZK_DELETE;
+		next.versioned = true;
+		zk_call(next, on_provisional_deleted, slot);
+	}
 }
 
 /*
@@ -227,6 +262,10 @@ on_provisional_deleted(void *arg, const ZkReply *reply)
 void
 worker_marker_attend_provisional(CallSlot *slot)
 {
+	ZkCall delete = {.kind = ZK_DELETE,
+					 .owner = {slot->pid, slot->role},
+					 .path = slot->provisional,
+					 .versioned = true};
 	bool wanted;
 
 	if (slot->provisional[0] == '\0' || deletion_of(slot)->of_provisional || !zk_client_connected())
@@ -237,11 +276,11 @@ worker_marker_attend_provisional(CallSlot *slot)
 	if (wanted)
 		return;
 	deletion_of(slot)->of_provisional = true;
-	zk_call((ZkCall){.kind = ZK_DELETE,
-					 .owner = {slot->pid, slot->role},
-					 .path = slot->provisional,
-					 .unwritten = true},
-			on_provisional_deleted, slot);
+	if (slot->provisional_czxid == 0)
+		zk_call(delete, on_provisional_deleted, slot);
+	else
+		zk_call((ZkCall){.kind = ZK_GET_DATA, .owner = delete.owner, .path = delete.path},
+				on_provisional_seen, slot);
 }
 
 /* Returns when worker_marker_delete_again() wants to be called, ms. */

@@ -127,7 +127,7 @@ extern int	 worker_marker_forbidden(const CallSlot *slot);
 extern void	 worker_marker_unwanted(CallSlot *slot);
 extern void	 worker_marker_attend(CallSlot *slot);
 extern void	 worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path,
-								   CallOutcome outcome);
+								   const ZkReply *reply);
 extern void	 worker_marker_attend_provisional(CallSlot *slot);
 extern void	 worker_marker_delete_again(void);
 extern int64 worker_marker_next_wakeup(void);

@@ -208,12 +208,13 @@ typedef struct ZkCall
 	const char *data;  /* CREATE, REPLACE, APPEND, SET_DATA, CREATE_RECORD; NULL for none */
 	int			data_length; /* bytes, which may be NUL; 0: it is a string */
 	ZkNodeKind	node_kind;	 /* CREATE, REPLACE */
-	int32_t		version;	 /* SET_DATA, REPLACE: of the data that are replaced, or deleted */
-	bool		watch;	/* GET_DATA, GET_CHILDREN: sets a watch as well, if the node exists */
-	bool		notice; /* REPLACE: watches of the node to delete report a change of its
+	int32_t		version; /* SET_DATA, REPLACE, versioned DELETE: of the data that are replaced,
+							  * or deleted */
+	bool		watch;	 /* GET_DATA, GET_CHILDREN: sets a watch as well, if the node exists */
+	bool		notice;	 /* REPLACE: watches of the node to delete report a change of its
 							  * data, not its deletion */
 	bool		followed;  /* CREATE: the next call of this owner goes out right behind it */
-	bool		unwritten; /* DELETE: only if its data have version 0, and by itself */
+	bool		versioned; /* DELETE: only if its data have that version, and by itself */
 	bool		patient;   /* DELETE, followed CREATE of an ephemeral sequential node: it may
 							  * go out with others, when earlier ones have been answered */
 	bool		bulky;	   /* GET_DATA, GET_CHILDREN: the answer may be long */

@@ -447,7 +447,8 @@ zk_library_send(const Call *call)
 										   0, (void_completion_t *) on_done, context);
 		case ZK_DELETE:
 			if (call->next == NULL && asked->other == NULL)
-				return zoo_adelete(zk_handle, asked->path, asked->unwritten ? 0 : -1, on_done, context);
+				return zoo_adelete(zk_handle, asked->path,
+								   asked->versioned ? asked->version : -1, on_done, context);
 			for (const Call *each = call; each; each = each->next)
 				zoo_delete_op_init(&ops[nops++], each->asked.path, -1);
 			if (asked->other)
