@@ -209,6 +209,7 @@ path_changed(Path *path)
 	{
 		watch_child_set(path, WATCH_NONE);
 		path->unseen = true;
+		kept_children_changed(path);
 	}
 
 	/* Calls that were refused may work now, or no longer be needed. */

@@ -15,10 +15,11 @@
  *			connection, the lease, or a setting.  Then nobody joins the cohort any more, and
  *			its node is deleted like any other.
  *
- * A path whose lock was released here less than keep_idle ago, with nobody else there, is hot.
- * Only a node that is created for a hot path may be kept.  So when somebody has come, a node
- * is kept again with the second lock after that.  A new node waits until the one before it is
- * deleted:  otherwise that deletion would use up the watch.
+ * A path whose lock was released here less than keep_idle ago is hot, unless somebody else has
+ * been there in the last VISITED_MS.  Only a node that is created for a hot path may be kept.
+ * So other clients that try again and again without waiting find a kept node once in that time
+ * at most, however quickly this server comes back.  A new node waits until the one before it
+ * is deleted:  otherwise that deletion would use up the watch.
  *
  * The name of a node that may be kept shows it, by a UUID of version 8.  A call elsewhere that
  * does not wait for other holders, and finds nothing in its way but such a node, creates its
@@ -45,44 +46,66 @@
 /* Most bytes of kept nodes, and as many of watches: the packets have that much room besides */
 #define MAX_KEPT_BYTES (64 * 1024)
 
-/* When a path was released last; two paths may share a place, and the later one has it */
-typedef struct Release
+/* A path is not kept for so long after somebody else has been there */
+#define VISITED_MS 10000
+
+/* When something last happened to a path; two paths may share a place, and the later one has it */
+typedef struct Moment
 {
 	uint64 path; /* a hash */
 	int64  at;	 /* ms */
-} Release;
+} Moment;
 
-static Release	  releases[1024];
+typedef Moment Moments[1024];
+
+static Moments	  releases;						  /* of locks, by this server */
+static Moments	  visits;						  /* of other clients */
 static dlist_head kept = DLIST_STATIC_INIT(kept); /* cohorts, the longest kept first */
 
-/* Returns the place of a path, which is that of another one if the hash differs. */
-static Release *
-place_of(const Path *path, uint64 *hash)
+static uint64
+hash_of(const Path *path)
 {
-	*hash = hash_bytes_extended((const unsigned char *) path->path, strlen(path->path), 0);
-	return &releases[*hash % lengthof(releases)];
+	return hash_bytes_extended((const unsigned char *) path->path, strlen(path->path), 0);
 }
 
-/* Notes that a path was released now; or that it is not hot, if others are there. */
 static void
-note_release(const Path *path, bool is_alone)
+note(Moments moments, const Path *path)
 {
-	uint64	 hash;
-	Release *release = place_of(path, &hash);
+	uint64 hash = hash_of(path);
 
-	if (is_alone)
-		*release = (Release){.path = hash, .at = zklock_now_ms()};
-	else if (release->path == hash)
-		*release = (Release){0};
+	moments[hash % lengthof(releases)] = (Moment){.path = hash, .at = zklock_now_ms()};
 }
 
+/* Returns true if what is noted happened to the path less than so many ms ago. */
 static bool
-is_hot(const Path *path)
+is_recent(const Moments moments, const Path *path, int ms)
 {
-	uint64		   hash;
-	const Release *release = place_of(path, &hash);
+	uint64		  hash = hash_of(path);
+	const Moment *last = &moments[hash % lengthof(releases)];
 
-	return release->path == hash && zklock_now_ms() < release->at + zklock_keep_idle;
+	return last->path == hash && zklock_now_ms() < last->at + ms;
+}
+
+/* Takes note that another client's contender has been seen on the path. */
+void
+kept_visited(const Path *path)
+{
+	note(visits, path);
+}
+
+/*
+ * Takes note that the child watch has fired: somebody has come or gone, unless that was a node
+ * of ours, since the event precedes the answer to the call.
+ */
+void
+kept_children_changed(const Path *path)
+{
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if (cohort->node_calls > 0)
+			return;
+	}
+	kept_visited(path);
 }
 
 /*
@@ -103,7 +126,10 @@ is_suitable(const Cohort *cohort)
 bool
 kept_later(const Cohort *cohort)
 {
-	return is_suitable(cohort) && cohort->path->nforeign == 0 && is_hot(cohort->path);
+	const Path *path = cohort->path;
+
+	return is_suitable(cohort) && path->nforeign == 0 &&
+		   is_recent(releases, path, zklock_keep_idle) && !is_recent(visits, path, VISITED_MS);
 }
 
 /* Ends the time for which a cohort is kept, if it is. */
@@ -136,8 +162,8 @@ give_up_oldest(void)
 
 /*
  * Begins to keep a cohort.  Returns false if its last contender has not just released the
- * lock, or if there is no room; then the one that has been kept for longest gives way, for the
- * next.
+ * lock, if somebody else has been there, or if there is no room; then the one that has been
+ * kept for longest gives way, for the next.
  */
 static bool
 begin(Cohort *cohort)
@@ -146,7 +172,7 @@ begin(Cohort *cohort)
 	EntryStatus status = entry_status(index);
 
 	if (status.state != ENTRY_RELEASING || status.mode != LOCK_MODE_EXCLUSIVE ||
-		entry_is_overrun(status.expires_us))
+		entry_is_overrun(status.expires_us) || is_recent(visits, cohort->path, VISITED_MS))
 		return false;
 	if (engine.kept_bytes + cohort->bytes > MAX_KEPT_BYTES || !entry_keep(index))
 	{
@@ -185,8 +211,8 @@ kept_stays(Cohort *cohort)
 
 	if (cohort->state != COHORT_GRANTED || !is_suitable(cohort))
 		return false;
-	if (is_new || !is_alone)
-		note_release(path, is_alone);
+	if (is_new)
+		note(releases, path);
 	if (cohort->may_keep && is_alone && is_usable_again(cohort) && (!is_new || begin(cohort)))
 		return true;
 	give_up(cohort);

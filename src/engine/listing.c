@@ -73,6 +73,8 @@ apply_children(Path *path, const ZkReply *reply)
 		else
 			report_unrecognised(path, names[i]);
 	}
+	if (path->nforeign > 0)
+		kept_visited(path);
 	pfree(ours);
 }
 

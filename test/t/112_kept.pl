@@ -42,6 +42,13 @@ sub gone($path, $name)
 	return;
 }
 
+# Locks of the server do not leave a node there, however many they are.
+sub not_kept($path, $name)
+{
+	again($s{s}, $path, 4);
+	return is(scalar($zk->children($path)), 0, "$name no node is kept");
+}
+
 # From now on nodes are kept for so long, which the worker knows when it keeps one.
 sub set_keep_idle($time)
 {
@@ -112,21 +119,52 @@ story 'a node that is kept is nobody\'s' => sub {
 	unlock('s', $path);
 };
 
-story 'who comes from elsewhere has it deleted at once, and it is kept again when this server has been alone twice' => sub {
-	my $path = '/k/newcomer';
+story 'who comes from elsewhere has it deleted at once, and it is kept again when nobody else has come for a while' => sub {
 	foreach my $call ('zk_lock', 'zk_lock_shared', 'zk_xact_lock', 'zk_try_lock', 'zk_try_lock_shared')
 	{
+		my $path = "/k/newcomer/$call";
 		keep($a, 's', $path);
 		is(on($b, 'newcomer')->query("SELECT $call('$path')"), 't', "$call elsewhere gets the lock");
 		$s{newcomer}->query('SELECT zk_unlock_all()');
 		gone($path, 'and releases it');
-		again($s{s}, $path);
-		is(scalar($zk->children($path)), 0, 'then the first node here is not kept');
+		not_kept($path, 'then');
 	}
+	my $path = '/k/newcomer/kazoo';
 	keep($a, 's', $path);
 	is($shell->lock('kazoo', $path, timeout => 30), 1, 'kazoo gets it');
 	$shell->unlock('kazoo');
-	gone($path, 'and nothing is kept');
+	gone($path, 'and releases it');
+	not_kept($path, 'then');
+	wait_until { again($s{s}, $path); $zk->children($path) } 'a node to be kept again';
+};
+
+story 'clients that try again and again without waiting find it kept once' => sub {
+	my $java = Zklock::JavaPeer->new;
+	$java->connect($zk->connect_string);
+	my %clients = (
+		curator => [ sub ($path) { $java->acquire('curator', $path, 0) }, sub { $java->release('curator') } ],
+		kazoo   => [ sub ($path) { $shell->lock('kazoo', $path, timeout => 0) }, sub { $shell->unlock('kazoo') } ]);
+	foreach my $client (sort keys %clients)
+	{
+		my ($try, $release) = @{ $clients{$client} };
+		my $path = "/k/tries/$client";
+		keep($a, 's', $path);
+		$release->() if $try->($path);
+		gone($path, "$client has it given up by the first attempt");
+		foreach (1 .. 5)
+		{
+			not_kept($path, 'before each of the next ones');
+			is($try->($path), 1, 'which succeeds');
+			$release->();
+		}
+
+		# One that fails because of a holder counts, too.
+		hold($a, 's', $path);
+		is($try->($path), 0, 'an attempt while the lock is held fails');
+		unlock('s', $path);
+		not_kept($path, 'after that');
+	}
+	$java->close_session;
 };
 
 story 'a call elsewhere that does not wait has its turn beside a server that always is back in time' => sub {
@@ -139,19 +177,16 @@ story 'a call elsewhere that does not wait has its turn beside a server that alw
 		EXIT WHEN EXISTS (SELECT FROM stop);
 	END LOOP; END \$\$");
 	my $is_kept = sub { return grep { $_ =~ $may_be_kept } $zk->children($path) };
-	foreach my $round (1 .. 5)
+	foreach my $call ('zk_try_lock', 'zk_try_xact_lock', 'zk_try_lock_shared')
 	{
 		wait_until { $is_kept->() } 'a node to be kept';
-		foreach my $call ('zk_try_lock', 'zk_try_xact_lock', 'zk_try_lock_shared')
-		{
-			wait_until { on($b, 'tries')->query("SELECT $call('$path')") eq 't' } "$call to succeed";
-			$s{tries}->query('SELECT zk_unlock_all()');
-		}
-		wait_until { $is_kept->() } 'a node to be kept';
-		# Its first attempt has the node given up, the second one finds the path free.
-		wait_until { $java->acquire('curator', $path, 0) } 'Curator, which tries again at once';
-		$java->release('curator');
+		wait_until { on($b, 'tries')->query("SELECT $call('$path')") eq 't' } "$call to succeed";
+		$s{tries}->query('SELECT zk_unlock_all()');
 	}
+	wait_until { $is_kept->() } 'a node to be kept';
+	# Its first attempt has the node given up, the second one finds the path free.
+	wait_until { $java->acquire('curator', $path, 0) } 'Curator, which tries again at once';
+	$java->release('curator');
 	pass('calls of SQL and of Curator that do not wait');
 	$a->value('INSERT INTO stop DEFAULT VALUES');
 	$s{busy}->finish;
@@ -198,29 +233,29 @@ story 'the node goes when nobody has come back, and with the setting' => sub {
 };
 
 story 'a loss ends it' => sub {
-	my $path = '/k/lost';
 	foreach my $way (
-		[ 'a lock that was held for too long' => sub ($session) {
+		[ 'a lock that was held for too long' => sub ($session, $path) {
 				$session->query("SET zklock.max_hold_time = '300ms'");
 				hold($a, 's', $path);
 				$session->query('RESET zklock.max_hold_time');
 			} ],
-		[ 'a node that was deleted' => sub ($session) {
+		[ 'a node that was deleted' => sub ($session, $path) {
 				hold($a, 's', $path);
 				$shell->delete("$path/$_") foreach $zk->children($path);
 			} ],
-		[ 'a lock that was broken' => sub ($session) {
+		[ 'a lock that was broken' => sub ($session, $path) {
 				hold($a, 's', $path);
 				is(on($b, 'admin')->query("SELECT zk_break_lock('$path')"), 't', 'its node is deleted');
 			} ])
 	{
 		my ($name, $lose) = @$way;
+		my $path = '/k/lost/' . $name =~ s/ /_/gr;
 		keep($a, 's', $path);
-		my $mark = $a->log_mark;
-		$lose->($s{s});
+		$lose->($s{s}, $path);
 		lost($a, 's', $path);
 		gone($path, "$name is not kept");
 	}
+	my $path = '/k/lost/others';
 	keep($a, 's', $path);
 	$s{s}->query("SET zklock.max_hold_time = '1s'");
 	hold($a, 's', $path);
@@ -238,13 +273,13 @@ story 'a loss ends it' => sub {
 };
 
 story 'what ends a connection, a session, or the worker ends it, too' => sub {
-	my $path = '/k/away';
 	foreach my $way (
 		[ 'a lost connection' => sub { $a->cut_off($proxy); $a->reconnect($proxy); } ],
 		[ 'an expired session' => sub { $a->expire_session($zk); } ],
 		[ 'another worker' => sub { $a->restart_worker; } ])
 	{
 		my ($name, $end) = @$way;
+		my $path = '/k/away/' . $name =~ s/ /_/gr;
 		keep($a, 's', $path);
 		hold($a, 's', $path);
 		my $token = token('s', $path);
@@ -257,6 +292,7 @@ story 'what ends a connection, a session, or the worker ends it, too' => sub {
 		unlock('s', $path);
 		$a->wait_value('SELECT locks_in_use FROM zk_session', 0);
 	}
+	my $path = '/k/away/meanwhile';
 	keep($a, 's', $path);
 	$a->cut_off($proxy);
 	$s{s}->start_waiting("SELECT zk_lock('$path')", $path);
