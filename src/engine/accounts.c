@@ -87,10 +87,7 @@ path_node(const Path *path, const char *name)
 	return node;
 }
 
-/*
- * Returns the path of that name, and creates it if it is new.  All contenders of a path have
- * the same recipe: returns NULL if it is in use with another one.
- */
+/* Returns the path of that name, and creates it if it is new, for the recipe. */
 Path *
 path_get(const char *name, const Recipe *recipe)
 {
@@ -104,7 +101,7 @@ path_get(const char *name, const Recipe *recipe)
 		dlist_init(&path->cohorts);
 		dlist_init(&path->arrivals);
 	}
-	return path->recipe == recipe ? path : NULL;
+	return path;
 }
 
 /* Returns the path of that name, or NULL. */

@@ -54,36 +54,15 @@
  * ------------------------------------------------------------------------
  */
 
-/* Returns the failure that names the use of a path which the engine knows. */
-static Failure
-other_use(const Path *path)
-{
-	if (path->recipe == &permit_recipe)
-		return FAILURE_IS_SEMAPHORE;
-	if (path->recipe == &election_recipe)
-		return FAILURE_IS_ELECTION;
-	return path->recipe == &element_recipe ? FAILURE_IS_QUEUE : FAILURE_IS_LOCK;
-}
-
 /* Takes up the request of a backend. */
 static void
 take_up(Contender *c)
 {
-	const Entry *entry = entry_of(c);
-	Path		*path;
-
 	ZKLOCK_SLOW("slow-requests", 400, 150);
 	if (entry_take_up(entry_index(c)))
-	{
-		path = path_get(entry->request.path, contender_recipe(c));
-		if (path)
-		{
-			contender_arrive(c, path);
-			return;
-		}
-		entry_fail(entry_index(c), other_use(path_find(entry->request.path)), 0);
-	}
-	contender_forget(c);
+		contender_arrive(c, path_get(entry_of(c)->request.path, contender_recipe(c)));
+	else
+		contender_forget(c);
 }
 
 /* Takes note that a backend has given up the exclusive part of what it holds. */

@@ -151,7 +151,7 @@ typedef struct Contender Contender;
 typedef struct Path
 {
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* hash key */
-	const Recipe *recipe;					 /* of all contenders here */
+	const Recipe *recipe;					 /* of all cohorts here */
 	dlist_head	  cohorts;					 /* of Cohort, oldest first */
 	dlist_head	  arrivals;					 /* of Contender, waiting for a listing */
 	dlist_node	  marked_link;				 /* in engine.marked */

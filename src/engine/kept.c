@@ -10,10 +10,10 @@
  *
  *	begins	when the last contender of a cohort has released an exclusive lock, nobody else is
  *			known on the path, and the child watch stands, which reports a newcomer
- *	ends	when somebody has come, at once; when zklock.keep_idle has passed; when there is
- *			another cohort of ours, or too many nodes are kept, the oldest first; with the
- *			connection, the lease, or a setting.  Then nobody joins the cohort any more, and
- *			its node is deleted like any other.
+ *	ends	when somebody has come, at once, or wants to use the path for something else; when
+ *			zklock.keep_idle has passed; when there is another cohort of ours, or too many
+ *			nodes are kept, the oldest first; with the connection, the lease, or a setting.
+ *			Then nobody joins the cohort any more, and its node is deleted like any other.
  *
  * A path whose lock was released here less than keep_idle ago is hot, unless somebody else has
  * been there in the last VISITED_MS.  Only a node that is created for a hot path may be kept.
@@ -186,6 +186,20 @@ begin(Cohort *cohort)
 	return true;
 }
 
+/* Returns true if somebody is to use the path for something else when it has no node of ours. */
+static bool
+is_wanted_otherwise(Path *path)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &path->arrivals)
+	{
+		if (contender_recipe(dlist_container(Contender, link, iter.cur)) != path->recipe)
+			return true;
+	}
+	return false;
+}
+
 /*
  * Returns true if the next contender of this server could be granted the lock under the
  * cohort's node.
@@ -195,7 +209,8 @@ is_usable_again(const Cohort *cohort)
 {
 	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS &&
 		   cohort->listed && !cohort->closed && cohort->joined < MAX_GRANTS &&
-		   cohort == cohort_first(cohort->path) && cohort == cohort_last(cohort->path);
+		   cohort == cohort_first(cohort->path) && cohort == cohort_last(cohort->path) &&
+		   !is_wanted_otherwise(cohort->path);
 }
 
 /*

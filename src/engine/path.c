@@ -63,6 +63,46 @@
  * ------------------------------------------------------------------------
  */
 
+/* Returns the failure that names the use of a path. */
+static Failure
+other_use(const Path *path)
+{
+	if (path->recipe == &permit_recipe)
+		return FAILURE_IS_SEMAPHORE;
+	if (path->recipe == &election_recipe)
+		return FAILURE_IS_ELECTION;
+	return path->recipe == &element_recipe ? FAILURE_IS_QUEUE : FAILURE_IS_LOCK;
+}
+
+/* Returns true if somebody uses the path, or ZooKeeper refuses to have a node of ours go. */
+static bool
+path_is_in_use(const Path *path)
+{
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if (!cohort_is_empty(cohort) || cohort->retry_at > 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Has the path be used for what an arrival asks for, when nobody uses it for something else
+ * and the last node of ours is gone.  Returns false if there is one.
+ */
+static bool
+path_change_use(Path *path, const Contender *c)
+{
+	if (cohort_first(path))
+		return false;
+	path->recipe = contender_recipe(c);
+
+	/* What listings have shown was read by the other recipe. */
+	path_foreign_clear(path);
+	path->lists_shown = 0;
+	return true;
+}
+
 /* Returns true if a contender may join the cohort, as far as is known now. */
 static bool
 cohort_is_open(const Cohort *cohort, const RecipeRequest *request)
@@ -117,15 +157,17 @@ contender_enter(Contender *c)
 
 /*
  * Refuses an arrival if its answer is known by now: that of one that is not to wait, of a
- * claim of an element, or of all if ZooKeeper refuses our credentials.  Returns true if it is
- * refused.
+ * claim of an element, of one that would use the path for something else than others do, or of
+ * all if ZooKeeper refuses our credentials.  Returns true if it is refused.
  */
 static bool
 arrival_is_refused(Contender *c)
 {
 	const Entry *entry = entry_of(c);
 
-	if (engine.refused_code != 0)
+	if (contender_recipe(c) != c->path->recipe && path_is_in_use(c->path))
+		contender_fail(c, other_use(c->path), 0);
+	else if (engine.refused_code != 0)
 		contender_fail(c, FAILURE_REFUSED, engine.refused_code);
 	else if (entry->request.manner == ASK_AND_WAIT && !c->path->recipe->fixed_name)
 		return false;
@@ -177,10 +219,13 @@ path_place_arrivals(Path *path)
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
-		bool	   looked = contender_has_looked(c);
+		bool	   looked;
 
 		if (arrival_is_refused(c))
 			continue;
+		if (contender_recipe(c) != path->recipe)
+			waits = waits || !path_change_use(path, c);
+		looked = contender_has_looked(c);
 		waits = waits || (!looked && arrival_must_look(c));
 		if (waits)
 			continue;
@@ -425,15 +470,19 @@ path_pump(Path *path)
 {
 	dlist_mutable_iter iter;
 	Cohort			  *last = cohort_last(path);
+	Contender		  *arrival;
 
 	if (last && cohort_is_empty(last))
 		(void) kept_stays(last); /* nobody must join it if it has to go */
 	path_place_arrivals(path);
 	dlist_foreach_modify (iter, &path->cohorts)
 		cohort_pump(dlist_container(Cohort, link, iter.cur));
+	arrival = dlist_is_empty(&path->arrivals)
+				  ? NULL
+				  : dlist_head_element(Contender, link, &path->arrivals);
 	if (zk_client_connected() && engine.synced && path->lists_sent == path->lists_done &&
-		path->use != PATH_USE_ASKED && !dlist_is_empty(&path->arrivals))
-		path_list(path, entry_owner(entry_of(dlist_head_element(Contender, link, &path->arrivals))),
+		path->use != PATH_USE_ASKED && arrival && contender_recipe(arrival) == path->recipe)
+		path_list(path, entry_owner(entry_of(arrival)),
 				  cohort_last(path) && !cohort_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	path_look_behind(path);
 	path_forget_if_idle(path);

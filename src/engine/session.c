@@ -329,13 +329,13 @@ contender_adopt(Contender *c)
 	}
 
 	path = path_get(entry->request.path, contender_recipe(c));
-	if (path == NULL)
-		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
 	if (entry->node.cohort_id == 0)
 	{
 		contender_arrive(c, path);
 		return;
 	}
+	if (path->recipe != contender_recipe(c))
+		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
 
 	c->path = path;
 	c->next_list = path->lists_sent + 1;

@@ -120,7 +120,10 @@ report_other_use(const Claiming *claiming, const char *detail)
  * ------------------------------------------------------------------------
  */
 
-/* Raises an error if the path has contenders or elements. */
+/*
+ * Raises an error if the path has contenders or elements, other than a node that may be kept
+ * for nobody.
+ */
 static void
 refuse_children(Claiming *claiming)
 {
@@ -130,6 +133,10 @@ refuse_children(Claiming *claiming)
 
 	for (int i = 0; i < list->result.nchildren; i++)
 	{
+		RecipePeer lock;
+
+		if (lock_recipe.read(list->children[i], &lock) && lock.may_be_kept)
+			continue;
 		if (node_name_has_sequence(list->children[i]) ||
 			strcmp(list->children[i], &PERMIT_LEASES[1]) == 0)
 			report_other_use(claiming, "It has children like those of a lock, an election or a queue.");

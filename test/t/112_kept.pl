@@ -301,6 +301,31 @@ story 'what ends a connection, a session, or the worker ends it, too' => sub {
 	unlock('s', $path);
 };
 
+story 'it gives way to other uses of the path' => sub {
+	my $s = on($a, 's');
+	keep($a, 's', '/k/election');
+	$a->set_conf('zklock.elections' => '/k/election');
+	$a->wait_value('SELECT is_leader FROM zk_elections', 't');
+	unlike($a->log_since(0), qr/election "\/k\/election": candidacy is in state "failed"/, 'a candidate takes its place');
+	fails($s->try("SELECT zk_lock('/k/election')"), '55006', 'and no lock can be had any more');
+	$a->set_conf('zklock.elections' => '');
+	gone('/k/election', 'until the election is over');
+	foreach my $n (0, 2)
+	{
+		my $path = "/k/turns$n";
+		keep($a, 's', "$path/leases");
+		is($s->query("SELECT zk_semaphore_acquire('$path', 2" . ($n ? '' : ", '0'") . ')'), 't', 'a semaphore has its permit');
+		fails($s->try("SELECT zk_lock('$path/leases')"), '55006', 'beside it there is no lock', detail => 'It is a part of a semaphore.');
+		is($s->query("SELECT zk_semaphore_release('$path')"), 't', 'it is released');
+	}
+	keep($a, 's', '/k/claims');
+	is($s->query("SELECT count(*) FROM zk_last_claim('/k/claims')"), 0, 'there is no claim, and no error');
+	my $refused = qr/It has no data, and has or had children/;
+	fails($s->try("SELECT zk_claim('/k/claims', now())"), '55006', 'one cannot be made', detail => $refused);
+	$shell->delete("/k/claims/$_") foreach $zk->children('/k/claims');
+	fails($s->try("SELECT zk_claim('/k/claims', now())"), '55006', 'nor when nothing is kept', detail => $refused);
+};
+
 story 'nobody has less because of it' => sub {
 	my $s = on($a, 's');
 	$s->query('SET zklock.max_locks_per_session = 2');
