@@ -36,14 +36,6 @@ COMPAT_FUNCTION_INFO_V1(zk_lock_persistent);
 COMPAT_FUNCTION_INFO_V1(zk_lock_persistent_shared);
 COMPAT_FUNCTION_INFO_V1(zk_unlock_persistent);
 
-/* Who is in the way of a lock */
-typedef enum Obstacle
-{
-	OBSTACLE_NONE,
-	OBSTACLE_MAY_GO, /* one node, which may be kept for nobody, and then goes */
-	OBSTACLE_STAYS
-} Obstacle;
-
 /* A lock that is being taken or released */
 typedef struct Persistent
 {
@@ -116,27 +108,25 @@ persistent_read(Persistent *lock, int most)
 }
 
 /*
- * Returns who is in the way: of the lock's node, or, if there is none yet, of one that is
- * created now.  A node that is gone is in its own way.
+ * Returns true if nobody is in the way of the lock's node, or, if there is none yet, of one
+ * that is created now:  then a node that may be kept for nobody goes.  A node that is gone is
+ * in its own way.
  */
-static Obstacle
-find_obstacle(Persistent *lock)
+static bool
+persistent_is_free(Persistent *lock)
 {
 	Contenders contenders = persistent_read(lock, 0);
-	Obstacle   obstacle = OBSTACLE_NONE;
 
 	for (int i = 0; i < contenders.n; i++)
 	{
 		const ContenderNode *node = &contenders.nodes[i];
 
 		if (lock->name && strcmp(node->name, lock->name) == 0)
-			return obstacle;
-		if (!lock_recipe.excludes(&node->peer, &lock->request))
-			continue;
-		obstacle = obstacle == OBSTACLE_NONE && node->peer.may_be_kept ? OBSTACLE_MAY_GO
-																	   : OBSTACLE_STAYS;
+			return true;
+		if (lock_recipe.excludes(&node->peer, &lock->request) && (lock->name || !node->peer.may_be_kept))
+			return false;
 	}
-	return lock->name ? OBSTACLE_STAYS : obstacle;
+	return lock->name == NULL;
 }
 
 static const char *
@@ -209,11 +199,11 @@ static bool
 persistent_take(Persistent *lock)
 {
 	int64			until;
-	Obstacle		obstacle;
+	bool			taken;
 	const char	   *path;
 	const CallStep *look;
 
-	if (find_obstacle(lock) == OBSTACLE_STAYS)
+	if (!persistent_is_free(lock))
 		return false;
 
 	/* A cancellation that has come already is handled before anything is sent. */
@@ -223,9 +213,9 @@ persistent_take(Persistent *lock)
 	until = zklock_now_ms() + KEPT_PATIENCE_MS;
 	do
 	{
-		obstacle = find_obstacle(lock);
-	} while (obstacle == OBSTACLE_MAY_GO && zklock_now_ms() < until);
-	if (obstacle == OBSTACLE_NONE)
+		taken = persistent_is_free(lock);
+	} while (!taken && zklock_now_ms() < until);
+	if (taken)
 	{
 		look = call_make(&lock->call, (CallStep){.kind = ZK_EXISTS, .path = path}, CALL_AS_KNOWN);
 		if (look->result.outcome == CALL_OK && look->result.stat.czxid == lock->stat.czxid)
