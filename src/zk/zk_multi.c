@@ -92,15 +92,6 @@ learn(const Call *first)
 		others->quickest_us += (taken - others->quickest_us) / 256;
 }
 
-/* Returns true if a request of several calls did nothing, by the code of its answer. */
-static bool
-is_refused(const Call *first, int code)
-{
-	if (ZKLOCK_FAULT("batch-done"))
-		return false;
-	return first->next && zk_error_outcome(code) != CALL_OK && !zk_error_is_breakdown(code);
-}
-
 /*
  * Learns from the answer to a request.  Returns true if it was one of several calls and did
  * nothing; for a while each call of its kind goes by itself then.
@@ -111,7 +102,8 @@ zk_multi_answered(const Call *first, int code)
 	if (first->asked.kind != ZK_DELETE && first->asked.kind != ZK_CREATE)
 		return false;
 	learn(first);
-	if (!is_refused(first, code))
+	if (first->next == NULL || zk_error_outcome(code) == CALL_OK ||
+		zk_error_is_breakdown(code) || ZKLOCK_FAULT("batch-done"))
 		return false;
 	if (first->asked.kind == ZK_DELETE || zk_error_outcome(code) != CALL_NO_NODE)
 		patient(first->asked.kind)->again_at = zklock_now_ms() + PAUSE_MS;
