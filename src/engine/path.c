@@ -87,8 +87,8 @@ path_is_in_use(const Path *path)
 }
 
 /*
- * Has the path be used for what an arrival asks for, when nobody uses it for something else
- * and the last node of ours is gone.  Returns false if there is one.
+ * Has the path be used for what an arrival asks for, if no node of ours is left, and forgets
+ * what listings have shown, which was read by the other recipe.  Returns false if one is left.
  */
 static bool
 path_change_use(Path *path, const Contender *c)
@@ -96,8 +96,6 @@ path_change_use(Path *path, const Contender *c)
 	if (cohort_first(path))
 		return false;
 	path->recipe = contender_recipe(c);
-
-	/* What listings have shown was read by the other recipe. */
 	path_foreign_clear(path);
 	path->lists_shown = 0;
 	return true;
@@ -470,16 +468,15 @@ path_pump(Path *path)
 {
 	dlist_mutable_iter iter;
 	Cohort			  *last = cohort_last(path);
-	Contender		  *arrival;
+	Contender		  *arrival = NULL;
 
 	if (last && cohort_is_empty(last))
 		(void) kept_stays(last); /* nobody must join it if it has to go */
 	path_place_arrivals(path);
 	dlist_foreach_modify (iter, &path->cohorts)
 		cohort_pump(dlist_container(Cohort, link, iter.cur));
-	arrival = dlist_is_empty(&path->arrivals)
-				  ? NULL
-				  : dlist_head_element(Contender, link, &path->arrivals);
+	if (!dlist_is_empty(&path->arrivals))
+		arrival = dlist_head_element(Contender, link, &path->arrivals);
 	if (zk_client_connected() && engine.synced && path->lists_sent == path->lists_done &&
 		path->use != PATH_USE_ASKED && arrival && contender_recipe(arrival) == path->recipe)
 		path_list(path, entry_owner(entry_of(arrival)),
