@@ -34,13 +34,6 @@ static const bool cohort_steps[COHORT_GONE + 1][COHORT_GONE + 1] PG_USED_FOR_ASS
 	[COHORT_DELETING] = {[COHORT_GONE] = true},
 };
 
-/* Where the contenders of a cohort that is gone queue again */
-typedef enum Requeue
-{
-	REQUEUE_IN_PLACE,
-	REQUEUE_BEHIND_ALL /* others have passed them meanwhile */
-} Requeue;
-
 /* ------------------------------------------------------------------------
  * Cohorts and their queues
  * ------------------------------------------------------------------------
@@ -128,8 +121,12 @@ bool
 cohort_consumes(const Cohort *cohort)
 {
 	const Contender *c = cohort_head_or_last_owner(cohort);
+	EntryStatus		 status;
 
-	return c && contender_consumes(c);
+	if (c == NULL)
+		return false;
+	status = entry_status(entry_index(c));
+	return status.state == ENTRY_RELEASING && status.consumed;
 }
 
 /* Returns true if the name of its node may be another client's one day. */
@@ -388,12 +385,20 @@ cohort_gone(Cohort *cohort)
 		pfree(cohort);
 }
 
+/* Returns true if others may have passed those who wait in a cohort that ends. */
+static bool
+is_passed(CohortEnd how)
+{
+	return how != END_NOT_CREATED && how != END_EXPIRED;
+}
+
 /*
  * Ends a cohort: holders have lost what it stood for, and those who wait queue again in a new
- * one.  Where nobody has a node before he has looked, they arrive anew.
+ * one, in its place, or behind all others if these may have passed them.  Where nobody has a
+ * node before he has looked, they arrive anew.
  */
 static void
-requeue(Cohort *cohort, Requeue where, LossReason reason)
+requeue(Cohort *cohort, CohortEnd how)
 {
 	bool			   arrive = cohort->path->recipe->cannot_coexist && !cohort->replaces;
 	dlist_mutable_iter iter;
@@ -405,7 +410,7 @@ requeue(Cohort *cohort, Requeue where, LossReason reason)
 
 		if (c->place == PLACE_GRANTED)
 		{
-			contender_lose(c, reason);
+			contender_lose(c, how == END_EXPIRED ? LOSS_EXPIRED : LOSS_DELETED);
 			continue;
 		}
 		if (arrive)
@@ -416,15 +421,14 @@ requeue(Cohort *cohort, Requeue where, LossReason reason)
 		}
 		if (replacement == NULL)
 		{
-			replacement = cohort_new(cohort->path, where == REQUEUE_IN_PLACE ? cohort->id : 0,
-									 &cohort->request);
+			replacement = cohort_new(cohort->path, is_passed(how) ? 0 : cohort->id, &cohort->request);
 			if (cohort->replaces)
 				tie_replacement(replacement, cohort->replaces);
 			cohort->replaces = NULL;
-			if (where == REQUEUE_IN_PLACE)
-				dlist_insert_after(&cohort->link, &replacement->link);
-			else
+			if (is_passed(how))
 				dlist_push_tail(&cohort->path->cohorts, &replacement->link);
+			else
+				dlist_insert_after(&cohort->link, &replacement->link);
 		}
 		dlist_delete(&c->link);
 		cohort_join(replacement, c);
@@ -453,7 +457,6 @@ forget_node_name(Cohort *cohort)
 void
 cohort_end(Cohort *cohort, CohortEnd how)
 {
-	bool in_place = how == END_NOT_CREATED || how == END_EXPIRED;
 	bool consumes = cohort_consumes(cohort);
 
 	Assert(how != END_NOT_CREATED || cohort->state <= COHORT_CREATING);
@@ -469,8 +472,7 @@ cohort_end(Cohort *cohort, CohortEnd how)
 	}
 	if (how == END_EXPIRED && consumes)
 		report_unremoved(cohort->path, LOSS_EXPIRED);
-	if (!in_place && !cohort_is_empty(cohort))
+	if (is_passed(how) && !cohort_is_empty(cohort))
 		report_deletion(cohort);
-	requeue(cohort, in_place ? REQUEUE_IN_PLACE : REQUEUE_BEHIND_ALL,
-			how == END_EXPIRED ? LOSS_EXPIRED : LOSS_DELETED);
+	requeue(cohort, how);
 }

@@ -1,6 +1,7 @@
 /*
  * engine_internal.h
- *		What the files of the engine offer each other: paths, cohorts, contenders.
+ *		What the files of the engine offer each other: cohorts and contenders, and the
+ *		engine as a whole; path_internal.h has paths.
  *
  * path.c explains the terms.  Each file calls only those before it:
  *
@@ -24,13 +25,9 @@
 #ifndef ZKLOCK_ENGINE_INTERNAL_H
 #define ZKLOCK_ENGINE_INTERNAL_H
 
-#include "lib/ilist.h"
+#include "engine/path_internal.h"
 #include "lib/stringinfo.h"
-#include "recipes/recipe.h"
-#include "shared/common.h"
-#include "shared/entry.h"
 #include "utils/hsearch.h"
-#include "zk/zk_client.h"
 
 /* Pause before a call that must succeed, but was refused, is repeated */
 #define RETRY_MS 5000
@@ -40,39 +37,6 @@
 
 /* Pause between two messages of a kind that a role can cause as often as it likes */
 #define MESSAGE_PAUSE_MS 1000
-
-/*
- * A watch of ours on a node:
- *
- *		NONE -> ASKED -> SET -> NONE		it fired, or is given up
- *		ASKED -> NONE						the reply was lost, or there is no node
- *		NONE, ASKED -> REFUSED -> NONE		no room for it, or ZooKeeper refuses it
- *		REFUSED -> ASKED					on our own node, after RETRY_MS
- *		NONE -> SET							by a second reply, after the first one's fired
- *
- * A new connection keeps watches; a new handle has none.
- */
-typedef enum WatchState
-{
-	WATCH_NONE,
-	WATCH_ASKED, /* sent, not yet answered */
-	WATCH_SET,
-	WATCH_REFUSED
-} WatchState;
-
-/* Whether a listing sets the child watch, too */
-typedef enum ListWatch
-{
-	LIST_ONLY,
-	LIST_AND_WATCH
-} ListWatch;
-
-/* Whether a contender of another client that is gone may have been downgraded (downgrade.c) */
-typedef enum DowngradeChance
-{
-	DOWNGRADE_IMPOSSIBLE, /* it has not */
-	DOWNGRADE_POSSIBLE	  /* it may have */
-} DowngradeChance;
 
 /*
  * A cohort's life.  It stands for one attempt and one node name; cohort.c makes the steps.
@@ -131,56 +95,8 @@ typedef enum ContenderPlace
 	PLACE_KEEPS_NODE /* cohort->last_owner: nobody's, but its entry has the node's name */
 } ContenderPlace;
 
-/* Whether the path is in use for claims, which matters only if a listing shows data */
-typedef enum PathUse
-{
-	PATH_USE_OPEN, /* no data, as far as is known */
-	PATH_USE_ASKED,
-	PATH_USE_OTHER /* the data are not those of a claim */
-} PathUse;
-
-/* A contender of another client */
-typedef struct ForeignContender
-{
-	char	  *name;
-	RecipePeer peer;
-} ForeignContender;
-
 typedef struct Contender Contender;
-
-typedef struct Path
-{
-	char		  path[ZKLOCK_MAX_PATH + 1]; /* hash key */
-	const Recipe *recipe;					 /* of all cohorts here */
-	dlist_head	  cohorts;					 /* of Cohort, oldest first */
-	dlist_head	  arrivals;					 /* of Contender, waiting for a listing */
-	dlist_node	  marked_link;				 /* in engine.marked */
-	bool		  marked;
-	int			  calls; /* outstanding, of the path and its cohorts */
-	PathUse		  use;
-
-	/* What the last listing showed, and later news */
-	int		   lists_sent;	/* number of the last listing sent ... */
-	int		   lists_done;	/* ... of the last one answered ... */
-	int		   lists_shown; /* ... and of this connection's last that showed the children */
-	WatchState child_watch;
-	bool	   unseen;	 /* the child watch reported a change that no listing has shown */
-	int64	   list_at;	 /* when a held lock has it listed for that, ms; 0: not planned */
-	int		   nforeign; /* known contenders of other clients */
-	ForeignContender *foreign;
-
-	/* Creating its missing levels; parents.c */
-	bool	parents_pending; /* a call is outstanding */
-	int		parents_attempts;
-	size_t	missing_len;	 /* bytes of the path up to the level being tried */
-	bool	descending;		 /* a level above that exists by now */
-	size_t	created_from;	 /* bytes of the path to the first container created ... */
-	size_t	created_to;		 /* ... and to the last, below which nothing was; 0: none */
-	Failure parents_failure; /* why the creation was refused, if it was ... */
-	int		parents_code;	 /* ... and ZooKeeper's code */
-} Path;
-
-typedef struct Cohort Cohort;
+typedef struct Cohort	 Cohort;
 typedef void (*CohortStep)(Cohort *cohort);
 
 struct Cohort
@@ -302,15 +218,6 @@ contender_state(const Contender *c)
 	return entry_status(entry_index(c)).state;
 }
 
-/* Returns true if what the contender stood for is to be deleted with its node. */
-static inline bool
-contender_consumes(const Contender *c)
-{
-	EntryStatus status = entry_status(entry_index(c));
-
-	return status.state == ENTRY_RELEASING && status.consumed;
-}
-
 /* Returns true if both are of one session, which never waits for itself. */
 static inline bool
 contender_same_session(const Contender *a, const Contender *b)
@@ -410,32 +317,20 @@ cohort_owner(const Cohort *cohort)
 StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
 /* accounts.c */
-extern void	   accounts_start(void);
-extern bool	   engine_retry_is_due(int64 at);
-extern char	  *path_node(const Path *path, const char *name);
-extern Path	  *path_get(const char *name, const Recipe *recipe);
-extern Path	  *path_find(const char *name);
-extern void	   path_mark(Path *path);
-extern void	   path_mark_all(void);
-extern void	   path_foreign_clear(Path *path);
-extern void	   path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade);
-extern void	   cohort_charge(Cohort *cohort, int payer);
-extern void	   cohort_refund(Cohort *cohort);
-extern void	   cohort_pay(Cohort *cohort, int payer);
-extern Failure path_has_room(const Path *path, const Entry *entry);
-extern bool	   watch_exists(WatchState state);
-extern bool	   watch_has_room(const Path *path, const char *node, const Entry *entry);
-extern void	   watch_child_set(Path *path, WatchState state);
-extern void	   watch_child_give_up(Path *path);
-extern void	   watch_own_set(Cohort *cohort, WatchState state);
-extern void	   watch_blocker_set(Cohort *cohort, WatchState state);
-extern void	   watch_blocker_give_up(Cohort *cohort, WatchState state);
-extern void	   cohort_call_begin(Cohort *cohort);
-extern bool	   cohort_call_end(Cohort *cohort);
-extern void	   cohort_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
-extern void	   cohort_node_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
-extern bool	   cohort_node_call_end(Cohort *cohort);
-extern bool	   cohort_refused(Cohort *cohort);
+extern void accounts_start(void);
+extern bool engine_retry_is_due(int64 at);
+extern void cohort_charge(Cohort *cohort, int payer);
+extern void cohort_refund(Cohort *cohort);
+extern void cohort_pay(Cohort *cohort, int payer);
+extern void watch_own_set(Cohort *cohort, WatchState state);
+extern void watch_blocker_set(Cohort *cohort, WatchState state);
+extern void watch_blocker_give_up(Cohort *cohort, WatchState state);
+extern void cohort_call_begin(Cohort *cohort);
+extern bool cohort_call_end(Cohort *cohort);
+extern void cohort_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
+extern void cohort_node_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
+extern bool cohort_node_call_end(Cohort *cohort);
+extern bool cohort_refused(Cohort *cohort);
 
 /* contender.c */
 extern const Recipe *contender_recipe(const Contender *c);
@@ -452,12 +347,7 @@ extern void			 contender_set_others_permits(Contender *c, int32 others_permits);
 extern void			 contender_blocked_by(Contender *c, Blocker blocker);
 
 /* report.c */
-extern void		   report_unrecognised(const Path *path, const char *child);
-extern void		   report_sequence(const Path *path, int64 sequence, int64 limit);
-extern void		   report_stale(const Path *path, const char *name, const ZkReply *reply);
-extern void		   report_heedless(Path *path);
 extern void		   report_deletion(const Cohort *cohort);
-extern void		   report_unremoved(const Path *path, LossReason reason);
 extern void		   report_losses_begin(Losses *losses);
 extern void		   report_losses_add(Losses *losses, const Contender *c);
 extern const char *report_losses_list(Losses *losses);
@@ -500,13 +390,8 @@ extern void	   cohort_deleting(Cohort *cohort);
 extern void	   cohort_gone(Cohort *cohort);
 extern void	   cohort_end(Cohort *cohort, CohortEnd how);
 
-/* listing.c */
-extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
-
 /* parents.c */
 extern void parents_missing(Cohort *cohort, int code);
-extern void parents_exist(Path *path);
-extern bool parents_delete(Path *path);
 
 /* node.c */
 extern void cohort_create(Cohort *cohort);
@@ -532,9 +417,6 @@ extern const Cohort *contender_own_blocker(Contender *c);
 extern bool			 contender_is_blocked(Contender *c);
 extern bool			 contender_is_outrun(const Contender *c);
 extern bool			 contender_cannot_coexist(const Contender *c);
-
-/* path.c */
-extern void path_pump_marked(void);
 
 /* session.c */
 extern void engine_adopt_entries(const int *indexes, int n);
