@@ -225,6 +225,25 @@ path_has_room(const Path *path, const Entry *entry)
 	return FAILURE_NONE;
 }
 
+/* Adds bytes to the account of a session, or to those charged to nobody. */
+static void
+account_change(int payer, ssize_t bytes)
+{
+	Account *account;
+	bool	 found;
+
+	if (payer == PAYER_NOBODY)
+	{
+		engine.kept_bytes += bytes;
+		return;
+	}
+	engine.node_bytes += bytes;
+	account = hash_search(accounts, &payer, HASH_ENTER, &found);
+	account->bytes = bytes + (found ? account->bytes : 0);
+	if (account->bytes == 0)
+		hash_search(accounts, &payer, HASH_REMOVE, NULL);
+}
+
 /*
  * Charges the cohort's node, which may exist from now on, to the session with that pid, or to
  * PAYER_NOBODY.
@@ -232,41 +251,19 @@ path_has_room(const Path *path, const Entry *entry)
 void
 cohort_charge(Cohort *cohort, int payer)
 {
-	Account *account;
-	bool	 found;
-
 	if (cohort->bytes != 0)
 		return;
 	cohort->bytes = node_cost(cohort->path);
 	cohort->payer = payer;
-	if (payer == PAYER_NOBODY)
-	{
-		engine.kept_bytes += cohort->bytes;
-		return;
-	}
-	engine.node_bytes += cohort->bytes;
-	account = hash_search(accounts, &payer, HASH_ENTER, &found);
-	account->bytes = cohort->bytes + (found ? account->bytes : 0);
+	account_change(payer, cohort->bytes);
 }
 
 /* Takes the charge back: the node does not exist. */
 void
 cohort_refund(Cohort *cohort)
 {
-	Account *account;
-
-	if (cohort->bytes == 0)
-		return;
-	if (cohort->payer == PAYER_NOBODY)
-		engine.kept_bytes -= cohort->bytes;
-	else
-	{
-		engine.node_bytes -= cohort->bytes;
-		account = hash_search(accounts, &cohort->payer, HASH_FIND, NULL);
-		account->bytes -= cohort->bytes;
-		if (account->bytes == 0)
-			hash_search(accounts, &cohort->payer, HASH_REMOVE, NULL);
-	}
+	if (cohort->bytes != 0)
+		account_change(cohort->payer, -(ssize_t) cohort->bytes);
 	cohort->bytes = 0;
 }
 
