@@ -43,17 +43,8 @@ typedef struct Watched
 	Oid	   role;			   /* that asked for it */
 } Watched;
 
-/* What a role's watches have */
-typedef struct Account
-{
-	Oid	   role; /* hash key */
-	size_t bytes;
-} Account;
-
-static HTAB	 *watched;
-static HTAB	 *accounts;
-static size_t watched_bytes;
-static int64  session; /* the ZooKeeper session that has the watches */
+static HTAB *watched;
+static int64 session; /* the ZooKeeper session that has the watches */
 
 static Watched *
 find_watched(const char *path)
@@ -61,49 +52,32 @@ find_watched(const char *path)
 	return strlen(path) < WATCHED_SIZE ? hash_search(watched, path, HASH_FIND, NULL) : NULL;
 }
 
-/* Returns true if a session may have that many more bytes in watches. */
+/* Returns true if a session may have one more watch, on a path of that length. */
 static bool
-has_room(const CallSlot *slot, size_t bytes)
+has_room(const CallSlot *slot, size_t length)
 {
-	const Account *account = hash_search(accounts, &slot->role, HASH_FIND, NULL);
+	HASH_SEQ_STATUS status;
+	const Watched  *each;
+	size_t			all = length + PER_WATCH;
+	size_t			of_role = length + PER_WATCH;
 
+	hash_seq_init(&status, watched);
+	while ((each = hash_seq_search(&status)) != NULL)
+	{
+		all += strlen(each->path) + PER_WATCH;
+		of_role += each->role == slot->role ? strlen(each->path) + PER_WATCH : 0;
+	}
 	if (slot->reserve == RESERVE_OPEN)
-		return watched_bytes + bytes <= WATCH_BYTES;
-	return watched_bytes + bytes <= WATCH_BYTES - BYTES_RESERVE &&
-		   (account ? account->bytes : 0) + bytes <= BYTES_OF_ROLE;
-}
-
-static void
-charge(Oid role, size_t bytes)
-{
-	bool	 found;
-	Account *account = hash_search(accounts, &role, HASH_ENTER, &found);
-
-	account->bytes = bytes + (found ? account->bytes : 0);
-	watched_bytes += bytes;
-}
-
-static void
-forget_watched(Watched *each)
-{
-	size_t	 bytes = strlen(each->path) + PER_WATCH;
-	Account *account = hash_search(accounts, &each->role, HASH_FIND, NULL);
-
-	watched_bytes -= bytes;
-	account->bytes -= bytes;
-	if (account->bytes == 0)
-		hash_search(accounts, &account->role, HASH_REMOVE, NULL);
-	hash_search(watched, each->path, HASH_REMOVE, NULL);
+		return all <= WATCH_BYTES;
+	return all <= WATCH_BYTES - BYTES_RESERVE && of_role <= BYTES_OF_ROLE;
 }
 
 static void
 add(const char *path, WatchedKind kind, const CallSlot *slot)
 {
 	size_t	 length = strlen(path);
-	Watched *each;
+	Watched *each = hash_search(watched, path, HASH_ENTER, NULL);
 
-	charge(slot->role, length + PER_WATCH);
-	each = hash_search(watched, path, HASH_ENTER, NULL);
 	for (int levels = kind == WATCHED_CLAIM ? 2 : 0; levels > 0; levels--)
 	{
 		while (path[--length] != '/')
@@ -124,7 +98,7 @@ worker_queue_waits_watch(const char *path, WatchedKind kind, const CallSlot *slo
 
 	if (find_watched(path))
 		return true;
-	if (length >= WATCHED_SIZE || !has_room(slot, length + PER_WATCH))
+	if (length >= WATCHED_SIZE || !has_room(slot, length))
 		return false;
 	add(path, kind, slot);
 	return true;
@@ -141,7 +115,7 @@ worker_queue_waits_answered(const char *path, WatchedKind kind, const CallSlot *
 	Watched *each = find_watched(path);
 
 	if (!reply->watching && reply->outcome != CALL_UNKNOWN && each)
-		forget_watched(each);
+		hash_search(watched, each->path, HASH_REMOVE, NULL);
 	if (!reply->watching || each)
 		return;
 	add(path, kind, slot);
@@ -157,7 +131,7 @@ worker_queue_waits_event(const char *path)
 	if (each == NULL)
 		return;
 	queue_wait_wake(path, each->queue_length);
-	forget_watched(each);
+	hash_search(watched, each->path, HASH_REMOVE, NULL);
 }
 
 /* Removes watches where no session waits any more. */
@@ -180,7 +154,7 @@ worker_queue_waits_attend(void)
 			continue;
 		if (!engine_needs_watch(&removal))
 			zk_call(removal, NULL, NULL);
-		forget_watched(each);
+		hash_search(watched, each->path, HASH_REMOVE, NULL);
 	}
 }
 
@@ -198,7 +172,7 @@ worker_queue_waits_connected(void)
 	{
 		hash_seq_init(&status, watched);
 		while ((each = hash_seq_search(&status)) != NULL)
-			forget_watched(each);
+			hash_search(watched, each->path, HASH_REMOVE, NULL);
 	}
 	session = zklock_session->info.id;
 	queue_wait_wake_all();
@@ -207,9 +181,7 @@ worker_queue_waits_connected(void)
 void
 worker_queue_waits_start(void)
 {
-	HASHCTL paths = {.keysize = WATCHED_SIZE, .entrysize = sizeof(Watched)};
-	HASHCTL roles = {.keysize = sizeof(Oid), .entrysize = sizeof(Account)};
+	HASHCTL ctl = {.keysize = WATCHED_SIZE, .entrysize = sizeof(Watched)};
 
-	watched = hash_create("zklock watches of queue waits", 64, &paths, HASH_ELEM | HASH_STRINGS);
-	accounts = hash_create("zklock accounts of queue waits", 16, &roles, HASH_ELEM | HASH_BLOBS);
+	watched = hash_create("zklock watches of queue waits", 64, &ctl, HASH_ELEM | HASH_STRINGS);
 }
