@@ -18,13 +18,13 @@
 /* An operation under way */
 typedef struct Operation
 {
-	CallBatch *batch;
+	CallWork *work;
 } Operation;
 
 static char *
 batch_text(const Operation *operation)
 {
-	CallSlot *slot = operation->batch->slot;
+	CallSlot *slot = operation->work->slot;
 
 	return call_slot_text(slot, &slot->batch_room);
 }
@@ -34,7 +34,7 @@ asked(const Operation *operation)
 {
 	const CallOperation *operations = (CallOperation *) batch_text(operation);
 
-	return &operations[operation - operation->batch->operations];
+	return &operations[operation - operation->work->operations];
 }
 
 static const char *
@@ -47,9 +47,9 @@ asked_path(const Operation *operation)
 static CallResult *
 result_of(const Operation *operation)
 {
-	CallResult *results = (CallResult *) operation->batch->answer.data;
+	CallResult *results = (CallResult *) operation->work->answer.data;
 
-	return &results[operation - operation->batch->operations];
+	return &results[operation - operation->work->operations];
 }
 
 static CallOutcome
@@ -81,36 +81,36 @@ set_result(Operation *operation, const ZkReply *reply)
 
 /* Adds to the answer, unless it gets too long to be delivered. */
 static void
-keep_bytes(CallBatch *batch, const char *text, Size length)
+keep_bytes(CallWork *work, const char *text, Size length)
 {
-	batch->too_long |= batch->answer.len + length > CALL_MAX_ANSWER;
-	if (!batch->too_long)
-		appendBinaryStringInfo(&batch->answer, text, (int) length);
+	work->too_long |= work->answer.len + length > CALL_MAX_ANSWER;
+	if (!work->too_long)
+		appendBinaryStringInfo(&work->answer, text, (int) length);
 }
 
 /* Keeps the text of an answer, behind those of earlier ones. */
 static void
 keep_text(Operation *operation, const ZkReply *reply)
 {
-	CallBatch  *batch = operation->batch;
+	CallWork   *work = operation->work;
 	ZkOperation kind = asked(operation)->kind;
-	uint32		begin = batch->answer.len;
+	uint32		begin = work->answer.len;
 	CallResult *result;
 
 	for (int i = 0; i < reply->nchildren; i++)
-		keep_bytes(batch, reply->children[i], strlen(reply->children[i]) + 1);
+		keep_bytes(work, reply->children[i], strlen(reply->children[i]) + 1);
 	if (kind == ZK_GET_DATA && reply->data)
-		keep_bytes(batch, reply->data, reply->data_length);
+		keep_bytes(work, reply->data, reply->data_length);
 	if ((kind == ZK_APPEND || kind == ZK_CREATE_SEQUENTIAL) && reply->outcome == CALL_OK)
 	{
 		const char *name = strrchr(reply->path, '/') + 1;
 
-		keep_bytes(batch, name, strlen(name) + 1);
+		keep_bytes(work, name, strlen(name) + 1);
 	}
 	result = result_of(operation);
 	result->nchildren = reply->nchildren;
 	result->text = begin;
-	result->text_length = batch->answer.len - begin;
+	result->text_length = work->answer.len - begin;
 }
 
 /* Handles the reply to an operation, which may be that there will be no answer. */
@@ -118,7 +118,7 @@ static void
 on_reply(void *arg, const ZkReply *reply)
 {
 	Operation			*operation = arg;
-	CallBatch			*batch = operation->batch;
+	CallWork			*work = operation->work;
 	const CallOperation *wanted = asked(operation);
 
 	set_result(operation, reply);
@@ -126,19 +126,19 @@ on_reply(void *arg, const ZkReply *reply)
 	if (wanted->kind == ZK_WATCH_DATA || wanted->watch)
 		worker_queue_waits_answered(asked_path(operation),
 									wanted->kind == ZK_WATCH_DATA ? WATCHED_CLAIM : WATCHED_QUEUE,
-									batch->slot, reply);
+									work->slot, reply);
 	if (wanted->kind == ZK_REMOTE_WAITS && reply->outcome == CALL_OK &&
-		call_slot_state(batch->slot) != CALL_GIVEN_UP)
+		call_slot_state(work->slot) != CALL_GIVEN_UP)
 		engine_note_remote_waits();
-	worker_marker_created(batch->slot, wanted->kind,
+	worker_marker_created(work->slot, wanted->kind,
 						  reply->outcome == CALL_OK && wanted->kind == ZK_CREATE_SEQUENTIAL
 							  ? reply->path
 							  : asked_path(operation),
 						  reply);
 
-	batch->lost |= reply->outcome == CALL_UNKNOWN;
-	if (--batch->pending == 0)
-		call_slot_mark(batch->slot);
+	work->lost |= reply->outcome == CALL_UNKNOWN;
+	if (--work->pending == 0)
+		call_slot_mark(work->slot);
 }
 
 /*
@@ -150,7 +150,7 @@ on_stat_read(void *arg, const ZkReply *reply)
 {
 	Operation			*operation = arg;
 	const CallOperation *wanted = asked(operation);
-	const CallSlot		*slot = operation->batch->slot;
+	const CallSlot		*slot = operation->work->slot;
 
 	if (reply->outcome == CALL_OK && reply->stat.data_length > 0 &&
 		reply->stat.data_length <= wanted->most && zk_client_connected())
@@ -169,7 +169,7 @@ on_acl_read(void *arg, const ZkReply *reply)
 {
 	Operation			*operation = arg;
 	const CallOperation *wanted = asked(operation);
-	const CallSlot		*slot = operation->batch->slot;
+	const CallSlot		*slot = operation->work->slot;
 
 	if (reply->outcome != CALL_OK)
 		on_reply(operation, reply);
@@ -209,7 +209,7 @@ static void
 begin_operation(Operation *operation)
 {
 	const CallOperation *wanted = asked(operation);
-	CallSlot			*slot = operation->batch->slot;
+	CallSlot			*slot = operation->work->slot;
 	ZkReplyHandler		 handler = on_reply;
 	ZkCall				 call = calls[wanted->kind];
 
@@ -257,26 +257,26 @@ begin_operation(Operation *operation)
  * slot is marked.
  */
 void
-worker_batch_send(CallBatch *batch, CallSlot *slot)
+worker_batch_send(CallWork *work)
 {
+	CallSlot	 *slot = work->slot;
 	int			  n = slot->noperations;
 	MemoryContext old;
 
-	batch->slot = slot;
-	batch->context = AllocSetContextCreate(CurrentMemoryContext, "zklock call", ALLOCSET_SMALL_SIZES);
-	old = MemoryContextSwitchTo(batch->context);
-	batch->operations = palloc0(n * sizeof(Operation));
-	batch->pending = n;
-	batch->too_long = false;
-	initStringInfo(&batch->answer);
-	keep_bytes(batch, palloc0(n * sizeof(CallResult)), n * sizeof(CallResult));
+	work->context = AllocSetContextCreate(CurrentMemoryContext, "zklock call", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(work->context);
+	work->operations = palloc0(n * sizeof(Operation));
+	work->pending = n;
+	work->too_long = false;
+	initStringInfo(&work->answer);
+	keep_bytes(work, palloc0(n * sizeof(CallResult)), n * sizeof(CallResult));
 	MemoryContextSwitchTo(old);
 	worker_marker_sent(slot);
 	if (slot->after_sync)
 		zk_call((ZkCall){.kind = ZK_SYNC, .owner = {slot->pid, slot->role}, .path = "/"}, NULL, NULL);
 	for (int i = 0; i < n; i++)
 	{
-		batch->operations[i].batch = batch;
-		begin_operation(&batch->operations[i]);
+		work->operations[i].work = work;
+		begin_operation(&work->operations[i]);
 	}
 }

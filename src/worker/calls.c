@@ -3,7 +3,7 @@
  *		How the worker makes sessions' calls to ZooKeeper: what becomes of a slot.
  *
  * shared/call.h draws the states of a slot; call_batch.c makes the calls, and marker.c sees
- * to marker nodes.  Each slot has a "work", in which this worker keeps what only it needs
+ * to marker nodes.  Each slot has a CallWork, in which this worker keeps what only it needs
  * to know.  attend() does what a slot's state asks for.  It is called when the slot is
  * marked, since its session has changed it, all of its batch has been answered, it waits
  * for room, or its marker node is gone or to be deleted again; and for all slots when a
@@ -45,22 +45,11 @@
 #define MAX_BATCHES (CALL_AREA_SIZE / 2)
 #define MAX_BATCHES_OF_ROLE (MAX_ROOM_OF_ROLE - CALL_MAX_ANSWER)
 
-/* The work for a slot */
-typedef struct Work
-{
-	CallSlot *slot;
-	uint64	  asked; /* order of the batches that wait or were sent; 0: not seen */
-
-	/* Of a batch that was sent */
-	CallBatch batch;
-	uint64	  connection; /* on which it was sent */
-} Work;
-
-static Work	 *works;	/* by slot */
-static Work **in_order; /* the same, as they were asked when a connection was last made */
-static uint64 last_asked;
-static uint64 connection;	/* counts connections on which a server has answered */
-static uint64 synchronized; /* the last of them on which a check was committed */
+static CallWork	 *works;	/* by slot */
+static CallWork **in_order; /* the same, as they were asked when a connection was last made */
+static uint64	  last_asked;
+static uint64	  connection;	/* counts connections on which a server has answered */
+static uint64	  synchronized; /* the last of them on which a check was committed */
 
 /* ------------------------------------------------------------------------
  * Room
@@ -130,22 +119,22 @@ room_free(CallRoom *room)
 
 /* Ends a batch: none of its calls is under way any more. */
 static void
-batch_end(Work *work)
+batch_end(CallWork *work)
 {
-	work->batch.lost = false;
-	if (work->batch.context)
-		MemoryContextDelete(work->batch.context);
-	work->batch.context = NULL;
+	work->lost = false;
+	if (work->context)
+		MemoryContextDelete(work->context);
+	work->context = NULL;
 }
 
 /* Sends all of a batch, if a connection stands, unless the session has given it up. */
 static void
-batch_send(Work *work)
+batch_send(CallWork *work)
 {
 	if (!zk_client_connected() || !call_slot_step(work->slot, CALL_ASKED, CALL_SENT))
 		return;
 	work->connection = connection;
-	worker_batch_send(&work->batch, work->slot);
+	worker_batch_send(work);
 }
 
 /*
@@ -153,7 +142,7 @@ batch_send(Work *work)
  * session has given up meanwhile, it has marked the slot, which is attended soon.
  */
 static void
-answer(Work *work, CallState from, CallOutcome outcome)
+answer(CallWork *work, CallState from, CallOutcome outcome)
 {
 	CallSlot *slot = work->slot;
 
@@ -173,19 +162,19 @@ answer(Work *work, CallState from, CallOutcome outcome)
  * node.
  */
 static void
-settle_marker(Work *work)
+settle_marker(CallWork *work)
 {
-	worker_marker_answered(work->slot, ((CallResult *) work->batch.answer.data)->outcome);
+	worker_marker_answered(work->slot, ((CallResult *) work->answer.data)->outcome);
 }
 
 /* Puts the answer where the backend finds it, if there is room. */
 static void
-deliver(Work *work)
+deliver(CallWork *work)
 {
 	CallSlot			 *slot = work->slot;
-	const StringInfoData *text = &work->batch.answer;
+	const StringInfoData *text = &work->answer;
 
-	if (work->batch.too_long)
+	if (work->too_long)
 	{
 		settle_marker(work);
 		answer(work, CALL_SENT, CALL_TOO_LONG);
@@ -200,17 +189,17 @@ deliver(Work *work)
 
 /* Settles a batch when all of it has been answered, or will not be. */
 static void
-settle_batch(Work *work)
+settle_batch(CallWork *work)
 {
-	if (work->batch.lost && !work->slot->writes)
+	if (work->lost && !work->slot->writes)
 	{
 		batch_end(work);
 		if (call_slot_step(work->slot, CALL_SENT, CALL_ASKED))
 			batch_send(work);
 	}
-	else if (work->batch.lost && work->connection >= synchronized)
+	else if (work->lost && work->connection >= synchronized)
 		return; /* it may still be done */
-	else if (work->batch.context)
+	else if (work->context)
 		deliver(work);
 	else
 		answer(work, CALL_SENT, CALL_UNKNOWN);
@@ -239,7 +228,7 @@ turn_away(void)
 
 /* Does what a slot asks for now. */
 static void
-attend(Work *work)
+attend(CallWork *work)
 {
 	CallSlot *slot = work->slot;
 	CallState state = call_slot_state(slot);
@@ -255,13 +244,13 @@ attend(Work *work)
 				call_slot_wake(slot);
 			break;
 		case CALL_SENT:
-			if (work->batch.pending == 0)
+			if (work->pending == 0)
 				settle_batch(work);
 			break;
 		case CALL_GIVEN_UP:
-			if (work->batch.pending > 0)
+			if (work->pending > 0)
 				break;
-			if (work->batch.context)
+			if (work->context)
 				settle_marker(work);
 			batch_end(work);
 			work->asked = 0;
@@ -275,7 +264,7 @@ attend(Work *work)
 		case CALL_ANSWERED:
 			break;
 	}
-	if (work->batch.context == NULL)
+	if (work->context == NULL)
 	{
 		worker_marker_attend(slot);
 		worker_marker_attend_provisional(slot);
@@ -303,8 +292,8 @@ attend_marked(int index)
 static int
 compare_asked(const void *a, const void *b)
 {
-	uint64 asked_a = (*(Work *const *) a)->asked - 1;
-	uint64 asked_b = (*(Work *const *) b)->asked - 1;
+	uint64 asked_a = (*(CallWork *const *) a)->asked - 1;
+	uint64 asked_b = (*(CallWork *const *) b)->asked - 1;
 
 	return (asked_a > asked_b) - (asked_a < asked_b);
 }
@@ -313,7 +302,7 @@ compare_asked(const void *a, const void *b)
 static void
 attend_all(void)
 {
-	qsort(in_order, zklock_max_processes(), sizeof(Work *), compare_asked);
+	qsort(in_order, zklock_max_processes(), sizeof(CallWork *), compare_asked);
 	for (int i = 0; i < zklock_max_processes(); i++)
 		attend(in_order[i]);
 }
@@ -363,15 +352,15 @@ void
 worker_calls_start(void)
 {
 	worker_marker_start();
-	works = palloc0(zklock_max_processes() * sizeof(Work));
-	in_order = palloc(zklock_max_processes() * sizeof(Work *));
+	works = palloc0(zklock_max_processes() * sizeof(CallWork));
+	in_order = palloc(zklock_max_processes() * sizeof(CallWork *));
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
-		Work *work = &works[i];
+		CallWork *work = &works[i];
 
 		in_order[i] = work;
 		work->slot = &call_pool->slots[i];
-		work->batch.lost = call_slot_state(work->slot) == CALL_SENT;
+		work->lost = call_slot_state(work->slot) == CALL_SENT;
 		attend(work);
 	}
 }

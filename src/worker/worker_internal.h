@@ -89,30 +89,31 @@ extern int64 lease_next_wakeup(void);
  * ------------------------------------------------------------------------
  */
 
+/* The work for a slot: what only this worker needs to know */
+typedef struct CallWork
+{
+	CallSlot *slot;
+	uint64	  asked; /* order of the batches that wait or were sent; 0: not seen */
+
+	/* Its batch that was sent; call_batch.c */
+	uint64			  connection; /* on which it was sent */
+	MemoryContext	  context; /* has the operations and the answer; NULL: this worker has none
+								* under way */
+	struct Operation *operations;
+	StringInfoData	  answer;	/* as the session reads it: CallResults, and their texts */
+	bool			  too_long; /* too long to be delivered; it is not complete */
+	int				  pending;	/* calls that have not been answered */
+	bool			  lost;		/* one of them never will be answered */
+} CallWork;
+
 extern void worker_calls_start(void);
 extern void worker_calls_attend(void);
 extern void worker_calls_connected(void);
 extern void worker_calls_at_exit(void);
 extern bool worker_calls_in_doubt(void);
 
-/* ------------------------------------------------------------------------
- * call_batch.c: the operations of a batch, sent together
- * ------------------------------------------------------------------------
- */
-
-typedef struct CallBatch
-{
-	CallSlot		 *slot;
-	MemoryContext	  context; /* has the operations and the answer; NULL: this worker has none
-							* under way */
-	struct Operation *operations;
-	StringInfoData	  answer;	/* as the session reads it: CallResults, and their texts */
-	bool			  too_long; /* too long to be delivered; it is not complete */
-	int				  pending;	/* calls that have not been answered */
-	bool			  lost;		/* one of them never will be answered */
-} CallBatch;
-
-extern void worker_batch_send(CallBatch *batch, CallSlot *slot);
+/* call_batch.c: the operations of a batch, sent together */
+extern void worker_batch_send(CallWork *work);
 
 /* ------------------------------------------------------------------------
  * marker.c: what calls leave in ZooKeeper for a while
