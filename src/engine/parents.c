@@ -58,14 +58,6 @@ needy_cohort(Path *path)
 	return NULL;
 }
 
-static ZkNodeKind
-parent_kind(Cohort *cohort)
-{
-	return entry_of(cohort_head(cohort))->request.parent_nodes == PARENTS_PERSISTENT
-			   ? ZK_PERSISTENT
-			   : ZK_CONTAINER;
-}
-
 /*
  * Forgets earlier attempts, and a refusal, which concerns only the contenders that waited for
  * the path's parents.
@@ -284,13 +276,16 @@ static void
 create_missing(Path *path)
 {
 	Cohort *cohort = needy_cohort(path);
+	bool	persistent;
 
-	if (cohort)
-		make_call(cohort,
-				  (ZkCall){.kind = ZK_CREATE,
-						   .path = path_above(path, path->missing_len),
-						   .node_kind = parent_kind(cohort)},
-				  on_parent_created);
+	if (cohort == NULL)
+		return;
+	persistent = entry_of(cohort_head(cohort))->request.parent_nodes == PARENTS_PERSISTENT;
+	make_call(cohort,
+			  (ZkCall){.kind = ZK_CREATE,
+					   .path = path_above(path, path->missing_len),
+					   .node_kind = persistent ? ZK_PERSISTENT : ZK_CONTAINER},
+			  on_parent_created);
 }
 
 /* Handles the data of the parent of a semaphore's nodes, which may be a claim's. */

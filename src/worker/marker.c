@@ -53,13 +53,6 @@ creation(CallSlot *slot)
 	return (CallOperation *) call_slot_text(slot, &slot->batch_room);
 }
 
-/* Returns true if the marker node that a batch creates is to stay. */
-static bool
-stays(CallSlot *slot)
-{
-	return creation(slot)->kind == ZK_PUBLISH || creation(slot)->kind == ZK_PIN;
-}
-
 /* Returns true if it replaces the existing one. */
 static bool
 replaces(CallSlot *slot)
@@ -86,15 +79,18 @@ worker_marker_sent(CallSlot *slot)
 void
 worker_marker_answered(CallSlot *slot, CallOutcome outcome)
 {
-	bool wanted;
+	ZkOperation kind;
+	bool		wanted;
 
 	if (slot->next_marker[0] == '\0' || outcome == CALL_UNKNOWN)
 		return;
-	wanted = stays(slot) || (outcome != CALL_OK && slot->replaced_marker[0] != '\0');
+	kind = creation(slot)->kind;
+	wanted = kind == ZK_PUBLISH || kind == ZK_PIN ||
+			 (outcome != CALL_OK && slot->replaced_marker[0] != '\0');
 	SpinLockAcquire(&slot->mutex);
 	slot->marker_wanted &= wanted;
 	SpinLockRelease(&slot->mutex);
-	if (outcome == CALL_NO_NODE && creation(slot)->kind == ZK_PUBLISH)
+	if (outcome == CALL_NO_NODE && kind == ZK_PUBLISH)
 		slot->marker[0] = '\0'; /* the one before it is gone, alone or with its parent */
 	else if (outcome != CALL_OK)
 		strlcpy(slot->marker, slot->replaced_marker, CALL_MARKER_SIZE);
