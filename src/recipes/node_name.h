@@ -93,7 +93,7 @@ extern bool		   node_name_is_reusable(NodeDialect dialect);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
 extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidForm form);
 
-/* heed.c: which clients wait for the names that we write */
+/* lock_recipe.c: which clients wait for the names that we write */
 typedef enum Heed
 {
 	HEED_YES,	 /* it waits for us, or need not */
