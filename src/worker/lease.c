@@ -240,13 +240,11 @@ note_chroot(bool missing)
 static void
 on_beat(void *arg, const ZkReply *reply)
 {
-	int64 *beat = arg;
-	int64  sent = *beat;
-	int64  now;
-	int64  base;
-	int64  until;
+	int64 sent = reply->sent_at;
+	int64 now;
+	int64 base;
+	int64 until;
 
-	pfree(beat);
 	outstanding--;
 	notice_lapse();
 
@@ -271,9 +269,8 @@ on_beat(void *arg, const ZkReply *reply)
 void
 lease_attend(void)
 {
-	int64  now = zklock_now_us();
-	int64  interval = Min(MAX_BEAT_US, timeout / 10);
-	int64 *beat;
+	int64 now = zklock_now_us();
+	int64 interval = Min(MAX_BEAT_US, timeout / 10);
 
 	notice_lapse();
 	if (!zk_client_connected() || proof == PROOF_NO_SESSION || now < next_beat ||
@@ -282,13 +279,11 @@ lease_attend(void)
 	if (proof != PROOF_RENEWED)
 		interval = Min(interval, tick_us() / 8);
 	next_beat = now + Max(interval, MIN_BEAT_US);
-	beat = palloc(sizeof(int64));
-	*beat = now;
 	outstanding++;
 	if (ZKLOCK_FAULT("naive-lease"))
-		zk_call((ZkCall){.kind = ZK_GET_DATA, .path = "/"}, on_beat, beat);
+		zk_call((ZkCall){.kind = ZK_GET_DATA, .path = "/"}, on_beat, NULL);
 	else
-		zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_beat, beat);
+		zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_beat, NULL);
 }
 
 /* Returns when lease_attend() wants to be called, ms. */

@@ -161,7 +161,8 @@ typedef struct ZkReply
 {
 	const struct ZkCall *asked; /* the call that it answers */
 	CallOutcome			 outcome;
-	int					 code; /* ZooKeeper's, for zk_error_name() */
+	int					 code;	  /* ZooKeeper's, for zk_error_name() */
+	int64_t				 sent_at; /* when the client library got the call, us; 0: never */
 	bool		watching;	 /* GET_DATA, GET_CHILDREN: the requested watch is set; can be true
 								  * even if the outcome is CALL_UNKNOWN */
 	const char *path;		 /* CREATE, APPEND: the new node's path */

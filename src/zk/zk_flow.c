@@ -185,6 +185,7 @@ finish_call(Call *call, ZkReply *reply)
 	if (zk_call_is_write(call) && reply->outcome == CALL_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
 	reply->asked = &call->asked;
+	reply->sent_at = call->sent_at;
 	answering = call->asked.urgent ? NULL : &call->asked;
 	if (call->handler)
 		call->handler(call->arg, reply);
