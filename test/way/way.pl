@@ -21,7 +21,8 @@ my $map     = PostgreSQL::Test::Utils::tempdir('map') . '/map';
 open(my $file, '+>:raw', $map) or BAIL_OUT("$map: $!");
 truncate($file, $size)         or BAIL_OUT("$map: $!");
 
-my ($zk, $a) = cast('a', timeout => '40s', environment => { ZKLOCK_WAY => $map });
+# The way to ZooKeeper and back is counted, which a node that is kept spares.
+my ($zk, $a) = cast('a', timeout => '40s', conf => ['zklock.keep_idle = 0'], environment => { ZKLOCK_WAY => $map });
 my $session   = $a->session;
 my $worker    = $a->worker_pid;
 my $zookeeper = $zk->server(1)->pid;
