@@ -167,7 +167,7 @@ request_report_failure(int index, const char *path, Failure failure, int code)
 	if (failure == FAILURE_REFUSED && code == ZK_QUOTA_EXCEEDED && index != ENTRY_NONE &&
 		entry_at(index)->request.kind == REQUEST_ELEMENT)
 		failure = FAILURE_QUOTA;
-	text = failure_text(failure);
+	text = &failure_texts[failure];
 	if (failure == FAILURE_UNREACHABLE)
 		request_report_unreachable(path);
 	ereport(ERROR, (errcode(text->sqlerrcode), errmsg(text->message, display_path(path)),

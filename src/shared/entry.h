@@ -83,11 +83,13 @@ typedef enum LossPolicy
 	LOSS_TERMINATE /* or the session is terminated */
 } LossPolicy;
 
+/* By Failure */
+extern const FailureText failure_texts[];
+
 /* By LossReason: a sentence each; LOSS_OVERRUN's has a place for zklock.max_hold_time, ms */
 extern const char *const failure_loss_texts[];
 
-extern const FailureText *failure_text(Failure failure);
-extern int				  failure_describe(Failure failure, const char *refusal);
+extern int failure_describe(Failure failure, const char *refusal);
 
 /* The worker */
 extern void failure_interrupt(int proc_number, LossPolicy policy);

@@ -19,12 +19,16 @@
 #include "shared/entry.h"
 #include "storage/lwlock.h"
 
-/* A path has one use only. */
-#define OTHER_USE "ZooKeeper path \"%s\" is in use for something else"
-#define OTHER_PATH "Use another path."
+/* A path has one use only; a sentence says which. */
+#define OTHER_USE(sentence)                                                                  \
+	{                                                                                        \
+		.sqlerrcode = ERRCODE_OBJECT_IN_USE,                                                 \
+		.message = "ZooKeeper path \"%s\" is in use for something else", .detail = sentence, \
+		.hint = "Use another path.",                                                         \
+	}
 
 /* By failure */
-static const FailureText texts[] =
+const FailureText failure_texts[] =
 	{[FAILURE_BUSY] = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
 					   .message = "cannot use ZooKeeper path \"%s\": it is taken"},
 	 [FAILURE_UNREACHABLE] = {.sqlerrcode = ERRCODE_IO_ERROR,
@@ -71,26 +75,11 @@ static const FailureText texts[] =
 		  .message = "cannot use ZooKeeper path \"%s\": its sequence numbers are used up",
 		  .detail = "ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order.",
 		  .hint = "When nobody uses the path, delete its node. It is created again when it is used next, and the numbers begin anew."},
-	 [FAILURE_IS_LOCK] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
-						  .message = OTHER_USE,
-						  .detail = "It, or a node of its semaphore, is used as a lock.",
-						  .hint = OTHER_PATH},
-	 [FAILURE_IS_SEMAPHORE] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
-							   .message = OTHER_USE,
-							   .detail = "It is a part of a semaphore.",
-							   .hint = OTHER_PATH},
-	 [FAILURE_IS_ELECTION] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
-							  .message = OTHER_USE,
-							  .detail = "It has candidates of an election.",
-							  .hint = OTHER_PATH},
-	 [FAILURE_IS_CLAIMS] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
-							.message = OTHER_USE,
-							.detail = "It has claims, made with zk_claim().",
-							.hint = OTHER_PATH},
-	 [FAILURE_IS_QUEUE] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
-						   .message = OTHER_USE,
-						   .detail = "It is a queue, or an element of one.",
-						   .hint = OTHER_PATH},
+	 [FAILURE_IS_LOCK] = OTHER_USE("It, or a node of its semaphore, is used as a lock."),
+	 [FAILURE_IS_SEMAPHORE] = OTHER_USE("It is a part of a semaphore."),
+	 [FAILURE_IS_ELECTION] = OTHER_USE("It has candidates of an election."),
+	 [FAILURE_IS_CLAIMS] = OTHER_USE("It has claims, made with zk_claim()."),
+	 [FAILURE_IS_QUEUE] = OTHER_USE("It is a queue, or an element of one."),
 	 [FAILURE_CANNOT_COEXIST] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
 								 .message = "cannot use ZooKeeper path \"%s\": clients of another kind use it",
 								 .detail = "The path has nodes of clients which a candidate of this kind would disturb.",
@@ -107,13 +96,6 @@ const char *const failure_loss_texts[] =
 	 [LOSS_BROKEN] = "Its node was deleted by zk_break_lock().",
 	 [LOSS_OVERRUN] = "It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed."};
 
-/* Returns what an error says of a failure. */
-const FailureText *
-failure_text(Failure failure)
-{
-	return &texts[failure];
-}
-
 /*
  * Adds DETAIL and HINT of a failure, within ereport().
  *
@@ -122,7 +104,7 @@ failure_text(Failure failure)
 int
 failure_describe(Failure failure, const char *refusal)
 {
-	const FailureText *text = failure_text(failure);
+	const FailureText *text = &failure_texts[failure];
 
 	if (text->detail)
 		errdetail(text->detail, text->limit);

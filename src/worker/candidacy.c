@@ -311,7 +311,7 @@ attend_end(int i, const EntryStatus *status)
 
 		set_state(i, CANDIDACY_FAILED, NULL);
 		if (first)
-			ereport(LOG, (errmsg(failure_text(status->failure)->message, election->path),
+			ereport(LOG, (errmsg(failure_texts[status->failure].message, election->path),
 						  failure_describe(status->failure, status->error_code != 0
 																? zk_error_name(status->error_code)
 																: NULL)));
