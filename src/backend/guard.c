@@ -307,9 +307,11 @@ void
 guard_release(Hold *hold, LockMode mode, int n)
 {
 	/* Read the lease first: a lease that was seen before the lock is its own. */
-	bool proved = lease_state() == LEASE_HOLDS && !hold_is_lost(hold);
+	bool lease_holds = lease_state() == LEASE_HOLDS;
 
-	if (!hold_release(hold, mode, LOCK_SCOPE_SESSION, n, ENTRY_NOTICE) || proved || !has_written())
+	hold->released_lost = hold_is_lost(hold);
+	if (!hold_release(hold, mode, LOCK_SCOPE_SESSION, n, ENTRY_NOTICE) ||
+		(lease_holds && !hold->released_lost) || !has_written())
 		return;
 	released_unproved = true;
 	released_under = Max(released_under, hold->taken_under);

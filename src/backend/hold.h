@@ -41,6 +41,7 @@ typedef struct Hold
 	int64		since[2];		/* us; by LockMode, if it is acquired */
 	CommitGuard taken_under;	/* strictest zklock.commit_guard of its acquisitions */
 	uint32		check;			/* of its node by a quorum: number of the last one asked for */
+	bool		released_lost;	/* it was lost when a call released it last */
 
 	/* For a hold that was given up or downgraded */
 	dlist_node pending_release; /* in the list of those that the worker has to finish */

@@ -18,35 +18,18 @@
 #include "shared/common.h"
 #include "shared/session_info.h"
 
-/* A hold that a call has released, wholly or in part */
-typedef struct Released
-{
-	Hold *hold; /* can be read until the session asks for anything */
-	bool  lost; /* it was lost before the release */
-} Released;
-
-/* Undoes session-level acquisitions in a mode.  Cannot fail, does not wait. */
-static Released
-release_hold(Hold *hold, LockMode mode, int n)
-{
-	Released released = {.hold = hold, .lost = hold_is_lost(hold)};
-
-	guard_release(hold, mode, n);
-	return released;
-}
-
 /* Raises a WARNING for each hold that was lost.  Returns true if there were any. */
 static bool
-warn_lost(const Released *released, int n)
+warn_lost(Hold *const *released, int n)
 {
 	bool any = false;
 
 	for (int i = 0; i < n; i++)
 	{
-		const Hold *hold = released[i].hold;
+		const Hold *hold = released[i];
 		const char *shown;
 
-		if (!released[i].lost)
+		if (!hold->released_lost)
 			continue;
 		any = true;
 		shown = display_path(hold->path);
@@ -89,7 +72,7 @@ look_whether_released(const Wait *wait, void *hold)
  * Waits until others can have what the call has given up.  A cancellation ends only the wait.
  */
 static void
-wait_until_settled(const Released *released, int n)
+wait_until_settled(Hold *const *released, int n)
 {
 	bool settled = true;
 
@@ -97,9 +80,9 @@ wait_until_settled(const Released *released, int n)
 	{
 		Wait wait;
 
-		wait_begin(&wait, released[i].hold->path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
+		wait_begin(&wait, released[i]->path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
 		wait.event = ZKLOCK_WAIT_UNLOCK;
-		settled = wait_until(&wait, look_whether_released, released[i].hold);
+		settled = wait_until(&wait, look_whether_released, released[i]);
 	}
 }
 
@@ -121,10 +104,10 @@ find_held(const LockTarget *target)
 bool
 lock_release(const LockSet *set)
 {
-	Released *released = palloc(set->n * sizeof(Released));
-	int		  n = 0;
-	bool	  held = true;
-	bool	  lost;
+	Hold **released = palloc(set->n * sizeof(Hold *));
+	int	   n = 0;
+	bool   held = true;
+	bool   lost;
 
 	for (int i = 0; i < set->n; i++)
 	{
@@ -133,8 +116,10 @@ lock_release(const LockSet *set)
 	}
 	for (int i = set->n - 1; i >= 0 && (held || !set->whole); i--)
 	{
-		if (set->targets[i].hold)
-			released[n++] = release_hold(set->targets[i].hold, set->targets[i].mode, 1);
+		if (set->targets[i].hold == NULL)
+			continue;
+		released[n++] = set->targets[i].hold;
+		guard_release(set->targets[i].hold, set->targets[i].mode, 1);
 	}
 	lost = warn_lost(released, n);
 	for (int i = set->n - 1; i >= 0; i--)
@@ -153,20 +138,20 @@ lock_release(const LockSet *set)
 void
 lock_release_those(HoldChoice chosen, const void *arg)
 {
-	Released *released;
-	int		  n = 0;
-	Hold	 *next;
+	Hold **released;
+	int	   n = 0;
+	Hold  *next;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 		n++;
-	released = palloc(n * sizeof(Released));
+	released = palloc(n * sizeof(Hold *));
 	n = 0;
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
 	{
 		next = hold_next(hold);
 		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) || !chosen(hold, arg))
 			continue;
-		released[n++] = (Released){.hold = hold, .lost = hold_is_lost(hold)};
+		released[n++] = hold;
 
 		/* The exclusive lock goes last, so it need not be downgraded on the way. */
 		for (int mode = lengthof(hold->acquired) - 1; mode >= 0; mode--)
@@ -202,10 +187,9 @@ lock_release_all(void)
 bool
 permit_release(const char *path)
 {
-	Hold	*chosen = NULL;
-	bool	 lost = false;
-	bool	 in_transaction = false;
-	Released released;
+	Hold *chosen = NULL;
+	bool  lost = false;
+	bool  in_transaction = false;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL && !lost; hold = hold_next(hold))
 	{
@@ -227,8 +211,8 @@ permit_release(const char *path)
 								: 0));
 		return false;
 	}
-	released = release_hold(chosen, LOCK_MODE_EXCLUSIVE, 1);
-	(void) warn_lost(&released, 1);
-	wait_until_settled(&released, 1);
-	return !released.lost;
+	guard_release(chosen, LOCK_MODE_EXCLUSIVE, 1);
+	lost = warn_lost(&chosen, 1);
+	wait_until_settled(&chosen, 1);
+	return !lost;
 }
