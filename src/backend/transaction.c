@@ -259,25 +259,6 @@ transaction_leads(int election, int64 *term)
 
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 
-static bool
-is_transaction_command(const Node *statement, TransactionStmtKind kind)
-{
-	return IsA(statement, TransactionStmt) && ((const TransactionStmt *) statement)->kind == kind;
-}
-
-static bool
-ends_prepared_transaction(const Node *statement)
-{
-	return is_transaction_command(statement, TRANS_STMT_COMMIT_PREPARED) ||
-		   is_transaction_command(statement, TRANS_STMT_ROLLBACK_PREPARED);
-}
-
-static bool
-discards_all(const Node *statement)
-{
-	return IsA(statement, DiscardStmt) && ((const DiscardStmt *) statement)->target == DISCARD_ALL;
-}
-
 /*
  * Acts on three commands.
  *
@@ -295,15 +276,21 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			 ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
 			 DestReceiver *dest, QueryCompletion *qc)
 {
-	bool discard_all = discards_all(pstmt->utilityStmt);
-	bool commit = is_transaction_command(pstmt->utilityStmt, TRANS_STMT_COMMIT);
+	const Node		   *statement = pstmt->utilityStmt;
+	bool				discard_all = false;
+	TransactionStmtKind kind = TRANS_STMT_BEGIN; /* on which nothing acts */
+
+	if (IsA(statement, DiscardStmt))
+		discard_all = ((const DiscardStmt *) statement)->target == DISCARD_ALL;
+	else if (IsA(statement, TransactionStmt))
+		kind = ((const TransactionStmt *) statement)->kind;
 
 	/*
 	 * COMMIT PREPARED and ROLLBACK PREPARED commit or undo the prepared transaction's work
 	 * within the command, before the command's own commit.  That must not be interrupted by a
 	 * loss either.  It needs no check: the transaction was checked when it was prepared.
 	 */
-	if (started && ends_prepared_transaction(pstmt->utilityStmt))
+	if (started && (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED))
 		interrupt_defer();
 	if (prev_ProcessUtility_hook)
 		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
@@ -314,7 +301,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		lock_release_all();
 
 	/* COMMIT rolls back a failed transaction, which relies on nothing. */
-	if (started && commit && IsTransactionState())
+	if (started && kind == TRANS_STMT_COMMIT && IsTransactionState())
 		guard_check(GUARD_EARLY);
 }
 
