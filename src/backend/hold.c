@@ -336,15 +336,6 @@ give_up_hold(Hold *hold, EntryNotice notice)
 	add_pending_release(hold);
 }
 
-/* Downgrades an exclusive lock to the shared one, without a moment in which it is not held. */
-static void
-downgrade(Hold *hold)
-{
-	entry_keep_shared(hold->entry);
-	add_pending_release(hold);
-	hold->mode = LOCK_MODE_SHARED;
-}
-
 /*
  * Undoes one or more acquisitions, and gives up what is not acquired any more.  The hold can
  * be read until the session asks again.
@@ -367,7 +358,11 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 	publish_counts(hold);
 	if (hold_is_acquired_in(hold, hold->mode))
 		return false;
-	downgrade(hold);
+
+	/* The lock becomes the shared one, without a moment in which it is not held. */
+	entry_keep_shared(hold->entry);
+	add_pending_release(hold);
+	hold->mode = LOCK_MODE_SHARED;
 	return true;
 }
 
