@@ -68,11 +68,11 @@ wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64
 	*wait = (Wait){.path = path,
 				   .what = what,
 				   .timeout_ms = timeout_ms,
+				   .counted = {.kind = kind, .start_us = zklock_now_us()},
 				   .event = ZKLOCK_WAIT_LOCK,
 				   .entry = ENTRY_NONE,
 				   .absent_since = -1,
 				   .deadlock_check_at = DeadlockTimeout};
-	wait_counted_begin(&wait->counted, kind);
 }
 
 /*
@@ -425,13 +425,6 @@ wait_refused(Wait *wait)
  * PG_ENSURE_ERROR_CLEANUP with wait_counted_break(), so that it is counted once.
  * ------------------------------------------------------------------------
  */
-
-/* Begins to count a wait. */
-void
-wait_counted_begin(CountedWait *wait, StatsKind kind)
-{
-	*wait = (CountedWait){.kind = kind, .start_us = zklock_now_us()};
-}
 
 /* Counts the end of a wait, unless it has been counted.  Cannot fail. */
 void

@@ -42,8 +42,8 @@ extern char *node_data_compose(NodeDialect dialect, LockScope scope, const char 
 /* A wait, for the statistics, which count its end once */
 typedef struct CountedWait
 {
-	StatsKind kind; /* or WAIT_UNCOUNTED, also when it has been counted */
-	int64	  start_us;
+	StatsKind kind;		/* or WAIT_UNCOUNTED, also when it has been counted */
+	int64	  start_us; /* by zklock_now_us() */
 } CountedWait;
 
 #define WAIT_UNCOUNTED STATS_KINDS
@@ -51,10 +51,10 @@ typedef struct CountedWait
 /* A call that waits, perhaps for several things one after the other */
 typedef struct Wait
 {
-	const char	   *path;		  /* for messages */
-	const char	   *what;		  /* what is waited for; for messages, too */
-	int64			timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
-	CountedWait		counted;	  /* by zklock_now_us() */
+	const char	   *path;		/* for messages */
+	const char	   *what;		/* what is waited for; for messages, too */
+	int64			timeout_ms; /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
+	CountedWait		counted;
 	ZklockWaitEvent event;		  /* ..._LOCK: lock_timeout and log_lock_waits apply */
 	bool			is_logged;	  /* log_lock_waits has logged that it lasts */
 	int				entry;		  /* the entry that waits, or ENTRY_NONE */
@@ -82,7 +82,6 @@ extern void		  wait_granted(Wait *wait);
 extern void		  wait_refused(Wait *wait);
 extern void wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event);
 
-extern void wait_counted_begin(CountedWait *wait, StatsKind kind);
 extern void wait_counted_end(CountedWait *wait, StatsWaitEnd end);
 extern void wait_counted_break(int code, Datum arg);
 

@@ -42,6 +42,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"
+#include "shared/common.h"
 #include "sql/arguments.h"
 #include "storage/ipc.h"
 #include "utils/timestamp.h"
@@ -285,11 +286,11 @@ ask_claim(Claiming *claiming)
 	ErrorContextCallback context = {.callback = claim_context,
 									.arg = claiming,
 									.previous = error_context_stack};
-	CountedWait			 wait;
+	CountedWait			 wait = {.kind = wanted->claimed ? STATS_CLAIM : WAIT_UNCOUNTED,
+								 .start_us = zklock_now_us()};
 	uint64				 id;
 	bool				 made;
 
-	wait_counted_begin(&wait, wanted->claimed ? STATS_CLAIM : WAIT_UNCOUNTED);
 	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
 	{
 		request_refuse_election(claiming->path);
