@@ -71,8 +71,12 @@ extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
 
 extern void call_report(const CallStep *step);
 
-/* call_path.c: creating a node and its missing parents, deleting a node that was read */
+/*
+ * call_path.c: creating a node and its missing parents, deleting a node that was read, and
+ * refusing one that has claims
+ */
 extern const CallStep *call_create_path(Call *call, const char *path, CallStep node);
 extern bool call_delete_node(Call *call, const char *path, const NodeStat *stat, bool *in_doubt);
+extern void call_refuse_claims(Call *call, const char *path, const NodeStat *stat);
 
 #endif /* ZKLOCK_BACKEND_CALL_H */

@@ -1,6 +1,7 @@
 /*
  * call_path.c
- *		Creating a node and its missing parents, and deleting a node that was read.
+ *		Creating a node and its missing parents, deleting a node that was read, and refusing
+ *		one that has claims.
  *
  * The lowest node is tried first.  If it can be created, or is there, nothing is asked about
  * the nodes above, which have always been there, and to which we may have no rights.  If its
@@ -166,4 +167,25 @@ call_delete_node(Call *call, const char *path, const NodeStat *stat, bool *in_do
 		call->patience = *in_doubt ? CALL_PATIENT : CALL_IMPATIENT;
 	}
 	return *in_doubt;
+}
+
+/*
+ * Raises an error if the data of a node are a claim's.
+ *
+ *	stat	the node's, as it was read or listed
+ */
+void
+call_refuse_claims(Call *call, const char *path, const NodeStat *stat)
+{
+	CallStep read = {.kind = ZK_GET_DATA, .path = path, .most = CLAIM_RECORD_SIZE - 1};
+
+	if (stat->data_length == 0 || stat->data_length >= CLAIM_RECORD_SIZE)
+		return;
+	call_batch(call, &read, 1, CALL_AS_KNOWN);
+
+	/* Data that we may not read are no reason to refuse. */
+	if (read.result.outcome == CALL_UNREACHABLE)
+		call_report(&read);
+	if (claim_record_recognised(read.read, read.result.text_length))
+		request_report_failure(ENTRY_NONE, path, FAILURE_IS_CLAIMS, 0);
 }

@@ -143,23 +143,6 @@ take_sleep_in_call(void *arg, int64 until)
  * ------------------------------------------------------------------------
  */
 
-/* Refuses the path if its data are a claim's.  "result" is that of a look or listing. */
-static void
-refuse_claims(TakeQueue *queue, const CallResult *result)
-{
-	CallStep read = {.kind = ZK_GET_DATA, .path = queue->path, .most = CLAIM_RECORD_SIZE - 1};
-
-	if (result->stat.data_length == 0 || result->stat.data_length >= CLAIM_RECORD_SIZE)
-		return;
-	call_batch(&queue->call, &read, 1, CALL_AS_KNOWN);
-
-	/* Data that we may not read are no reason to refuse. */
-	if (read.result.outcome == CALL_UNREACHABLE)
-		call_report(&read);
-	if (claim_record_recognised(read.read, read.result.text_length))
-		request_report_other_use(queue->path, "It has claims, made with zk_claim().");
-}
-
 /*
  * Refuses the path if its children belong to something else.  A path with elements is a
  * queue: a lock that somebody asks for there is refused, and its node goes.
@@ -195,7 +178,7 @@ take_list(TakeQueue *queue, bool watch)
 	take_report(queue, list);
 	if (list->result.outcome == CALL_OK)
 	{
-		refuse_claims(queue, &list->result);
+		call_refuse_claims(&queue->call, queue->path, &list->result.stat);
 		refuse_other_use(queue, list);
 	}
 	return list;
@@ -414,7 +397,7 @@ prepare(TakeQueue *queue)
 									 (CallStep){.kind = ZK_CREATE, .path = queue->path}));
 		return;
 	}
-	refuse_claims(queue, look);
+	call_refuse_claims(&queue->call, queue->path, &look->stat);
 	if (look->stat.child_count >= MAX_CHILDREN)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),

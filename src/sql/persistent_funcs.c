@@ -74,8 +74,7 @@ persistent_context(void *arg)
 static void
 persistent_refuse_other_use(Persistent *lock, const CallStep *list)
 {
-	CallStep read = {.kind = ZK_GET_DATA, .path = lock->path, .most = CLAIM_RECORD_SIZE - 1};
-	int64_t	 number;
+	int64_t number;
 
 	for (int i = 0; i < list->result.nchildren; i++)
 	{
@@ -83,15 +82,7 @@ persistent_refuse_other_use(Persistent *lock, const CallStep *list)
 			element_name_read(list->children[i], &number))
 			request_report_failure(ENTRY_NONE, lock->path, FAILURE_IS_QUEUE, 0);
 	}
-	if (list->result.stat.data_length == 0)
-		return;
-	call_batch(&lock->call, &read, 1, CALL_AS_KNOWN);
-
-	/* Data that we may not read are no reason to refuse. */
-	if (read.result.outcome == CALL_UNREACHABLE)
-		call_report(&read);
-	if (claim_record_recognised(read.read, read.result.text_length))
-		request_report_failure(ENTRY_NONE, lock->path, FAILURE_IS_CLAIMS, 0);
+	call_refuse_claims(&lock->call, lock->path, &list->result.stat);
 }
 
 /* Reads the contenders, as they are now, and the nodes of the first "most" of them. */
