@@ -12,6 +12,7 @@
 
 #include "access/htup_details.h"
 #include "access/parallel.h"
+#include "backend/display.h"
 #include "backend/wait.h"
 #include "datatype/timestamp.h"
 #include "funcapi.h"
@@ -105,6 +106,23 @@ argument_path(FunctionCallInfo fcinfo, PathRule rule)
 	argument_require_holder();
 	argument_refuse_null(fcinfo, 0, "path");
 	return argument_to_path(PG_GETARG_TEXT_PP(0), rule);
+}
+
+/*
+ * Does the same for the path of something whose nodes' paths are those of entries, and so are
+ * longer.
+ */
+char *
+argument_path_above(FunctionCallInfo fcinfo, PathRule rule, const char *what, int longest)
+{
+	char *path = argument_path(fcinfo, rule);
+
+	if ((int) strlen(path) > longest)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid ZooKeeper path: \"%s\"", display_path(path)),
+				 errdetail("The path of %s can have at most %d bytes in UTF-8.", what, longest)));
+	return path;
 }
 
 /*

@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "backend/display.h"
 #include "backend/element.h"
 #include "backend/wait.h"
 #include "compat.h"
@@ -98,17 +97,13 @@ zk_queue_take(PG_FUNCTION_ARGS)
 Datum
 zk_xact_queue_take(PG_FUNCTION_ARGS)
 {
-	char   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	char   *path = argument_path_above(fcinfo, ALLOWED_PATHS_ONLY,
+									   "a queue of which transactions take elements", TAKE_MAX_PATH);
 	int64	timeout_ms = argument_timeout(fcinfo, 1);
 	Element element = {0};
 	Row		row = {0};
 	bool	taken;
 
-	if (strlen(path) > TAKE_MAX_PATH)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid ZooKeeper path: \"%s\"", display_path(path)),
-						errdetail("The path of a queue of which transactions take elements can have at most %d bytes in UTF-8.",
-								  TAKE_MAX_PATH)));
 	taken = take_first(path, TAKE_CLAIM, timeout_ms, STATS_QUEUE, &element);
 	row_add_text(&row, taken ? element.name : NULL);
 	row_add_if(&row, taken, PointerGetDatum(element.data));

@@ -10,7 +10,6 @@
  */
 #include "postgres.h"
 
-#include "backend/display.h"
 #include "backend/hold.h"
 #include "compat.h"
 #include "sql/arguments.h"
@@ -23,14 +22,7 @@ COMPAT_FUNCTION_INFO_V1(zk_semaphore_release);
 static char *
 semaphore_argument(FunctionCallInfo fcinfo, PathRule rule)
 {
-	char *path = argument_path(fcinfo, rule);
-
-	if (strlen(path) > ZKLOCK_MAX_SEMAPHORE_PATH)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid ZooKeeper path: \"%s\"", display_path(path)),
-						errdetail("The path of a semaphore can have at most %d bytes in UTF-8.",
-								  ZKLOCK_MAX_SEMAPHORE_PATH)));
-	return path;
+	return argument_path_above(fcinfo, rule, "a semaphore", ZKLOCK_MAX_SEMAPHORE_PATH);
 }
 
 static Datum
