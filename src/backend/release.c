@@ -132,8 +132,9 @@ lock_release(const LockSet *set)
 }
 
 /*
- * Undoes all acquisitions at session level of the holds for which a function returns true, and
- * waits until the worker is done with them.  The function must not fail.
+ * Undoes all acquisitions at session level of the holds for which a function returns true, or
+ * of all if it is NULL, and waits until the worker is done with them.  The function must not
+ * fail.
  */
 void
 lock_release_those(HoldChoice chosen, const void *arg)
@@ -149,7 +150,7 @@ lock_release_those(HoldChoice chosen, const void *arg)
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
 	{
 		next = hold_next(hold);
-		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) || !chosen(hold, arg))
+		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) || (chosen && !chosen(hold, arg)))
 			continue;
 		released[n++] = hold;
 
@@ -164,17 +165,11 @@ lock_release_those(HoldChoice chosen, const void *arg)
 	wait_until_settled(released, n);
 }
 
-static bool
-any_hold(const Hold *hold, const void *arg)
-{
-	return true;
-}
-
 /* Does so with all that this session holds, permits included. */
 void
 lock_release_all(void)
 {
-	lock_release_those(any_hold, NULL);
+	lock_release_those(NULL, NULL);
 }
 
 /*
