@@ -65,7 +65,5 @@ extern const CallStep	 *take_look(TakeQueue *queue, const ElementName *names, in
 extern void				  take_make_certainly(TakeQueue *queue, CallStep *step);
 extern void				  take_read_pinned(TakeQueue *queue, CallStep *read);
 extern void				  take_unpin(TakeQueue *queue);
-extern bool				  take_is_out_of_time(const TakeQueue *queue);
-extern void				  take_sleep_in_call(void *arg, int64 until);
 
 #endif /* ZKLOCK_ELEMENT_H */

@@ -33,7 +33,6 @@
 #include "backend/wait.h"
 #include "common/hashfn.h"
 #include "fault.h"
-#include "shared/common.h"
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
 
@@ -116,26 +115,6 @@ report_uncertain(const TakeQueue *queue)
 							display_utf8(element_of(queue->written)), path),
 			 errdetail("The ZooKeeper session ended meanwhile."),
 			 added ? 0 : errhint("If the element is still in the queue, it was not.")));
-}
-
-/* ------------------------------------------------------------------------
- * Time
- * ------------------------------------------------------------------------
- */
-
-bool
-take_is_out_of_time(const TakeQueue *queue)
-{
-	return queue->call.until > 0 && zklock_now_ms() >= queue->call.until;
-}
-
-/* Sleeps as part of a call to ZooKeeper, which handles interrupts. */
-void
-take_sleep_in_call(void *arg, int64 until)
-{
-	TakeQueue *queue = arg;
-
-	wait_sleep(&queue->wait, WAIT_POLLED, until, ZKLOCK_WAIT_CALL);
 }
 
 /* ------------------------------------------------------------------------

@@ -210,6 +210,12 @@ typedef struct Look
 	List		   *taken; /* names of the elements that others have */
 } Look;
 
+static bool
+is_out_of_time_to_take(const TakeQueue *queue)
+{
+	return queue->call.until > 0 && zklock_now_ms() >= queue->call.until;
+}
+
 /*
  * Looks once for an element, in the order of the queue.  If the first one is somebody else's,
  * the session asks which others are free, and tries each that is not known to be gone or
@@ -224,7 +230,7 @@ look_once(TakeQueue *queue, bool watch, Element *got, Look *look)
 
 	*look = (Look){.list = take_list(queue, watch)};
 	names = take_sort(look->list, &n);
-	for (int i = 0; i < n && !take_is_out_of_time(queue); i++)
+	for (int i = 0; i < n && !is_out_of_time_to_take(queue); i++)
 	{
 		const CallResult *seen = NULL;
 
@@ -326,13 +332,22 @@ wait_for_element(TakeQueue *queue, Element *got)
 		MemoryContextReset(each);
 		old = MemoryContextSwitchTo(each);
 		found = look_once(queue, turn.waited, got, &look);
-		over = found || take_is_out_of_time(queue);
+		over = found || is_out_of_time_to_take(queue);
 		if (!over)
 			turn.look_at = prepare_wait(queue, turn.waited, &look);
 		MemoryContextSwitchTo(old);
 		turn.waited = true;
 	}
 	return found;
+}
+
+/* Sleeps as part of a call to ZooKeeper, which handles interrupts. */
+static void
+sleep_in_call(void *arg, int64 until)
+{
+	TakeQueue *queue = arg;
+
+	wait_sleep(&queue->wait, WAIT_POLLED, until, ZKLOCK_WAIT_CALL);
 }
 
 /* Leaves the queue and counts the wait, as a callback at error and exit. */
@@ -373,7 +388,7 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 		else
 		{
 			queue.call.patience = CALL_PATIENT;
-			queue.call.sleep = take_sleep_in_call;
+			queue.call.sleep = sleep_in_call;
 			queue.call.sleep_arg = &queue;
 			if (timeout_ms > 0)
 				queue.call.until = zklock_now_ms() + timeout_ms;

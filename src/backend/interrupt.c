@@ -37,27 +37,10 @@ static bool deferred = false;
  */
 
 /*
- * Sets what the loss of a hold does from now on.
+ * Sets what the loss of a hold, or of leadership, does from now on.
  *
- * Returns true if the hold has already been lost, and the loss did not interrupt the session.
- */
-static bool
-set_on_loss_of(const Hold *hold, LossPolicy policy)
-{
-	Entry *entry = entry_at(hold->entry);
-	bool   silent;
-
-	SpinLockAcquire(&entry->mutex);
-	silent = entry->status.state == ENTRY_LOST && entry->status.on_loss == LOSS_ABORT;
-	if (entry->status.state != ENTRY_LOST || policy != LOSS_ABORT)
-		entry->status.on_loss = policy;
-	SpinLockRelease(&entry->mutex);
-	return silent;
-}
-
-/*
- * Does the same for all holds, and for leadership.  Returns true if one of the holds has
- * already been lost without an interrupt.
+ * Returns true if one of the holds has already been lost, and the loss did not interrupt the
+ * session.
  */
 static bool
 set_on_loss(LossPolicy policy)
@@ -66,7 +49,15 @@ set_on_loss(LossPolicy policy)
 
 	leadership_set_stakes(STAKE_ON_LOSS, policy);
 	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-		silent |= set_on_loss_of(hold, policy);
+	{
+		Entry *entry = entry_at(hold->entry);
+
+		SpinLockAcquire(&entry->mutex);
+		silent |= entry->status.state == ENTRY_LOST && entry->status.on_loss == LOSS_ABORT;
+		if (entry->status.state != ENTRY_LOST || policy != LOSS_ABORT)
+			entry->status.on_loss = policy;
+		SpinLockRelease(&entry->mutex);
+	}
 	return silent;
 }
 

@@ -16,6 +16,7 @@
 #include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/hold.h"
+#include "backend/leadership.h"
 #include "backend/wait.h"
 #include "catalog/pg_authid.h"
 #include "compat.h"
@@ -111,21 +112,14 @@ zk_await_leadership(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(led);
 }
 
-/* The election and term in which this server resigns */
-typedef struct Resignation
-{
-	int	  election;
-	int64 term;
-} Resignation;
-
 /* WaitLook: looks whether the worker has seen the resignation through. */
 static WaitAnswer
 look_whether_it_has_resigned(const Wait *wait, void *arg)
 {
-	const Resignation *resignation = arg;
+	const LeadershipTerm *term = arg;
 
-	ConditionVariablePrepareToSleep(&election_at(resignation->election)->changed);
-	return election_resign_is_done(resignation->election, resignation->term) ? WAIT_OVER : WAIT_POLLED;
+	ConditionVariablePrepareToSleep(&election_at(term->election)->changed);
+	return election_resign_is_done(term->election, term->token) ? WAIT_OVER : WAIT_POLLED;
 }
 
 /*
@@ -139,18 +133,18 @@ look_whether_it_has_resigned(const Wait *wait, void *arg)
 Datum
 zk_resign(PG_FUNCTION_ARGS)
 {
-	char	   *path;
-	Resignation resignation;
-	Wait		wait;
+	char		  *path;
+	LeadershipTerm term = {0};
+	Wait		   wait;
 
 	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "have this server resign");
 	path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	resignation.election = require_election(path);
-	if (election_leadership(resignation.election, &resignation.term) == LEADERSHIP_NONE)
+	term.election = require_election(path);
+	if (election_leadership(term.election, &term.token) == LEADERSHIP_NONE)
 		PG_RETURN_BOOL(false);
-	election_want_resign(resignation.election, resignation.term);
+	election_want_resign(term.election, term.token);
 	wait_begin(&wait, path, "a successor", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
-	(void) wait_until(&wait, look_whether_it_has_resigned, &resignation);
+	(void) wait_until(&wait, look_whether_it_has_resigned, &term);
 	ConditionVariableCancelSleep();
 	wait_granted(&wait);
 	PG_RETURN_BOOL(true);
