@@ -151,8 +151,8 @@ typedef struct LockSet
 typedef bool (*HoldChoice)(const Hold *hold, const void *arg);
 
 extern int	 lock_compare_targets(const void *a, const void *b);
-extern bool	 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms);
-extern bool	 lock_release(const LockSet *set);
+extern bool	 lock_acquire(LockSet set, LockScope scope, int64 timeout_ms);
+extern bool	 lock_release(LockSet set);
 extern void	 lock_release_those(HoldChoice chosen, const void *arg);
 extern void	 lock_release_all(void);
 extern int64 lock_fencing_token(const char *path);

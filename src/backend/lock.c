@@ -237,18 +237,18 @@ number_together(const LockTarget *targets, int n)
  * Returns false if the locks were not all granted in that time.
  */
 bool
-lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
+lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 {
 	int64 start_us = zklock_now_us();
-	int	  most = set->n; /* most locks that are asked for together */
+	int	  most = set.n; /* most locks that are asked for together */
 	int	  acquired = 0;
 	int	  mark;
 
 	mark = transaction_begin_call();
-	while (acquired < set->n)
+	while (acquired < set.n)
 	{
-		LockTarget *next = &set->targets[acquired];
-		int			n = number_together(next, Min(most, set->n - acquired));
+		LockTarget *next = &set.targets[acquired];
+		int			n = number_together(next, Min(most, set.n - acquired));
 		int			free = 0;
 
 		if (n > 1)
@@ -256,7 +256,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 		acquired += free;
 		if (free == n)
 		{
-			most = Min(2 * most, set->n);
+			most = Min(2 * most, set.n);
 			continue;
 		}
 		if (n > 1 && timeout_ms == LOCK_NO_WAIT)
@@ -269,10 +269,10 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 	}
 
 	/* One lock may have been lost during the wait for others. */
-	for (int i = 0; acquired == set->n && i < set->n; i++)
-		hold_check(set->targets[i].hold);
-	transaction_end_call(mark, acquired == set->n);
-	return acquired == set->n;
+	for (int i = 0; acquired == set.n && i < set.n; i++)
+		hold_check(set.targets[i].hold);
+	transaction_end_call(mark, acquired == set.n);
+	return acquired == set.n;
 }
 
 /* ------------------------------------------------------------------------

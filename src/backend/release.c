@@ -102,30 +102,30 @@ find_held(const LockTarget *target)
  * Returns false, with a warning, if a lock was not held or was lost.
  */
 bool
-lock_release(const LockSet *set)
+lock_release(LockSet set)
 {
-	Hold **released = palloc(set->n * sizeof(Hold *));
+	Hold **released = palloc(set.n * sizeof(Hold *));
 	int	   n = 0;
 	bool   held = true;
 	bool   lost;
 
-	for (int i = 0; i < set->n; i++)
+	for (int i = 0; i < set.n; i++)
 	{
-		set->targets[i].hold = find_held(&set->targets[i]);
-		held &= set->targets[i].hold != NULL;
+		set.targets[i].hold = find_held(&set.targets[i]);
+		held &= set.targets[i].hold != NULL;
 	}
-	for (int i = set->n - 1; i >= 0 && (held || !set->whole); i--)
+	for (int i = set.n - 1; i >= 0 && (held || !set.whole); i--)
 	{
-		if (set->targets[i].hold == NULL)
+		if (set.targets[i].hold == NULL)
 			continue;
-		released[n++] = set->targets[i].hold;
-		guard_release(set->targets[i].hold, set->targets[i].mode, 1);
+		released[n++] = set.targets[i].hold;
+		guard_release(set.targets[i].hold, set.targets[i].mode, 1);
 	}
 	lost = warn_lost(released, n);
-	for (int i = set->n - 1; i >= 0; i--)
+	for (int i = set.n - 1; i >= 0; i--)
 	{
-		if (set->targets[i].hold == NULL)
-			warn_not_held(&set->targets[i]);
+		if (set.targets[i].hold == NULL)
+			warn_not_held(&set.targets[i]);
 	}
 	wait_until_settled(released, n);
 	return held && !lost;

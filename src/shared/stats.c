@@ -77,22 +77,15 @@ counter_of_waits(StatsWaitEnd end, int bucket)
 	return STATS_WAITS + end * STATS_BUCKETS + bucket;
 }
 
-/* Returns the bucket of the histogram for a wait of that length. */
-static int
-bucket_of(int64 us)
+/* Counts a wait that has ended, after that many microseconds. */
+void
+stats_waited(StatsKind kind, StatsWaitEnd end, int64 us)
 {
 	int bucket = 0;
 
 	while (bucket < STATS_BUCKETS - 1 && us >= stats_wait_bounds_us[bucket])
 		bucket++;
-	return bucket;
-}
-
-/* Counts a wait that has ended, after that many microseconds. */
-void
-stats_waited(StatsKind kind, StatsWaitEnd end, int64 us)
-{
-	stats_add(kind, counter_of_waits(end, bucket_of(us)), 1);
+	stats_add(kind, counter_of_waits(end, bucket), 1);
 	stats_add(kind, STATS_WAIT_US, us);
 }
 

@@ -80,7 +80,7 @@ acquire(FunctionCallInfo fcinfo, const char *function, LockMode mode, LockScope 
 	LockSet	   set = {.targets = &target, .n = 1};
 
 	argument_check_scope(function, scope);
-	return lock_acquire(&set, scope, timeout_ms);
+	return lock_acquire(set, scope, timeout_ms);
 }
 
 /* A call that waits returns void: it must not return without the lock. */
@@ -147,7 +147,7 @@ release(FunctionCallInfo fcinfo, LockMode mode)
 								 mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock")));
 		PG_RETURN_BOOL(false);
 	}
-	PG_RETURN_BOOL(lock_release(&set));
+	PG_RETURN_BOOL(lock_release(set));
 }
 
 /* The same for unlocking; see ADVISORY_FUNCTION. */

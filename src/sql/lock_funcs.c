@@ -140,7 +140,7 @@ static Datum
 acquire_locks(FunctionCallInfo fcinfo, const char *function, LockSet set, LockScope scope, int timeout)
 {
 	argument_check_scope(function, scope);
-	PG_RETURN_BOOL(lock_acquire(&set, scope,
+	PG_RETURN_BOOL(lock_acquire(set, scope,
 								timeout == DOES_NOT_WAIT ? LOCK_NO_WAIT
 														 : argument_timeout(fcinfo, timeout)));
 }
@@ -200,19 +200,13 @@ LOCK_FUNCTION(zk_xact_lock_tree_shared, "zk_xact_lock_tree_shared", branch_argum
  * ------------------------------------------------------------------------
  */
 
-static Datum
-release_locks(LockSet set)
-{
-	PG_RETURN_BOOL(lock_release(&set));
-}
-
 /* The same for unlocking; see LOCK_FUNCTION. */
-#define UNLOCK_FUNCTION(symbol, arguments, mode)                             \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                         \
-	Datum symbol(PG_FUNCTION_ARGS)                                           \
-	{                                                                        \
-		return release_locks(arguments(fcinfo, ANY_PATH, LOCK_MODE_##mode)); \
-	}                                                                        \
+#define UNLOCK_FUNCTION(symbol, arguments, mode)                                     \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                                 \
+	Datum symbol(PG_FUNCTION_ARGS)                                                   \
+	{                                                                                \
+		PG_RETURN_BOOL(lock_release(arguments(fcinfo, ANY_PATH, LOCK_MODE_##mode))); \
+	}                                                                                \
 	extern int no_such_variable
 
 /* (path text) */

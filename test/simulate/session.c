@@ -263,7 +263,7 @@ do_lock(int path)
 	LockScope scope = sim_below(2);
 
 	tell_locks("asks for", &set, scope);
-	if (!lock_acquire(&set, scope, some_timeout(false)))
+	if (!lock_acquire(set, scope, some_timeout(false)))
 		return;
 	for (int i = 0; i < set.n; i++)
 		++*count_of(&ledger, paths[i], set.targets[i].mode, scope);
@@ -284,7 +284,7 @@ do_unlock(int path)
 	for (int i = 0; (held || !set.whole) && i < set.n; i++)
 		uncount(paths[i], set.targets[i].mode);
 	tell_locks("releases", &set, LOCK_SCOPE_SESSION);
-	(void) lock_release(&set);
+	(void) lock_release(set);
 }
 
 /* Locks it several times in a row, so that its node is kept in between. */
@@ -298,10 +298,10 @@ do_lock_again(int path)
 	{
 		target = (LockTarget){.path = sim_paths[path].path, .mode = LOCK_MODE_EXCLUSIVE};
 		sim_tell("asks again and again for %s", target.path);
-		if (!lock_acquire(&set, LOCK_SCOPE_SESSION, some_timeout(false)))
+		if (!lock_acquire(set, LOCK_SCOPE_SESSION, some_timeout(false)))
 			return;
 		sim_tell("has, and releases %s", target.path);
-		(void) lock_release(&set);
+		(void) lock_release(set);
 	}
 }
 
@@ -318,11 +318,11 @@ do_downgrade(int path)
 		return;
 	tell_locks(*shared > 0 ? "gives up" : "also asks for", &set, LOCK_SCOPE_SESSION);
 	if (*shared == 0)
-		*shared += lock_acquire(&set, LOCK_SCOPE_SESSION, LOCK_NO_WAIT);
+		*shared += lock_acquire(set, LOCK_SCOPE_SESSION, LOCK_NO_WAIT);
 	else
 	{
 		uncount(path, LOCK_MODE_EXCLUSIVE);
-		(void) lock_release(&set);
+		(void) lock_release(set);
 	}
 }
 
