@@ -4,6 +4,11 @@
  *
  * zklock.c defines them; PostgreSQL alone writes the variables.
  *
+ * Some are lists of paths, with a word for each item or without: which paths may be locked,
+ * in which dialect, and at which of them this server stands for election.  They are checked
+ * when they are set, and parsed anew each time: they are short, and cannot get out of step
+ * with what SHOW shows.
+ *
  * Runs in: any process; each has its own variables.
  *
  * Copyright (c) 2026, zklock contributors
@@ -12,11 +17,17 @@
 
 #include <unistd.h>
 
+#include "access/parallel.h"
 #include "fault.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "postmaster/postmaster.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
 #include "utils/guc.h"
+
+#define HOST_SIZE 100 /* this length always fits into the data of a node */
+#define SHOWN_MAX 128 /* bytes of a text that messages show */
 
 int	  zklock_acl = ZKLOCK_ACL_OPEN;
 char *zklock_advisory_path = NULL;
@@ -44,8 +55,6 @@ char *zklock_tls_key_file = NULL;
 char *zklock_faults = NULL;
 #endif
 
-#define HOST_SIZE 100 /* this length always fits into the data of a node */
-
 /* Returns the name of this host, "" if it has none; each process asks the system for it once. */
 const char *
 zklock_host_name(void)
@@ -72,4 +81,260 @@ zklock_own_name(void)
 		return pstrdup(cluster_name);
 	host = zklock_host_name();
 	return host[0] == '\0' ? pstrdup("") : psprintf("%s:%d", host, PostPortNumber);
+}
+
+/* ------------------------------------------------------------------------
+ * Lists of paths
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns the rule of a particular list that an item breaks, or NULL. */
+typedef const char *(*ItemRule)(const char *list, const PathListItem *item);
+
+/*
+ * Finds the word behind an item's path among some words, which end with a NULL.  Returns
+ * false if it is none of them.
+ */
+static bool
+item_word(const PathListItem *item, const char *const *words, int *which)
+{
+	for (*which = 0; words[*which]; (*which)++)
+	{
+		if (strlen(words[*which]) == item->value_len &&
+			pg_strncasecmp(words[*which], item->value, item->value_len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns a text as messages show it, clipped if it is long.  It is in the server's
+ * encoding.
+ */
+char *
+zklock_shown(const char *text, size_t len)
+{
+	int shown = pg_mbcliplen(text, len, SHOWN_MAX);
+
+	return psprintf("%.*s%s", shown, text, shown < (int) len ? "..." : "");
+}
+
+/*
+ * Returns true if each item of a list is valid; otherwise sets the detail and hint of the
+ * error.
+ */
+static bool
+check_items(const char *list, PathListSyntax syntax, ItemRule rule, const char *hint)
+{
+	PathListReader reader;
+	PathListItem   item;
+
+	path_list_begin(&reader, list, syntax);
+	while (path_list_next(&reader, &item))
+	{
+		const char *fault = item.fault;
+
+		if (fault == NULL && rule)
+			fault = rule(list, &item);
+		if (fault == NULL)
+			continue;
+		GUC_check_errdetail("Item \"%s\" is not valid. %s",
+							zklock_shown(item.text, item.text_len), fault);
+		GUC_check_errhint("%s", hint);
+		return false;
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------------
+ * zklock.allowed_paths
+ * ------------------------------------------------------------------------
+ */
+
+#define ALLOWED_HINT \
+	"Items are paths, or \"/prefix/*\" for all paths below /prefix, with commas between them."
+
+/* Warns of the items of a list that are not valid, and so allow no path. */
+static void
+warn_of_items(const char *list)
+{
+	PathListReader reader;
+	PathListItem   item;
+
+	path_list_begin(&reader, list, PATH_LIST_PATHS);
+	while (path_list_next(&reader, &item))
+	{
+		if (item.fault)
+			ereport(WARNING, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							  errmsg("item \"%s\" of \"zklock.allowed_paths\" is not valid and allows no path",
+									 zklock_shown(item.text, item.text_len)),
+							  errdetail_internal("%s", item.fault), errhint(ALLOWED_HINT)));
+	}
+}
+
+/*
+ * Refuses a list that is not valid, but not while the library is loaded or a session
+ * begins: PostgreSQL would ignore the value then, and so all paths would be allowed.  It
+ * may have been stored while the library was not loaded, or for an older version.  So it is
+ * accepted, and its items that are not valid allow nothing.
+ */
+bool
+path_settings_check_allowed(char **newval, void **extra, GucSource source)
+{
+	bool stored = process_shared_preload_libraries_in_progress || source == PGC_S_GLOBAL ||
+				  source == PGC_S_DATABASE || source == PGC_S_USER || source == PGC_S_DATABASE_USER;
+
+	if (!stored)
+		return check_items(*newval, PATH_LIST_PATHS, NULL, ALLOWED_HINT);
+	if (!IsParallelWorker())
+		warn_of_items(*newval);
+	return true;
+}
+
+/*
+ * Returns true if the path may be locked.  It is in the server's encoding, like the
+ * setting.
+ */
+bool
+path_is_allowed(const char *path)
+{
+	PathListReader reader;
+	PathListItem   item;
+
+	path_list_begin(&reader, zklock_allowed_paths, PATH_LIST_PATHS);
+	while (path_list_next(&reader, &item))
+	{
+		if (item.fault == NULL && path_list_covers(&item, path))
+			return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------------
+ * zklock.path_dialects
+ * ------------------------------------------------------------------------
+ */
+
+static const char *
+dialect_fault(const char *list, const PathListItem *item)
+{
+	int dialect;
+
+	if (item->value == NULL)
+		return "A dialect is missing.";
+	if (!item_word(item, node_dialect_names, &dialect))
+		return "The dialects are curator, curator_rw, kazoo, zookeeper and hive.";
+	if (path_list_repeats(list, item))
+		return "Another item is for the same paths.";
+	return NULL;
+}
+
+bool
+path_settings_check_dialects(char **newval, void **extra, GucSource source)
+{
+	return check_items(*newval, PATH_LIST_VALUES, dialect_fault,
+					   "Items are \"path=dialect\" or \"/prefix/*=dialect\", with commas between them.");
+}
+
+/*
+ * Returns the dialect of a lock's node: that of the most specific item for its path, or
+ * Curator's.  Path and setting are in UTF-8.
+ */
+NodeDialect
+dialect_of_path(const char *path)
+{
+	PathListReader reader;
+	PathListItem   item;
+	PathListItem   best = {.value = NULL}; /* until an item for the path is found */
+	int			   dialect = DIALECT_CURATOR;
+
+	path_list_begin(&reader, zklock_path_dialects, PATH_LIST_VALUES);
+	while (path_list_next(&reader, &item))
+	{
+		if (path_list_covers(&item, path) &&
+			(best.value == NULL || path_list_more_specific(&item, &best)))
+			best = item;
+	}
+	if (best.value)
+		(void) item_word(&best, node_dialect_names, &dialect);
+	return dialect;
+}
+
+/* ------------------------------------------------------------------------
+ * zklock.elections
+ * ------------------------------------------------------------------------
+ */
+
+/* Finds whose node names an item's path has.  Returns false if its word is unknown. */
+static bool
+item_family(const PathListItem *item, int *family)
+{
+	*family = ELECTION_LATCH;
+	return item->value == NULL || item_word(item, election_family_names, family);
+}
+
+/* Returns true if an item's path is below one whose candidates tolerate no other child. */
+static bool
+is_below_support(const char *list, const PathListItem *item)
+{
+	PathListReader reader;
+	PathListItem   other;
+	int			   family;
+
+	path_list_begin(&reader, list, PATH_LIST_VALUES);
+	while (path_list_next(&reader, &other))
+	{
+		if (item_family(&other, &family) && family == ELECTION_SUPPORT &&
+			other.path_len < item->path_len && item->path[other.path_len] == '/' &&
+			memcmp(item->path, other.path, other.path_len) == 0)
+			return true;
+	}
+	return false;
+}
+
+static const char *
+election_fault(const char *list, const PathListItem *item)
+{
+	int family;
+
+	if (item->below)
+		return "An election has one path.";
+	if (!item_family(item, &family))
+		return "What follows the equals sign must be curator_latch, zookeeper or lock.";
+	if (path_list_repeats(list, item))
+		return "Another item is for the same path.";
+	if (is_below_support(list, item))
+		return "It lies below an election with names of \"zookeeper\", whose clients bear no other node there.";
+	if (item->index >= ELECTIONS_LIMIT)
+		return "A server can stand at 64 elections.";
+	return NULL;
+}
+
+bool
+path_settings_check_elections(char **newval, void **extra, GucSource source)
+{
+	return check_items(*newval, PATH_LIST_VALUES, election_fault,
+					   "Items are \"path\" or \"path=names\", with commas between them.");
+}
+
+/* Begins to read the current list. */
+void
+election_list_begin(PathListReader *reader)
+{
+	path_list_begin(reader, zklock_elections, PATH_LIST_VALUES);
+}
+
+/* Reads the next item.  Returns false at the end. */
+bool
+election_list_next(PathListReader *reader, ElectionItem *item)
+{
+	PathListItem next;
+	int			 family;
+
+	if (!path_list_next(reader, &next))
+		return false;
+	(void) item_family(&next, &family);
+	item->family = family;
+	snprintf(item->path, sizeof(item->path), "%.*s", (int) next.path_len, next.path);
+	return true;
 }

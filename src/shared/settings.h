@@ -53,8 +53,8 @@ extern const char *zklock_host_name(void);
 extern char		  *zklock_own_name(void);
 
 /* ------------------------------------------------------------------------
- * path_settings.c: settings about paths: which may be locked, in which dialect, and at
- * which of them this server stands for election
+ * Lists of paths: which may be locked, in which dialect, and at which of them this server
+ * stands for election
  * ------------------------------------------------------------------------
  */
 
