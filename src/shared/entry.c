@@ -61,8 +61,6 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
-EntryPool *entry_pool = NULL;
-
 static const StepBy entry_steps[][ENTRY_RELEASING + 1] PG_USED_FOR_ASSERTS_ONLY = {
 	[ENTRY_FREE] = {[ENTRY_REQUESTED] = BY_BACKEND},
 	[ENTRY_REQUESTED] = {[ENTRY_QUEUED] = BY_WORKER, [ENTRY_RELEASING] = BY_BACKEND},
@@ -74,42 +72,6 @@ static const StepBy entry_steps[][ENTRY_RELEASING + 1] PG_USED_FOR_ASSERTS_ONLY 
 	[ENTRY_FAILED] = {[ENTRY_RELEASING] = BY_BACKEND},
 	[ENTRY_RELEASING] = {[ENTRY_FREE] = BY_WORKER},
 };
-
-/* Returns how many spare entries a pool has, of which sessions may have that many. */
-static int
-number_spare(int limit)
-{
-	return Min(limit / 4 + 1, ENTRIES_SPARE_LIMIT);
-}
-
-/* Returns the size of the pool with that many entries for sessions. */
-Size
-entries_size(int limit)
-{
-	return add_size(offsetof(EntryPool, entries),
-					mul_size(limit + number_spare(limit), sizeof(Entry)));
-}
-
-/* Initialises memory that is all zero. */
-void
-entries_init(EntryPool *pool, int limit)
-{
-	int max_entries = limit + number_spare(limit);
-
-	pool->max_entries = max_entries;
-	pool->nspare = number_spare(limit);
-	pg_atomic_init_u64(&pool->next_ticket, 1);
-	zklock_marks_init(pool->dirty, lengthof(pool->dirty));
-	pool->next_cohort_id = 1;
-	SpinLockInit(&pool->mutex);
-	pool->first_free = 0;
-	pool->nfree = max_entries;
-	for (int i = 0; i < max_entries; i++)
-	{
-		SpinLockInit(&pool->entries[i].mutex);
-		pool->entries[i].next_free = i + 1 < max_entries ? i + 1 : -1;
-	}
-}
 
 /* Makes a step.  The caller holds the entry's spinlock. */
 static void
@@ -128,26 +90,6 @@ entry_step(Entry *entry, EntryState to, StepBy by)
  */
 
 /*
- * Takes an entry from the free list.  Returns ENTRY_NONE if no more than "leave" are there for
- * sessions, who have as many whether or not others are kept.
- */
-static int
-entry_claim(int leave)
-{
-	int index = ENTRY_NONE;
-
-	SpinLockAcquire(&entry_pool->mutex);
-	if (entry_pool->nfree + entry_pool->nkept - entry_pool->nspare > leave)
-	{
-		index = entry_pool->first_free;
-		entry_pool->first_free = entry_at(index)->next_free;
-		entry_pool->nfree--;
-	}
-	SpinLockRelease(&entry_pool->mutex);
-	return index;
-}
-
-/*
  * FREE -> REQUESTED: takes an entry from the free list, fills and publishes it.  Cannot
  * fail, does not wait.
  *
@@ -159,7 +101,7 @@ entry_claim(int leave)
 int
 entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave)
 {
-	int			index = entry_claim(leave);
+	int			index = entry_pool_take(leave);
 	Entry	   *entry;
 	EntryStatus status = {.state = ENTRY_FREE, .mode = request->terms.mode, .on_loss = on_loss};
 
@@ -366,13 +308,8 @@ entry_keep(int index)
 {
 	Entry	   *entry = entry_at(index);
 	EntryNotice notice;
-	bool		room;
 
-	SpinLockAcquire(&entry_pool->mutex);
-	room = entry_pool->nkept < entry_pool->nspare;
-	entry_pool->nkept += room;
-	SpinLockRelease(&entry_pool->mutex);
-	if (!room)
+	if (!entry_pool_may_keep())
 		return false;
 	SpinLockAcquire(&entry->mutex);
 	Assert(entry->status.state == ENTRY_RELEASING && !entry->status.kept);
@@ -403,15 +340,7 @@ entry_free(int index)
 	kept = entry->status.kept;
 	memset(&entry->node, 0, sizeof(entry->node));
 	SpinLockRelease(&entry->mutex);
-
-	/* In one step it gets its new generation and is free: then any contender may take it. */
-	SpinLockAcquire(&entry_pool->mutex);
-	entry->generation++;
-	entry->next_free = entry_pool->first_free;
-	entry_pool->first_free = index;
-	entry_pool->nfree++;
-	entry_pool->nkept -= kept;
-	SpinLockRelease(&entry_pool->mutex);
+	entry_pool_put(index, kept);
 	if (notice == ENTRY_NOTICE && owner != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
 }
@@ -505,30 +434,4 @@ bool
 entry_is_overrun(int64 expires_us)
 {
 	return expires_us != 0 && zklock_now_us() >= expires_us;
-}
-
-/* Returns how many entries sessions, or the server itself, have. */
-int
-entries_in_use(void)
-{
-	int unused;
-
-	SpinLockAcquire(&entry_pool->mutex);
-	unused = entry_pool->nfree + entry_pool->nkept;
-	SpinLockRelease(&entry_pool->mutex);
-	return entries_max() - unused;
-}
-
-/* Returns true if no element is still to be deleted with an entry that was given up. */
-bool
-entries_all_consumed(void)
-{
-	for (int i = 0; i < entries_max(); i++)
-	{
-		EntryStatus status = entry_status(i);
-
-		if (status.state == ENTRY_RELEASING && status.consumed)
-			return false;
-	}
-	return true;
 }

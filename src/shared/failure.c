@@ -16,7 +16,7 @@
 
 #include "compat.h"
 #include "shared/call.h"
-#include "shared/entry.h"
+#include "shared/failure.h"
 #include "storage/lwlock.h"
 
 /* A path has one use only; a sentence says which. */
