@@ -28,7 +28,6 @@
 #include "lib/stringinfo.h"
 #include "shared/common.h"
 #include "storage/ipc.h"
-#include "zk/zk_client.h"
 
 #define ANSWER_MS 30000 /* how long an impatient call waits for anything */
 #define LOOK_MS 1000	/* a worker that has gone sets no latch for is_called_away() */

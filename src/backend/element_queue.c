@@ -33,7 +33,6 @@
 #include "backend/wait.h"
 #include "common/hashfn.h"
 #include "fault.h"
-#include "utils/memutils.h"
 #include "zk/zk_client.h"
 
 /* A queue with so many children takes no more: Java's clients list up to 61,679. */

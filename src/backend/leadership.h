@@ -8,7 +8,6 @@
 #define ZKLOCK_LEADERSHIP_H
 
 #include "compat.h"
-#include "shared/entry.h"
 #include "shared/settings.h"
 
 /* A term of this server's leadership that the transaction has seen */

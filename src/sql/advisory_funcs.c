@@ -23,7 +23,6 @@
 #include "backend/hold.h"
 #include "backend/wait.h"
 #include "commands/dbcommands.h"
-#include "compat.h"
 #include "mb/pg_wchar.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"

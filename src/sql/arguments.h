@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_ARGUMENTS_H
 #define ZKLOCK_ARGUMENTS_H
 
-#include "fmgr.h"
+#include "compat.h"
 #include "shared/entry.h"
 
 /* Which paths a function accepts */

@@ -25,7 +25,6 @@
 #include "backend/contenders.h"
 #include "backend/display.h"
 #include "catalog/pg_authid.h"
-#include "compat.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"

@@ -37,7 +37,6 @@
 #include "backend/call.h"
 #include "backend/display.h"
 #include "backend/wait.h"
-#include "compat.h"
 #include "fault.h"
 #include "funcapi.h"
 #include "miscadmin.h"

@@ -31,7 +31,6 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "compat.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"

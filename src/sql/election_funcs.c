@@ -19,7 +19,6 @@
 #include "backend/leadership.h"
 #include "backend/wait.h"
 #include "catalog/pg_authid.h"
-#include "compat.h"
 #include "funcapi.h"
 #include "shared/common.h"
 #include "shared/election.h"

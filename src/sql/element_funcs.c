@@ -13,7 +13,6 @@
 #include "access/detoast.h"
 #include "backend/element.h"
 #include "backend/wait.h"
-#include "compat.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 

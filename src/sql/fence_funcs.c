@@ -35,7 +35,6 @@
 #include "backend/hold.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
-#include "compat.h"
 #include "executor/spi.h"
 #include "replication/logicalworker.h"
 #include "replication/origin.h"

@@ -22,7 +22,6 @@
 #include "backend/hold.h"
 #include "backend/wait.h"
 #include "catalog/pg_type.h"
-#include "compat.h"
 #include "shared/election.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"

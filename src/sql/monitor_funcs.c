@@ -17,11 +17,9 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/hold.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
-#include "compat.h"
 #include "funcapi.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"

@@ -24,7 +24,6 @@
 #include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/wait.h"
-#include "compat.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"
 #include "shared/settings.h"

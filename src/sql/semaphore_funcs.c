@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "backend/hold.h"
-#include "compat.h"
 #include "sql/arguments.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_semaphore_acquire);
