@@ -13,7 +13,7 @@
 
 #include <limits.h>
 
-#include "backend/hold.h"
+#include "backend/transaction.h"
 #include "compat.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"

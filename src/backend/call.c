@@ -23,7 +23,7 @@
 #include "postgres.h"
 
 #include "backend/call.h"
-#include "backend/wait.h"
+#include "backend/request.h"
 #include "compat.h"
 #include "lib/stringinfo.h"
 #include "shared/common.h"

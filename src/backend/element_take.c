@@ -22,7 +22,8 @@
 #include "postgres.h"
 
 #include "backend/element.h"
-#include "backend/hold.h"
+#include "backend/request.h"
+#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "fault.h"
 #include "nodes/pg_list.h"

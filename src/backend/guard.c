@@ -36,8 +36,8 @@
 
 #include "access/xact.h"
 #include "backend/display.h"
-#include "backend/hold.h"
 #include "backend/leadership.h"
+#include "backend/transaction.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/common.h"

@@ -1,7 +1,6 @@
 /*
  * hold.h
- *		What this session holds or asks for: locks, turns, permits and elements; and
- *		what happens when the transaction ends.
+ *		What this session holds or asks for: locks, turns, permits and elements.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -9,7 +8,6 @@
 #define ZKLOCK_HOLD_H
 
 #include "lib/ilist.h"
-#include "recipes/recipe.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
 
@@ -91,77 +89,5 @@ hold_is_acquired_at(const Hold *hold, LockScope scope)
 	return hold->acquired[LOCK_MODE_EXCLUSIVE][scope] > 0 ||
 		   hold->acquired[LOCK_MODE_SHARED][scope] > 0;
 }
-
-/* ------------------------------------------------------------------------
- * What a transaction relies on, and what happens when it ends
- * ------------------------------------------------------------------------
- */
-
-/* When the commit guard checks the locks */
-typedef enum GuardMoment
-{
-	GUARD_EARLY, /* at the command COMMIT, before callbacks that may commit elsewhere */
-	GUARD_FINAL	 /* before the commit here */
-} GuardMoment;
-
-/* guard.c: prevents the commit of a transaction that relied on a lost lock */
-extern void guard_check(GuardMoment moment);
-extern void guard_release(Hold *hold, LockMode mode, int n);
-extern void guard_forget(void);
-
-/* interrupt.c: whether the loss of a lock interrupts the session, and what the error says */
-extern void interrupt_set_policy(int policy, void *extra);
-extern void interrupt_defer(void);
-extern void interrupt_resume(void);
-extern void interrupt_check(void (*describe)(void *), void *arg);
-
-/* transaction.c: what ends when */
-extern int	transaction_begin_call(void);
-extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
-extern void transaction_end_call(int mark, bool complete);
-extern bool transaction_leads(int election, int64 *term);
-extern void backend_install_hooks(void);
-
-/* ------------------------------------------------------------------------
- * Locking and unlocking paths, the fencing tokens of their locks, and the permits of
- * semaphores
- * ------------------------------------------------------------------------
- */
-
-/* A checked path in UTF-8, and the mode in which it is locked */
-typedef struct LockTarget
-{
-	const char *path;
-	LockMode	mode;
-	Hold	   *hold; /* while the lock is asked for or released */
-} LockTarget;
-
-/*
- * Locks on different paths, sorted by the bytes of the paths, the order in which they are
- * taken
- */
-typedef struct LockSet
-{
-	LockTarget *targets;
-	int			n;
-	bool		whole; /* if one lock is not held, none is released */
-} LockSet;
-
-/* Returns true if a hold is one of those that are meant. */
-typedef bool (*HoldChoice)(const Hold *hold, const void *arg);
-
-extern int	 lock_compare_targets(const void *a, const void *b);
-extern bool	 lock_acquire(LockSet set, LockScope scope, int64 timeout_ms);
-extern bool	 lock_release(LockSet set);
-extern void	 lock_release_those(HoldChoice chosen, const void *arg);
-extern void	 lock_release_all(void);
-extern int64 lock_fencing_token(const char *path);
-extern int64 lock_proved_token(const char *path);
-
-/* Longest path of a semaphore: its nodes' paths are paths of entries, too. */
-#define ZKLOCK_MAX_SEMAPHORE_PATH ((int) (ZKLOCK_MAX_PATH - strlen(PERMIT_LEASES)))
-
-extern bool permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms);
-extern bool permit_release(const char *path);
 
 #endif /* ZKLOCK_HOLD_H */

@@ -23,8 +23,8 @@
 #include <signal.h>
 
 #include "backend/display.h"
-#include "backend/hold.h"
 #include "backend/leadership.h"
+#include "backend/transaction.h"
 #include "miscadmin.h"
 #include "shared/election.h"
 

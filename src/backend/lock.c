@@ -42,7 +42,9 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/hold.h"
+#include "backend/lock.h"
+#include "backend/request.h"
+#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "shared/common.h"
 #include "shared/session_info.h"

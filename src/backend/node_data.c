@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "backend/wait.h"
+#include "backend/request.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "compat.h"

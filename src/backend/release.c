@@ -13,7 +13,8 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/hold.h"
+#include "backend/lock.h"
+#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "shared/common.h"
 #include "shared/session_info.h"

@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/wait.h"
+#include "backend/request.h"
 #include "compat.h"
 #include "shared/election.h"
 #include "shared/session_info.h"

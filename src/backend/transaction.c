@@ -43,8 +43,9 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "backend/hold.h"
 #include "backend/leadership.h"
+#include "backend/lock.h"
+#include "backend/transaction.h"
 #include "compat.h"
 #include "storage/ipc.h"
 #include "tcop/utility.h"

@@ -19,7 +19,8 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/hold.h"
+#include "backend/request.h"
+#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "deadlock/deadlock.h"

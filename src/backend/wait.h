@@ -1,6 +1,6 @@
 /*
  * wait.h
- *		Asking the worker, and waiting for its answer.
+ *		Waiting for the worker's answer.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -8,36 +8,12 @@
 #define ZKLOCK_WAIT_H
 
 #include "backend/hold.h"
-#include "compat.h"
 #include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/stats.h"
 
-/* ------------------------------------------------------------------------
- * request.c: requests to the worker, and the errors for those that it refuses
- * ------------------------------------------------------------------------
- */
-
 #define LOCK_WAIT_FOREVER (-1)
 #define LOCK_NO_WAIT 0
-
-extern void				request_refuse_election(const char *path);
-extern Hold			   *request_hold(EntryRequest *request, const char *path);
-pg_noreturn extern void request_report_other_use(const char *path, const char *detail);
-pg_noreturn extern void request_report_unreachable(const char *path);
-pg_noreturn extern void request_report_failure(int index, const char *path, Failure failure, int code);
-
-/* ------------------------------------------------------------------------
- * node_data.c: the data of a node, which describe the session that it stands for
- * ------------------------------------------------------------------------
- */
-
-extern char *node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt);
-
-/* ------------------------------------------------------------------------
- * wait.c: waiting for the answer
- * ------------------------------------------------------------------------
- */
 
 /* A wait, for the statistics, which count its end once */
 typedef struct CountedWait

@@ -20,7 +20,7 @@
  */
 #include "postgres.h"
 
-#include "backend/hold.h"
+#include "backend/lock.h"
 #include "backend/wait.h"
 #include "commands/dbcommands.h"
 #include "mb/pg_wchar.h"

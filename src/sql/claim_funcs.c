@@ -36,6 +36,7 @@
 
 #include "backend/call.h"
 #include "backend/display.h"
+#include "backend/request.h"
 #include "backend/wait.h"
 #include "fault.h"
 #include "funcapi.h"

@@ -15,8 +15,8 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/hold.h"
 #include "backend/leadership.h"
+#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "catalog/pg_authid.h"
 #include "funcapi.h"

@@ -32,7 +32,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "backend/hold.h"
+#include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"

@@ -19,7 +19,8 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/hold.h"
+#include "backend/lock.h"
+#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "catalog/pg_type.h"
 #include "shared/election.h"

@@ -23,7 +23,7 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/wait.h"
+#include "backend/request.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"
 #include "shared/settings.h"

@@ -10,7 +10,7 @@
  */
 #include "postgres.h"
 
-#include "backend/hold.h"
+#include "backend/lock.h"
 #include "sql/arguments.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_semaphore_acquire);

@@ -14,8 +14,9 @@
 #include "process.h"
 
 #include "backend/element.h"
-#include "backend/hold.h"
 #include "backend/leadership.h"
+#include "backend/lock.h"
+#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"

@@ -1,0 +1,49 @@
+/*
+ * lock.h
+ *		Locking and unlocking paths, the fencing tokens of their locks, and the permits of
+ *		semaphores.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_LOCK_H
+#define ZKLOCK_LOCK_H
+
+#include "backend/hold.h"
+
+/* A checked path in UTF-8, and the mode in which it is locked */
+typedef struct LockTarget
+{
+	const char *path;
+	LockMode	mode;
+	Hold	   *hold; /* while the lock is asked for or released */
+} LockTarget;
+
+/*
+ * Locks on different paths, sorted by the bytes of the paths, the order in which they are
+ * taken
+ */
+typedef struct LockSet
+{
+	LockTarget *targets;
+	int			n;
+	bool		whole; /* if one lock is not held, none is released */
+} LockSet;
+
+/* Returns true if a hold is one of those that are meant. */
+typedef bool (*HoldChoice)(const Hold *hold, const void *arg);
+
+extern int	 lock_compare_targets(const void *a, const void *b);
+extern bool	 lock_acquire(LockSet set, LockScope scope, int64 timeout_ms);
+extern bool	 lock_release(LockSet set);
+extern void	 lock_release_those(HoldChoice chosen, const void *arg);
+extern void	 lock_release_all(void);
+extern int64 lock_fencing_token(const char *path);
+extern int64 lock_proved_token(const char *path);
+
+/* Longest path of a semaphore: its nodes' paths are paths of entries, too. */
+#define ZKLOCK_MAX_SEMAPHORE_PATH ((int) (ZKLOCK_MAX_PATH - strlen(PERMIT_LEASES)))
+
+extern bool permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms);
+extern bool permit_release(const char *path);
+
+#endif /* ZKLOCK_LOCK_H */
