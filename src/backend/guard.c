@@ -2,15 +2,15 @@
  * guard.c
  *		The commit guard: prevents a commit that relied on a lock that was lost.
  *
- * A transaction that relied on a lock must not commit if the lock was lost, or may have been.
- * It relied on what it holds at transaction level and, if it has written, on all that the
- * session holds.  guard_check() asks before the commit.  How strictly, zklock.commit_guard
- * says: its value now, or when the lock was taken, whichever is stricter.
+ * A transaction relies on what it holds at transaction level and, if it has written, on all
+ * that the session holds.  guard_check() asks before the commit.  How strictly,
+ * zklock.commit_guard says: its value now, or when the lock was taken, whichever is stricter.
  *
  *	off		asks nobody
  *	lease	asks the entries in shared memory, none of which may be lost; the clock, by
  *			which none may have been held for longer than it was granted for; and the
- *			lease, which must hold.  While the lease is suspended, the commit waits.
+ *			lease, which must hold.  While the lease is suspended, the commit waits; when
+ *			it is over, a session timeout later, the locks count as lost.
  *	quorum	also has the worker ask ZooKeeper's leader for the locks' nodes, and a
  *			quorum commit what it saw, all after the guard began.
  *
@@ -271,9 +271,9 @@ check_reliance(GuardMoment moment)
  * must not.
  *
  * After the final check no loss interrupts the session.  An interrupt that has come by then
- * is for this transaction, and must not wait to disturb the commit.  A transaction that has
- * written nothing is not interrupted: it may have acquired a lock at session level, which the
- * client is to know.
+ * is handled now, so that it does not disturb the commit.  A transaction that has written
+ * nothing is not interrupted: it may have acquired a lock at session level, which the client
+ * is to know.
  */
 void
 guard_check(GuardMoment moment)

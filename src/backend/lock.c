@@ -2,35 +2,13 @@
  * lock.c
  *		Locking paths: one, or several together.
  *
- * The first acquisition of a lock asks the worker; further ones only count.  Several locks
- * are acquired all or none.
+ * The first acquisition of a lock adds a request for the worker to shared memory (an entry),
+ * and waits on the session's latch until the worker has granted or refused it: for one lock,
+ * lock_acquire() calls ask_for_lock() and take_lock().  Further acquisitions only count.
+ * Several locks are acquired all or none.
  *
- * A set of locks has an order, which is everybody's: that of the bytes of the paths.  A
- * session that waits for a lock while it holds only locks before it cannot be in a circle of
- * sessions that do the same.  But a session that asked for each lock after the grant of the
- * one before would need a round trip for each.  So it takes the free ones together:
- *
- *	together	It asks for all at once, and none of these requests waits for another
- *				holder: the worker grants each, or refuses it, when ZooKeeper has
- *				answered.  So a lock that has been granted keeps nobody waiting for
- *				longer than that takes, in whatever order.
- *	alone		It waits for the first that was refused, like for a single lock.
- *				Before it asks for that, it has given back all locks of the set behind
- *				it.  So while it waits for a lock of the set, it holds only those
- *				before it, and asks for no other.
- *	together	Then those behind it, but not more of them than were granted last time
- *				(two at least), and twice as many each time that all are granted.
- *
- * The last rule bounds the work for a set of which many locks are taken: but for the first
- * time, the session asks for no more than twice the locks that it has just got.
- *
- * A path below another one of the set is not asked for together with that, but when that is
- * granted: only its holder is trusted to have nodes created below it (parents.c).  So a tree
- * is locked step by step.
- *
- * A call that must not wait for others asks for all together and is done.  Its requests look
- * at a path before the worker creates a node there; those of a call that waits do not, as the
- * look would find most paths free.
+ * A call that must not wait for others has the worker look at the path before it creates a
+ * node there; a call that waits does not, as the look would find most paths free.
  *
  * However a call ends, the session holds what it held before, as often as before
  * (transaction.c).
@@ -50,17 +28,17 @@
 #include "shared/session_info.h"
 #include "utils/timestamp.h"
 
-/* ------------------------------------------------------------------------
- * Locking
- * ------------------------------------------------------------------------
- */
-
 /* Compares paths by the order in which everybody locks them, for qsort() and bsearch(). */
 int
 lock_compare_targets(const void *a, const void *b)
 {
 	return strcmp(((const LockTarget *) a)->path, ((const LockTarget *) b)->path);
 }
+
+/* ------------------------------------------------------------------------
+ * One lock
+ * ------------------------------------------------------------------------
+ */
 
 /* Asks for a lock, unless the session has it. */
 static void
@@ -134,6 +112,36 @@ time_left(int64 timeout_ms, int64 start_us)
 
 	return timeout_ms > 0 ? Max(left, 1) : timeout_ms;
 }
+
+/* ------------------------------------------------------------------------
+ * Several locks
+ *
+ * A set of locks has an order, which is everybody's: that of the bytes of the paths.  A
+ * session that waits for a lock while it holds only locks before it cannot be in a circle of
+ * sessions that do the same.  But a session that asked for each lock after the grant of the
+ * one before would need a round trip for each.  So it takes the free ones together:
+ *
+ *	together	It asks for all at once, and none of these requests waits for another
+ *				holder: the worker grants each, or refuses it, when ZooKeeper has
+ *				answered.  So a lock that has been granted keeps nobody waiting for
+ *				longer than that takes, in whatever order.
+ *	alone		It waits for the first that was refused, like for a single lock.
+ *				Before it asks for that, it has given back all locks of the set behind
+ *				it.  So while it waits for a lock of the set, it holds only those
+ *				before it, and asks for no other.
+ *	together	Then those behind it, but not more of them than were granted last time
+ *				(two at least), and twice as many each time that all are granted.
+ *
+ * The last rule bounds the work for a set of which many locks are taken: but for the first
+ * time, the session asks for no more than twice the locks that it has just got.
+ *
+ * A path below another one of the set is not asked for together with that, but when that is
+ * granted: only its holder is trusted to have nodes created below it (parents.c).  So a tree
+ * is locked step by step.
+ *
+ * A call that must not wait for others asks for all together and is done.
+ * ------------------------------------------------------------------------
+ */
 
 /*
  * Acquires the first n locks of an array together, as far as they are free, and gives the

@@ -2,11 +2,20 @@
  * cohort.c
  *		The cohorts of a path: their states, and the contenders in their queues.
  *
- * engine_internal.h draws the states of a cohort; these functions make the steps between them.
+ * A cohort is one ephemeral sequential node of ours and the contenders of this server for which
+ * it stands.  These functions make the steps between its states, which engine_internal.h draws:
  *
- * If a cohort can only become GONE (its node was deleted by someone else, its session expired,
- * or it was never created), holders have lost the lock, and the contenders that waited queue
- * again in a new cohort.  An earlier worker's cohort begins where its entries say that it was:
+ *		PLANNED		no node yet
+ *		CREATING	the create is sent, and not answered
+ *		CREATED		the node exists; the cohort waits for older contenders
+ *		GRANTED		it waits for nobody; those in its queue are granted
+ *		DOWNGRADING	its node is being replaced by a shared one
+ *		DELETING	nobody needs the node; the delete is repeated until it is gone
+ *		GONE		there is no node, or none any more
+ *
+ * If the node was deleted by someone else or never created, or the ZooKeeper session has ended
+ * (session.c, for all cohorts), holders have lost the lock, and those that waited queue again
+ * in a new cohort.  An earlier worker's cohort begins where its entries say that it was:
  * cohort_adopted().
  *
  * Runs in: the worker.  All of this is private to it.
@@ -450,9 +459,9 @@ forget_node_name(Cohort *cohort)
 }
 
 /*
- * Ends a cohort that has no node, or none any more.  It goes on if the node was to go: a
- * listing will show whether the downgraded node has replaced it, and the reply to the deletion
- * whether what it stood for was deleted with it.
+ * Ends a cohort that has no node, or none any more.  But if we may have deleted the node
+ * ourselves, the cohort goes on: a listing will show whether the downgraded node has replaced
+ * it, or the reply to the deletion whether what it stood for was deleted with it.
  */
 void
 cohort_end(Cohort *cohort, CohortEnd how)

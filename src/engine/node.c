@@ -4,15 +4,18 @@
  *
  * Reply handlers finish the step that they belong to; path.c decides whom to grant.
  *
- * A reply may be lost with the connection after ZooKeeper has created the node.  A listing
- * then shows whether a node exists that may be it, and the node's owner whether it is.  A
- * name with a UUID fits one node at most.  In a dialect whose names have none, each node of
- * that name is looked at; as our session creates one node of a path at a time, the one that
- * it owns and that is no other cohort's is the one.
+ * A reply may be lost with the connection after ZooKeeper has created the node; its outcome is
+ * CALL_UNKNOWN.  The cohort stays CREATING.  On the next connection, after a check that a quorum
+ * commits (session.c), the create has been executed or never will be.  Then a listing shows
+ * whether a node exists that may be it, and the node's owner whether it is.  A name with a UUID
+ * fits one node at most.  In a dialect whose names have none, each node of that name is looked
+ * at; as our session creates one node of a path at a time, the one that it owns and that is no
+ * other cohort's is the one.
  *
- * A contender that goes to the end of the queue must not be out of it for a moment, nor seem
- * to be in it twice.  So one multi creates the new node and deletes the old one, both or
- * none.  The old cohort waits in COHORT_DELETING (cohort->replaced_by) for the reply:
+ * A contender that goes to the end of the queue, as a leader that resigns, must not be out of it
+ * for a moment, nor seem to be in it twice.  So one multi creates the new node and deletes the
+ * old one, both or none.  The old cohort waits in COHORT_DELETING (cohort->replaced_by) for the
+ * reply:
  *
  *		done			the old cohort is over; the reply does not contain the new node's
  *						sequence, so a listing finds the node
@@ -152,8 +155,8 @@ new_uuid(int version)
  * follows right behind; its watch reports all that comes later.
  *
  * The create may go out together with those of other paths, unless the name is reusable, since
- * a lost reply is settled by the name.  If paths have been missing, those go that have just
- * been created.
+ * a lost reply is settled by the name.  For a while after one was refused for want of its path,
+ * only those go together whose paths have just been created.
  */
 void
 cohort_create(Cohort *cohort)
@@ -186,7 +189,7 @@ cohort_create(Cohort *cohort)
 }
 
 /* ------------------------------------------------------------------------
- * Probe
+ * Find
  * ------------------------------------------------------------------------
  */
 

@@ -1,46 +1,49 @@
 /*
  * path.c
- *		The engine's decisions: paths, cohorts and contenders, and what comes next.
+ *		The engine's decisions: who joins a cohort, who is granted, and what comes next.
  *
- * A contender is one request of one session (an entry in shared memory).  A cohort is one
- * ephemeral sequential node of ours and the contenders of this server for which it stands,
- * in order of arrival; the recipe says whether it grants them one after the other or all
- * together.  A path has a queue of cohorts, oldest first, which is also the order of their
- * nodes' sequences.
+ * A path has a queue of cohorts, oldest first, which is also the order of their nodes'
+ * sequences.  In each, contenders are in order of arrival; the recipe says whether it grants
+ * them one after the other or all together.
  *
- * New contenders join the last cohort while it is open: no other client is known to stand
- * behind it.  The child watch on the path reports newcomers.  When it has fired, it is set
- * again only when a contender arrives, which then waits for a listing ("arrivals"), or when a
- * lock is held for longer, since the newcomer may be a client that does not wait for our
- * node.  So a path that is busy elsewhere costs nothing here while nobody asks for it.
+ * Who is granted: a contender whose turn it is in a cohort whose node exists, is our
+ * session's, and has no older contender before it that keeps it out.  It is not granted without
+ * the lease, which proves that the session, and so the node, exists; nor under a node whose end
+ * we would not hear of, or that may be another client's (watch.c).  But if ZooKeeper refuses a
+ * watch on the node, the cohort grants, and asks for the watch again and again.  While ZooKeeper
+ * is not connected, or before a sync on a new connection was answered, nothing is sent.
+ *
+ * So of two contenders that exclude each other, on whatever servers, only one is granted: a
+ * listing that is made after a node was created shows all that are older, and the younger one
+ * waits until the older is gone.
  *
  * The engine knows other clients' contenders from the last listing, less those seen to go.
- * For the contenders older than a cohort that is a superset of the truth, since newcomers get
- * higher sequences; this is why a cohort can be granted without another listing.  There is one
- * exception: an exclusive contender that goes may leave a shared node in its place, its
- * downgraded node.  A cohort that would wait for the downgraded node looks again, unless it is
- * clear that there is none; see downgrade.c.
+ * Among those older than a cohort none is missing, since newcomers get higher sequences; so
+ * a cohort can be granted without another listing.  There is one exception: an exclusive
+ * contender that goes may leave a shared node in its place, its downgraded node.  A cohort
+ * that would wait for that looks again, unless it is clear that there is none (downgrade.c).
  *
- * A session's other contenders do not stand in the way of its own, if the recipe says so.  A
- * shared holder that asks for the exclusive lock therefore waits for all others, even in the
- * same shared cohort: it is a contender like any other, behind those that came before.  If an
- * older writer waits for the shared holder in turn, that is a deadlock, and no reason to pass
- * the writer: tokens would not increase, and a client that does not know shared locks may
- * even hold the lock.
+ * Who joins: a new contender joins the last cohort while no other client is known behind it.
+ * The child watch on the path reports newcomers.  When it has fired, it is set again only when
+ * a contender arrives, which then waits for a listing ("arrivals"), or when a lock is held for
+ * longer, since the newcomer may be a client that does not wait for our node.  So a path that
+ * is busy elsewhere costs nothing here.
  *
- * One place decides the next step of a path.  Reply handlers, watch events and requests
- * record what they learn, which may refuse or lose what was asked for, and mark the path.  In
- * each round of the main loop path_pump_marked() looks at the marked paths as they then are,
- * until none is left, and does what comes next.  Nowhere else is a path freed or a contender
- * granted.  While ZooKeeper is not connected, or before a sync on a new connection was
- * answered, it sends nothing.  It grants nothing without the lease, nor under a node whose
- * end we would not hear of, or that may be another client's (watch.c).  But if ZooKeeper
- * refuses a watch on the node, it grants, and asks for the watch again and again.
+ * A shared holder that asks for the exclusive lock is a contender like any other, behind
+ * those that came before; only what its own session holds is not in its way.  An older writer
+ * that waits for that session makes a deadlock, and is not passed: tokens would not increase,
+ * and a client that does not know shared locks may even hold the lock.
+ *
+ * Reply handlers, watch events and requests record what they learn, which may refuse or lose
+ * what was asked for, and mark the path.  In each round of the main loop path_pump_marked()
+ * looks at the marked paths as they then are, until none is left.  Nowhere else is a path freed
+ * or a contender granted.
  *
  * The worker may exit at any moment, so shared memory records what exists in ZooKeeper:
  * before a create is sent, the name is in the entries of the cohort's contenders, and the last
- * of them is kept (cohort->last_owner) until the node is known to be gone.  session.c builds
- * all this again from there.
+ * of them is kept (cohort->last_owner) until the node is known to be gone.  The next worker
+ * resumes the ZooKeeper session, and session.c builds cohorts and contenders again from the
+ * entries, each in the state that its entry shows.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
  * else here is private to the worker.

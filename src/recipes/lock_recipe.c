@@ -9,8 +9,8 @@
  * everybody.
  *
  * Sequences are distinct but for one case.  The shared node of an exclusive holder that
- * downgrades has the sequence of the exclusive one: Curator creates it beside the other,
- * zklock in its place.  Equal sequences never block each other, and for a younger contender
+ * downgrades to shared has the sequence of the exclusive one: Curator creates it beside the
+ * other, zklock in its place.  Equal sequences never block each other, and for a younger contender
  * either node will do: when the one returned is gone, the other is found.  It follows that
  * the set of contenders older than a given one can grow, by a shared one at the moment
  * that an exclusive one goes.

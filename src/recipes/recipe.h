@@ -3,11 +3,11 @@
  * recipe.h
  *	  What the engine asks of a recipe.
  *
- * Every recipe of ZooKeeper that makes clients wait for one another has them create a
- * sequential node below a common path, list the path's children, and look at those before
- * their own.  The engine (src/engine) does that much.  A recipe says the rest: how its
- * nodes are named, what a child's name means, for whom a contender waits and what it
- * watches meanwhile, and which contenders of one server can stand behind one node.
+ * Where clients wait for one another in ZooKeeper, each creates a sequential node below a
+ * common path, lists the path's children, and looks at those before its own.  The engine
+ * (src/engine) does that much.  A recipe says the rest: how its nodes are named, what a child's
+ * name means, for whom a contender waits, and which contenders of one server can stand behind
+ * one node.
  *
  * A new recipe is one file beside this one that fills in a Recipe; src/README says
  * where it is registered.
@@ -65,8 +65,8 @@ typedef struct RecipeHeedless
 {
 	const char *ours;	/* the dialect that we write */
 	const char *theirs; /* the dialect of its name */
-	const char *remedy; /* what can be done but to write theirs, as the end of a
-						 * sentence, with what follows; NULL if nothing */
+	const char *remedy; /* what else helps than to write theirs, as the end of a
+						 * sentence; NULL if nothing */
 } RecipeHeedless;
 
 /*
@@ -74,11 +74,12 @@ typedef struct RecipeHeedless
  *
  *	excludes	for the youngest older peer that keeps it out.  The contender watches that
  *				one alone, and what its own session holds is not in its way.
- *	blocker		for what all of them together amount to.  Any change below the path is a
- *				reason to look again, and its own session counts like any other.
+ *	blocker		for a peer that depends on all the others, such as on their number.  Any
+ *				change below the path is a reason to look again, and its own session
+ *				counts like any other.
  *
- * read, write, and either excludes or blocker are required; any other function may be NULL,
- * which means "no" in every case.
+ * read, write, and either of these are required; any other function may be NULL, which means
+ * "no".
  */
 typedef struct Recipe
 {
@@ -126,8 +127,8 @@ typedef struct Recipe
 	bool (*name_is_reusable)(const RecipeRequest *request);
 
 	/*
-	 * Returns true if the client behind a child of that name lets contenders of ours, which
-	 * asked with "request", hold at the same time as its own.
+	 * Returns true if the client that has a child of that name does not wait for contenders
+	 * of ours that asked with "request", so that both may hold at the same time.
 	 */
 	bool (*heedless)(const char *child, const RecipeRequest *request, RecipeHeedless *why);
 

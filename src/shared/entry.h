@@ -4,7 +4,8 @@
  *
  * An entry is a contender's record in shared memory: one request of one session for one
  * path.  Its states are drawn below; entry.c says how the three parts of an entry are read
- * and written.
+ * and written.  If the worker exits, entries stay as they are, and the next worker goes on from
+ * there; a crash of the server empties shared memory.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -22,7 +23,7 @@
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, with its NUL */
 #define ZKLOCK_NODE_SIZE (ZKLOCK_MAX_NODE_NAME + 1)
 #define ZKLOCK_LOCKS_LIMIT 16384 /* upper bound of zklock.max_locks */
-#define ENTRIES_SPARE_LIMIT 128	 /* most entries that nodes of nobody's may have besides */
+#define ENTRIES_SPARE_LIMIT 128	 /* most entries, beyond that, of nodes that are kept */
 
 #define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
 
@@ -138,8 +139,8 @@ typedef struct EntryStatus
 	bool downgrading;
 
 	/*
-	 * Order of arrival: drawn by the owning backend when it asks, and by the worker for
-	 * QUEUED
+	 * Order of arrival: a number that the owning backend draws when it asks, and the worker
+	 * anew when it makes the entry QUEUED
 	 */
 	uint64 ticket;
 
@@ -223,7 +224,11 @@ typedef struct EntryCopy
 	EntryNode	 node;
 } EntryCopy;
 
-/* All entries */
+/* ------------------------------------------------------------------------
+ * All entries
+ * ------------------------------------------------------------------------
+ */
+
 typedef struct EntryPool
 {
 	/* Constant after initialisation */

@@ -2,11 +2,11 @@
  * lease_rule.c
  *		How long a ZooKeeper session is sure to live, from what it answered.
  *
- * The leader expires a session when it has not heard for the session timeout that the client
- * is there.  It learns that a client has sent something to a follower ("touched" its
- * session) only from the follower's answer to its ping, which it sends every half tick; a
- * client's write that it commits does not touch the session.  So the rule takes a chain of
- * three committed heartbeats:
+ * The leader ends a session when it has not heard of the client for the session timeout.
+ * What a client sends to a follower "touches" its session there.  The leader learns of touches
+ * only from the follower's answer to its ping, which it sends every half tick; a client's write
+ * that it commits does not touch the session.  So the rule takes a chain of three committed
+ * heartbeats:
  *
  *	A	touched the session on the follower after s(A), when it was sent.
  *	B	was sent a tick or more after A was answered.  The leader has sent a ping
@@ -23,11 +23,6 @@
  * A follower can lose one touch that comes while it makes the answer to a ping, so the last
  * A but one counts.
  *
- * The rule assumes that our clock goes on, also while the machine is suspended.  The clock
- * of a virtual machine that its hypervisor pauses may stand still: then the lease is too
- * long by the time of the pause, which nothing here can detect.  doc/internals.md names the
- * other assumptions.
- *
  * The leader ends a session in two steps: it takes it off its queue, and then refuses its
  * writes.  In between it commits them, and a touch comes too late.  Before the old deadline
  * it has not begun, so a proof that is seen by then counts at once.  After a lapse the proof
@@ -35,7 +30,9 @@
  * committed: had the touch come between the two steps, the second would have been taken by
  * then.  Until the confirmation, the proof moves its deadline on as if it counted.
  *
- * test/model/lease.pml is a model of all this.
+ * The rule assumes that our clock goes on, also while the machine is suspended.
+ * doc/internals.md names this and the other assumptions; test/model/lease.pml is a model of
+ * all this.  lease.c sends the heartbeats and publishes the deadline, which is the lease.
  *
  * Runs in: the worker; pure C.
  *

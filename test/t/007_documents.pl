@@ -42,6 +42,13 @@ subtest 'README.md is short' => sub {
 	cmp_ok(scalar(@words), '<=', 1800, 'at most 1,800 words');
 };
 
+subtest 'the tour of the source takes an hour' => sub {
+	my ($tour, $errors) = run_command([ "$top/tools/tour" ]);
+	is($errors, '', 'each stop exists');
+	cmp_ok(scalar(() = $tour =~ /\n/g),  '<=', 2200,  'at most 2,200 lines');
+	cmp_ok(scalar(() = $tour =~ /\S+/g), '<=', 10000, 'at most 10,000 words');
+};
+
 subtest 'the source has few terms of its own' => sub {
 	my ($terms) = slurp_file("$top/src/README") =~ /^Terms\n-+\n(.*?)^\S/ms;
 	my @terms = $terms =~ /^    (\w+(?: \w+)*)  /mg;
