@@ -11,7 +11,8 @@
  * the lease, which proves that the session, and so the node, exists; nor under a node whose end
  * we would not hear of, or that may be another client's (watch.c).  But if ZooKeeper refuses a
  * watch on the node, the cohort grants, and asks for the watch again and again.  While ZooKeeper
- * is not connected, or before a sync on a new connection was answered, nothing is sent.
+ * is not connected, or before a sync on a new connection was answered, nothing is granted or
+ * sent.
  *
  * So of two contenders that exclude each other, on whatever servers, only one is granted: a
  * listing that is made after a node was created shows all that are older, and the younger one
