@@ -310,7 +310,10 @@ cohort_grant(Cohort *cohort)
 	}
 }
 
-/* Does what comes next for the contenders of a cohort that has its node. */
+/*
+ * Does what comes next for the contenders of a cohort that has its node.  Those that wait do so
+ * until a listing on this connection has shown the node ("listed").
+ */
 static void
 cohort_serve(Cohort *cohort)
 {
@@ -407,8 +410,8 @@ cohort_pump(Cohort *cohort)
 			cohort_delete(cohort);
 
 		/*
-		 * The reply to a session that may not delete a node does not show that the node is
-		 * gone.
+		 * ZooKeeper refuses the deletion whether the node exists or not, so a watch has to
+		 * show when it is gone.
 		 */
 		if (cohort->refused_in == cohort->state)
 			watch_own(cohort);
