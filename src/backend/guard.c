@@ -2,9 +2,10 @@
  * guard.c
  *		The commit guard: prevents a commit that relied on a lock that was lost.
  *
- * A transaction relies on what it holds at transaction level and, if it has written, on all
- * that the session holds.  guard_check() asks before the commit.  How strictly,
- * zklock.commit_guard says: its value now, or when the lock was taken, whichever is stricter.
+ * A transaction that relied on a lock must not commit if the lock was lost, or may have been.
+ * It relied on what it holds at transaction level and, if it has written, on all that the
+ * session holds.  guard_check() asks before the commit.  How strictly, zklock.commit_guard
+ * says: its value now, or when the lock was taken, whichever is stricter.
  *
  *	off		asks nobody
  *	lease	asks the entries in shared memory, none of which may be lost; the clock, by
