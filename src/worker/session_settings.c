@@ -116,6 +116,9 @@ read_credentials(const char *name, ZkClientConfig *config)
 		*colon = '\0';
 		strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
 		strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
+		config->sasl = strcmp(config->auth_scheme, "sasl") == 0;
+		if (config->sasl)
+			fault = zk_sasl_load(config->auth_credentials, wants_tls());
 	}
 	explicit_bzero(buffer, sizeof(buffer));
 	return fault;

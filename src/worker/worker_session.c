@@ -297,6 +297,13 @@ on_expired(void)
 	engine_session_unreachable();
 }
 
+static void
+refused(void)
+{
+	failed(SESSION_AUTH_FAILED);
+	engine_session_refused(ZK_AUTH_FAILED);
+}
+
 /* Reports that ZooKeeper refuses to serve us. */
 static void
 on_refused(void)
@@ -309,8 +316,7 @@ on_refused(void)
 	ereport(LOG, (errmsg_internal("%s", fault)));
 	snprintf(message, sizeof(message), "authentication failed: %s", fault);
 	session_info_set_error(message);
-	failed(SESSION_AUTH_FAILED);
-	engine_session_refused(ZK_AUTH_FAILED);
+	refused();
 }
 
 /* Reports that what answers need not be ZooKeeper; there is no session yet. */
@@ -339,6 +345,7 @@ worker_session_event(ZkSessionEvent event)
 		[ZK_SESSION_DISCONNECTED] = {on_disconnected, on_disconnected},
 		[ZK_SESSION_EXPIRED] = {on_expired, on_former_expired},
 		[ZK_SESSION_AUTH_FAILED] = {on_refused, on_refused},
+		[ZK_SESSION_SASL_FAILED] = {refused, refused}, /* last_error has the reason */
 		[ZK_SESSION_IN_DOUBT] = {on_doubt, on_doubt},
 	};
 

@@ -10,7 +10,8 @@
  *
  *		zk_event.c				events from threads for the main loop
  *		zk_answer.c, zk_error.c	checks of answers, and the meaning of error codes
- *		zk_tls.c, zk_handle.c	the library's handles, and what TLS needs
+ *		zk_tls.c, zk_sasl.c,
+ *		zk_handle.c				what TLS and SASL need; the library's handles
  *		zk_call.c, zk_library.c	calls, and the same in the library's terms
  *		zk_flow.c				calls until they are answered; zk_turn.c says which is
  *								sent and when, zk_multi.c, with which others
@@ -30,6 +31,8 @@
  *	   (trap 15), and it waits for the answer to TLS's handshake for ever.  Such a handle
  *	   cannot be given up, so the worker ends.  The next one begins a second later, or
  *	   more if that happens again (handle_hang_up, look_for_answers).
+ *	 - That SASL has failed is a state of the handle, but no event (trap 22).  It is looked
+ *	   at (zk_client_dispatch).
  *
  * Servers are believed: if one says that the session is over, it is over (trap 14).
  *
@@ -45,6 +48,8 @@
 #define HANDSHAKE_MS 5000 /* TLS's, with one server */
 #define LOOK_MS 500		  /* how often we look for its end, and for the first answer */
 #define MAX_UNANSWERED 3  /* connections in a row */
+
+#define SASL_EPILOGUE "SASL authentication failed" /* follows each complaint about SASL */
 
 StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH &&
 					 ZK_AUTH_FAILED == ZAUTHFAILED && ZK_CLOSING == ZCLOSING &&
@@ -66,6 +71,7 @@ StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH 
  */
 static ZkClientConfig config;	  /* with the id of the session, once there is one */
 static bool			  complained; /* since a server has answered */
+static bool			  sasl_fault; /* the library itself has given up SASL with this handle */
 
 /* Answers */
 static bool	 answered;		  /* a server has answered on the last connection */
@@ -101,6 +107,7 @@ zk_client_open(const char *addresses, const ZkClientConfig *config_)
 {
 	Assert(zk_handle == NULL);
 	config = *config_;
+	sasl_fault = false;
 	zk_handle_number++;
 	zk_handle = zk_handle_open(addresses, &config);
 	if (zk_handle == NULL)
@@ -359,9 +366,15 @@ handle_log(const Event *event)
 
 	ereport(event->code ? DEBUG1 : DEBUG2, (errmsg_internal("ZooKeeper client: %s", event->text)));
 
-	/* A complaint that comes after the handle was given up would hide the reason for that. */
-	if (!event->code || zk_handle == NULL)
+	/*
+	 * A complaint that comes after the handle was given up would hide the reason for that; so
+	 * would the second one of SASL, which says less.
+	 */
+	if (!event->code || zk_handle == NULL ||
+		strncmp(event->text, SASL_EPILOGUE, strlen(SASL_EPILOGUE)) == 0)
 		return;
+	if (config.sasl && strstr(event->text, "SASL"))
+		sasl_fault = true;
 	sentence = zk_error_sentence(event->text, zk_client_answered());
 	complain(sentence);
 	pfree(sentence);
@@ -398,7 +411,7 @@ handle_event(const Event *event)
 int64
 zk_client_next_wakeup(void)
 {
-	bool waits = zk_handle && (zk_client_connected() ? !answered : config.tls);
+	bool waits = zk_handle && (zk_client_connected() ? !answered : config.tls || config.sasl);
 
 	return waits ? zklock_now_ms() + LOOK_MS : NEVER;
 }
@@ -410,7 +423,10 @@ zk_client_next_wakeup(void)
 void
 zk_client_dispatch(void)
 {
-	Event *event = zk_event_take_all();
+	/* Whether SASL has failed is asked first: then the reason is among the events. */
+	bool sasl_failed = zk_handle && config.sasl && zoo_state(zk_handle) == ZOO_AUTH_FAILED_STATE;
+	uintptr_t number = zk_handle_number;
+	Event	 *event = zk_event_take_all();
 
 	while (event)
 	{
@@ -421,4 +437,6 @@ zk_client_dispatch(void)
 		event = next;
 	}
 	look_for_answers();
+	if (sasl_failed && zk_handle && zk_handle_number == number)
+		leave_handle(sasl_fault ? ZK_SESSION_SASL_FAILED : ZK_SESSION_AUTH_FAILED);
 }

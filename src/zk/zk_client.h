@@ -66,6 +66,7 @@ extern bool		   zk_error_is_breakdown(int code);
 typedef struct ZkClientConfig
 {
 	bool	tls;			 /* with the files that zk_tls_load() has read */
+	bool	sasl;			 /* with what zk_sasl_load() has read, instead of credentials */
 	int		session_timeout; /* ms, asked for */
 	int		failures;	/* in a row: each attempt begins with another server; 0: with any */
 	int64_t session_id; /* to resume, or 0 */
@@ -97,6 +98,7 @@ typedef enum ZkSessionEvent
 	ZK_SESSION_DISCONNECTED, /* the library keeps trying by itself */
 	ZK_SESSION_EXPIRED,		 /* the handle is gone */
 	ZK_SESSION_AUTH_FAILED,	 /* the handle is gone */
+	ZK_SESSION_SASL_FAILED,	 /* the handle is gone; a complaint has said why */
 	ZK_SESSION_IN_DOUBT		 /* the handle is gone; the server may not be ZooKeeper */
 } ZkSessionEvent;
 
@@ -136,6 +138,9 @@ extern uintptr_t zk_client_look_up(const char *servers);
 
 /* zk_tls.c */
 extern char *zk_tls_load(const TlsFiles *files);
+
+/* zk_sasl.c */
+extern const char *zk_sasl_load(const char *parameters, bool tls);
 
 /* The main loop */
 extern int64_t zk_client_next_wakeup(void);

@@ -168,6 +168,8 @@ zk_handle_open(const char *addresses, const ZkClientConfig *config)
 	block_signals(0, &former);
 	if (config->tls)
 		handle = zk_tls_open(rotated, config->session_timeout, session, on_log);
+	else if (config->sasl)
+		handle = zk_sasl_open(rotated, config->session_timeout, session, on_log);
 	else
 		handle = zookeeper_init2(rotated, zk_library_event, config->session_timeout, session,
 								 (void *) zk_handle_number, ZOO_NO_LOG_CLIENTENV, on_log);
@@ -231,14 +233,16 @@ zk_handle_close(zhandle_t *handle)
  * Passes the credentials of the configuration, if there are any, to the library, and wipes
  * them: the library repeats them on each later connection.  It refuses them between two
  * attempts to connect, so this is called when a connection stands, ahead of all calls.  If
- * the library refuses them, they are kept for the next connection.
+ * the library refuses them, they are kept for the next connection.  SASL's have served
+ * already.
  */
 void
 zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config)
 {
-	if (config->auth_scheme[0] == '\0' ||
-		zoo_add_auth(handle, config->auth_scheme, config->auth_credentials,
-					 strlen(config->auth_credentials), NULL, NULL) != ZOK)
+	if (config->auth_scheme[0] == '\0')
+		return;
+	if (!config->sasl && zoo_add_auth(handle, config->auth_scheme, config->auth_credentials,
+									  strlen(config->auth_credentials), NULL, NULL) != ZOK)
 		return;
 	explicit_bzero(config->auth_scheme, sizeof(config->auth_scheme));
 	explicit_bzero(config->auth_credentials, sizeof(config->auth_credentials));

@@ -116,6 +116,14 @@ extern zhandle_t *zk_tls_open(const char *addresses, int timeout, const clientid
 extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 
 /* ------------------------------------------------------------------------
+ * zk_sasl.c: what SASL needs
+ * ------------------------------------------------------------------------
+ */
+
+extern zhandle_t *zk_sasl_open(const char *addresses, int timeout, const clientid_t *session,
+							   log_callback_fn on_log);
+
+/* ------------------------------------------------------------------------
  * zk_multi.c: which calls go out in one request
  * ------------------------------------------------------------------------
  */
