@@ -117,7 +117,7 @@ zk_error_sentence(const char *complaint, bool in_use)
 	bool closed;
 
 	/* What Cyrus SASL says of the empty answer of a server that cannot go on with it */
-	if (strstr(complaint, "SASL negotiation: bad parameter"))
+	if (strstr(complaint, "SASL negotiation: invalid parameter"))
 		return pstrdup("SASL with ZooKeeper fails: its servers may not have it");
 	if (sscanf(complaint, "Socket %127s zk retcode=%d, errno=%d(", server, &code, &error) != 3)
 		return pstrdup(complaint);
