@@ -47,6 +47,8 @@
 #   make dist-test       ... made from what is committed, built, and checked
 #   make deb             Debian packages, for each PostgreSQL whose headers are installed
 #   make deb-test        ... installed, used and removed in a clean Debian
+#   make image-root      the tree of an image of the extension, for CloudNativePG and others that
+#                        have PostgreSQL 18 or later
 
 MODULE_big = zklock
 TOP := $(dir $(firstword $(MAKEFILE_LIST)))
@@ -113,7 +115,7 @@ build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
 ON = $(MUTANT)$(if $(SLOW),$(if $(MUTANT),$(comma))slow-$(SLOW))
 comma = ,
 run = ZKLOCK_STAGE=$(BUILD)/$(if $(ON),faults,release)/stage ZKLOCK_FAULT_STAGE=$(BUILD)/faults/stage ZKLOCK_FAULTS=$(ON) \
-	ZKLOCK_TLS_CLIENT=$(BUILD)/tls
+	ZKLOCK_TLS_CLIENT=$(BUILD)/tls ZKLOCK_IMAGE_ROOT=$(IMAGE)
 
 demo demo-shell:
 	@tools/install-deps build demo
@@ -132,9 +134,26 @@ fault-stage:
 tls-client:
 	@tools/client-library $(BUILD)/tls
 
+# In an image the library finds that of ZooKeeper beside it, wherever the image is.
+IMAGE = $(BUILD)/image-root
+image-root:
+	@tools/install-deps build image
+	@$(MAKE) --no-print-directory image-tree
+
+image-tree: tls-client
+	@echo "building zklock for an image"
+	@$(call build-in,image,"LDFLAGS_SL=-Wl$(comma)-rpath$(comma)'\$$\$$ORIGIN'")
+	@rm -rf $(IMAGE) && mkdir -p $(IMAGE)/lib $(IMAGE)/share/extension
+	@cp -p $(BUILD)/image/stage$(pkglibdir)/zklock.so $(BUILD)/tls/libzookeeper_mt.so.2 $(IMAGE)/lib
+	@cp -p $(BUILD)/image/stage$(datadir)/extension/zklock* $(IMAGE)/share/extension
+
+# Older releases look for extensions in one place only.
+test-image-tree:
+	@case "$(VERSION)" in 15.*|16.*|17.*) ;; *) $(MAKE) --no-print-directory image-tree ;; esac
+
 test:
 	@tools/install-deps build demo test model
-	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client unit-test $(if $(TESTS)$(ON),,model-quick simulate)
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client test-image-tree unit-test $(if $(TESTS)$(ON),,model-quick simulate)
 	@$(run) JOBS=$(JOBS) test/perl/run-tap $(TESTS)
 
 unit-test:

@@ -525,6 +525,30 @@ COMMENT ON FUNCTION zk_contenders(text) IS
 REVOKE ALL ON FUNCTION zk_contenders(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_contenders(text) TO pg_monitor;
 
+/* What all servers publish of waits that last.  Of roles and paths of others, so for monitoring. */
+CREATE FUNCTION zk_waits(
+	OUT server text,
+	OUT pid integer,
+	OUT usename text,
+	OUT application_name text,
+	OUT path text,
+	OUT mode text,
+	OUT waits_for text,
+	OUT wait_start timestamptz,
+	OUT node text,
+	OUT blocked_by_server text,
+	OUT blocked_by_pid integer,
+	OUT blocked_by_owner text,
+	OUT blocked_by_node text,
+	OUT blocked_by_session text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_waits'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_waits() IS
+'waits that last, as all servers publish them, and who is in their way';
+REVOKE ALL ON FUNCTION zk_waits() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_waits() TO pg_monitor;
+
 /*
  * Statistics.  Like PostgreSQL's own, the totals are for everyone, and the reset
  * for superusers and those whom they let.

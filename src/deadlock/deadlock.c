@@ -309,20 +309,26 @@ fingerprint_of(const Waits *waits)
 	return fingerprint;
 }
 
+/* Describes what a contender waits for, such as "ExclusiveLock on ZooKeeper path "/a"".  Palloc'd. */
+char *
+waits_describe_contender(const EntryCopy *waiting)
+{
+	return psprintf("%s on ZooKeeper path \"%s\"",
+					waiting->request.kind != REQUEST_LOCK		  ? WAIT_FOR_PERMIT
+					: waiting->status.mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock"
+																  : "ShareLock",
+					lock_view_path(waiting));
+}
+
 /* Describes what a process waits for, such as "ShareLock on transaction 731".  Palloc'd. */
 char *
 waits_describe(const WaitsProcess *process)
 {
-	const EntryCopy *waiting = process->waiting ? *process->waiting : NULL;
-	StringInfoData	 tag;
-	const char		*name;
+	StringInfoData tag;
+	const char	  *name;
 
-	if (waiting)
-		return psprintf("%s on ZooKeeper path \"%s\"",
-						waiting->request.kind != REQUEST_LOCK		  ? "SemaphorePermit"
-						: waiting->status.mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock"
-																	  : "ShareLock",
-						lock_view_path(waiting));
+	if (process->waiting)
+		return waits_describe_contender(*process->waiting);
 	initStringInfo(&tag);
 	DescribeLockTag(&tag, &process->tag);
 	name = GetLockmodeName((LOCKMETHODID) process->tag.locktag_lockmethodid, process->mode);

@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "deadlock/deadlock.h"
 #include "deadlock/deadlock_internal.h"
 #include "miscadmin.h"
 #include "shared/common.h"
@@ -75,8 +76,8 @@ static char own_name[RECORD_NAME_LENGTH + 1]; /* name of the record that this se
  * Returns the ZooKeeper session whose id is in the name of a record; 0 if it is no such
  * name.  Whether the record is of this session shows in the node's owner.
  */
-static int64
-session_of(const char *name)
+int64
+wait_record_session(const char *name)
 {
 	bool is_name = strlen(name) == RECORD_NAME_LENGTH &&
 				   strspn(name, "0123456789abcdef") == 16 && name[16] == '-';
@@ -127,24 +128,31 @@ parse(const char *text, Size length)
 }
 
 /*
- * Keeps a record that has been read, in one piece.  Its text comes from any client that may
- * write below WAIT_RECORD_ROOT.  If it is not valid, or the name is that of another session
- * than the node's owner, an empty text is kept.
+ * Parses a record that has been read, in the current memory context.  Its text comes from
+ * any client that may write below WAIT_RECORD_ROOT.  Returns NULL if it is not valid, or the
+ * name is that of another session than the node's owner.
  */
+const WaitLine *
+wait_record_lines(const CallStep *record)
+{
+	const char *name = record->path + strlen(WAIT_RECORD_ROOT "/");
+
+	if (record->read == NULL || record->result.stat.ephemeral_owner != wait_record_session(name))
+		return NULL;
+	return parse(record->read, record->result.text_length);
+}
+
+/* Keeps a record that has been read, in one piece.  If it is not valid, its text is empty. */
 static void
 keep_record(const CallStep *step)
 {
 	const char *name = step->path + strlen(WAIT_RECORD_ROOT "/");
-	int64		owner = session_of(name);
-	Size		length = 0;
+	Size		length = wait_record_lines(step) ? step->result.text_length : 0;
 	ReadRecord *record;
 
-	if (step->read && step->result.stat.ephemeral_owner == owner &&
-		parse(step->read, step->result.text_length))
-		length = step->result.text_length;
 	record = MemoryContextAllocZero(TopMemoryContext, offsetof(ReadRecord, text) + length + 1);
 	strlcpy(record->name, name, sizeof(record->name));
-	record->owner = owner;
+	record->owner = wait_record_session(name);
 	record->czxid = step->result.stat.czxid;
 	if (length > 0)
 		memcpy(record->text, step->read, length);
@@ -174,7 +182,7 @@ read_new(Search *search, const CallStep *list)
 	for (int i = 0; i < list->result.nchildren && n <= MAX_RECORDS; i++)
 	{
 		const char *name = list->children[i];
-		int64		session = session_of(name);
+		int64		session = wait_record_session(name);
 		bool stray = session == search->session && search_is_ours(search->index) && is_stray(name);
 		bool fits = nrecords + n < MAX_RECORDS + (strcmp(name, own_name) == 0 ? 1 : 0);
 
