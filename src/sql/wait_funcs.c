@@ -44,29 +44,17 @@ COMPAT_FUNCTION_INFO_V1(zk_waits);
 /* How often the records are listed, if servers replace some meanwhile */
 #define ROUNDS 3
 
-/* A process that waits */
-typedef struct FleetWait
-{
-	const char		*server;
-	int64			 session; /* the server's in ZooKeeper */
-	int				 pid;
-	const char		*what;
-	const char		*path;		 /* of its queue, "" if it waits in none */
-	const char		*node;		 /* with which it waits there */
-	int				 behind_pid; /* a process of the same server for which it waits, or 0 */
-	const EntryCopy *entry;		 /* NULL: it is in a record */
-} FleetWait;
-
 typedef struct Fleet
 {
-	Call			call;
-	int				nrecords;
-	CallStep		records[MAX_RECORDS];
-	const WaitLine *lines[MAX_RECORDS]; /* NULL: it is no record */
-	int				nignored;
-	LockView		ours;
-	List		   *queues; /* of Contenders */
-	List		   *silent; /* names of servers that publish nothing */
+	FunctionCallInfo fcinfo;
+	Call			 call;
+	CallStep		 records[MAX_RECORDS];
+	const WaitLine	*lines[MAX_RECORDS]; /* NULL: it is no record */
+	int				 nrecords;
+	int				 nignored;
+	LockView		 ours;
+	List			*queues; /* of Contenders */
+	StringInfoData	 silent; /* names of servers that publish nothing */
 } Fleet;
 
 /* ------------------------------------------------------------------------
@@ -74,54 +62,41 @@ typedef struct Fleet
  * ------------------------------------------------------------------------
  */
 
-/* Returns true if a record is the newest of its session. */
-static bool
-is_newest_record(const Fleet *fleet, int record)
+/* Returns the newest record of a ZooKeeper session, or -1 if there is none. */
+static int
+newest_record(const Fleet *fleet, int64 session)
 {
-	const NodeStat *stat = &fleet->records[record].result.stat;
+	int newest = -1;
 
 	for (int i = 0; i < fleet->nrecords; i++)
 	{
-		const NodeStat *other = &fleet->records[i].result.stat;
+		const NodeStat *stat = &fleet->records[i].result.stat;
 
-		if (fleet->lines[i] && other->ephemeral_owner == stat->ephemeral_owner &&
-			other->czxid > stat->czxid)
-			return false;
+		if (fleet->lines[i] && stat->ephemeral_owner == session &&
+			(newest < 0 || stat->czxid > fleet->records[newest].result.stat.czxid))
+			newest = i;
 	}
-	return true;
-}
-
-/* Returns true if a ZooKeeper session has published a record. */
-static bool
-publishes(const Fleet *fleet, int64 session)
-{
-	for (int i = 0; i < fleet->nrecords; i++)
-	{
-		if (fleet->lines[i] && fleet->records[i].result.stat.ephemeral_owner == session)
-			return true;
-	}
-	return false;
+	return newest;
 }
 
 /* Reads the records.  Returns false if one was gone by then: another one may have its place. */
 static bool
 read_records(Fleet *fleet)
 {
-	const CallStep *list =
-		call_make(&fleet->call, (CallStep){.kind = ZK_GET_CHILDREN, .path = WAIT_RECORD_ROOT},
-				  CALL_AFTER_SYNC);
-	bool all = true;
+	CallStep list = {.kind = ZK_GET_CHILDREN, .path = WAIT_RECORD_ROOT};
+	bool	 all = true;
 
+	list = *call_make(&fleet->call, list, CALL_AFTER_SYNC);
 	fleet->nrecords = 0;
-	for (int i = 0; i < list->result.nchildren && fleet->nrecords < MAX_RECORDS; i++)
+	for (int i = 0; i < list.result.nchildren && fleet->nrecords < MAX_RECORDS; i++)
 	{
-		if (wait_record_session(list->children[i]) != 0)
+		if (wait_record_session(list.children[i]) != 0)
 			fleet->records[fleet->nrecords++] =
 				(CallStep){.kind = ZK_GET_DATA,
-						   .path = psprintf("%s/%s", WAIT_RECORD_ROOT, list->children[i]),
+						   .path = psprintf("%s/%s", WAIT_RECORD_ROOT, list.children[i]),
 						   .most = WAIT_RECORD_MAX};
 	}
-	fleet->nignored = list->result.nchildren - fleet->nrecords;
+	fleet->nignored = list.result.nchildren - fleet->nrecords;
 	for (int i = 0; i < fleet->nrecords; i++)
 	{
 		CallStep *record = &fleet->records[i];
@@ -131,12 +106,21 @@ read_records(Fleet *fleet)
 		if (record->result.outcome == CALL_UNREACHABLE)
 			call_report(record);
 		fleet->lines[i] = wait_record_lines(record);
-		if (record->result.outcome == CALL_NO_NODE)
-			all = false;
-		else if (fleet->lines[i] == NULL)
-			fleet->nignored++;
+		all &= record->result.outcome != CALL_NO_NODE;
+		fleet->nignored += record->result.outcome != CALL_NO_NODE && fleet->lines[i] == NULL;
 	}
 	return all;
+}
+
+/* Adds a server to those that publish nothing, unless its ZooKeeper session does. */
+static void
+note_silent(Fleet *fleet, int64 session, const char *name)
+{
+	const char *server = display_foreign(name);
+	const char *quoted = server ? psprintf("\"%s\"", server) : NULL;
+
+	if (quoted && newest_record(fleet, session) < 0 && strstr(fleet->silent.data, quoted) == NULL)
+		appendStringInfo(&fleet->silent, "%s%s", fleet->silent.len > 0 ? ", " : "", quoted);
 }
 
 /* ------------------------------------------------------------------------
@@ -144,44 +128,29 @@ read_records(Fleet *fleet)
  * ------------------------------------------------------------------------
  */
 
-/* Adds a server to those that publish nothing, unless its ZooKeeper session does. */
-static void
-note_silent(Fleet *fleet, int64 session, const char *name)
-{
-	char	 *server = display_foreign(name);
-	ListCell *cell;
-
-	if (publishes(fleet, session) || server == NULL)
-		return;
-	foreach(cell, fleet->silent)
-	{
-		if (strcmp(lfirst(cell), server) == 0)
-			return;
-	}
-	fleet->silent = lappend(fleet->silent, server);
-}
-
-/* Returns the queue in which a process waits, or NULL if it waits in none, or there are too many. */
+/*
+ * Returns the queue in which a process waits, or NULL if it waits in none, or there are too
+ * many.
+ */
 static const Contenders *
-queue_of(Fleet *fleet, const FleetWait *wait)
+queue_of(Fleet *fleet, const WaitLine *wait)
 {
-	bool		is_lock = lock_recipe.read(wait->node, &(RecipePeer){0});
-	Contenders *queue;
-	CallStep	listed;
-	ListCell   *cell;
+	RecipePeer	  peer;
+	const Recipe *recipe = lock_recipe.read(wait->node, &peer) ? &lock_recipe : &permit_recipe;
+	Contenders	 *queue;
+	CallStep	  listed;
+	ListCell	 *cell;
 
-	if (wait->path[0] == '\0')
-		return NULL;
 	foreach(cell, fleet->queues)
 	{
 		queue = lfirst(cell);
-		if (strcmp(queue->path, wait->path) == 0 && (queue->recipe == &lock_recipe) == is_lock)
+		if (strcmp(queue->path, wait->path) == 0 && queue->recipe == recipe)
 			return queue;
 	}
-	if (list_length(fleet->queues) == MAX_QUEUES)
+	if (wait->path[0] == '\0' || list_length(fleet->queues) == MAX_QUEUES)
 		return NULL;
 	queue = palloc(sizeof(Contenders));
-	*queue = (Contenders){.path = wait->path, .recipe = is_lock ? &lock_recipe : &permit_recipe};
+	*queue = (Contenders){.path = wait->path, .recipe = recipe};
 	listed = contenders_read(queue, &fleet->call, MAX_READ, CALL_AS_KNOWN);
 	if (listed.result.outcome == CALL_UNREACHABLE)
 		call_report(&listed);
@@ -197,29 +166,27 @@ queue_of(Fleet *fleet, const FleetWait *wait)
 	return queue;
 }
 
-/* Returns the node of that name, or NULL if it is not there. */
-static const ContenderNode *
-find_node(const Contenders *queue, const char *name)
+/*
+ * Finds the node of that name, and the oldest one that keeps it waiting; NULL if there is
+ * none.
+ */
+static void
+find_nodes(const Contenders *queue, const char *name, const ContenderNode **self,
+		   const ContenderNode **blocker)
 {
+	*self = *blocker = NULL;
 	for (int i = 0; queue && i < queue->n; i++)
 	{
 		if (strcmp(queue->nodes[i].name, name) == 0)
-			return &queue->nodes[i];
+			*self = &queue->nodes[i];
 	}
-	return NULL;
-}
-
-/* Returns the oldest node that keeps a node waiting, or NULL if there is none. */
-static const ContenderNode *
-find_blocker(const Contenders *queue, const ContenderNode *self)
-{
-	for (const ContenderNode *node = self ? queue->nodes : NULL; node != self; node++)
+	for (const ContenderNode *node = *self ? queue->nodes : NULL;
+		 node < *self && *blocker == NULL; node++)
 	{
 		if (queue->recipe == &permit_recipe ||
-			lock_recipe.excludes(&node->peer, &(RecipeRequest){.mode = self->peer.mode}))
-			return node;
+			lock_recipe.excludes(&node->peer, &(RecipeRequest){.mode = (*self)->peer.mode}))
+			*blocker = node;
 	}
-	return NULL;
 }
 
 /* ------------------------------------------------------------------------
@@ -227,20 +194,36 @@ find_blocker(const Contenders *queue, const ContenderNode *self)
  * ------------------------------------------------------------------------
  */
 
-/* Adds who a process waits for: a process of its own server, if no node is in its way. */
+/* Adds path and mode as the user knows them: a semaphore's path is above those of its queues. */
 static void
-add_blocker(Row *row, const Fleet *fleet, const FleetWait *wait, const ContenderNode *blocker)
+add_path(Row *row, const WaitLine *wait)
 {
-	NodeContender	 data = {.pid = wait->behind_pid};
+	bool		permit = strncmp(wait->text, WAIT_FOR_PERMIT, strlen(WAIT_FOR_PERMIT)) == 0;
+	const char *end = permit ? strrchr(wait->path, '/') : NULL;
+	char	   *path = end ? pnstrdup(wait->path, end - wait->path) : pstrdup(wait->path);
+	RecipePeer	peer;
+	bool		lock = !permit && lock_recipe.read(wait->node, &peer);
+
+	row_add_text(row, path[0] != '\0' ? display_utf8(path) : NULL);
+	row_add_text(row, !lock								 ? NULL
+					  : peer.mode == LOCK_MODE_EXCLUSIVE ? "exclusive"
+														 : "shared");
+}
+
+/* Adds who is in the way: a contender, or else a process of the same server. */
+static void
+add_blocker(Row *row, const Fleet *fleet, const ContenderNode *blocker, const char *server, int pid)
+{
+	NodeContender	 data = {.pid = blocker ? 0 : pid};
 	const EntryCopy *entry = blocker ? lock_view_of_node(&fleet->ours, blocker) : NULL;
 	const char		*owner = NULL;
 
-	if (blocker == NULL && data.pid != 0)
-		strlcpy(data.server, wait->server, sizeof(data.server));
+	if (data.pid != 0)
+		strlcpy(data.server, server, sizeof(data.server));
 	else if (blocker && !node_contender_read(blocker->data, &data))
 		owner = display_node_data(blocker->data, blocker->answer.text_length);
 
-	/* The node's data describes the first session that it stood for. */
+	/* The data describes the first session that the node stood for. */
 	if (entry)
 		data.pid = entry->status.kept ? 0 : entry->request.pid;
 	row_add_text(row, display_foreign(data.server));
@@ -250,130 +233,73 @@ add_blocker(Row *row, const Fleet *fleet, const FleetWait *wait, const Contender
 	row_add_text(row, blocker ? display_session(blocker->answer.stat.ephemeral_owner) : NULL);
 }
 
-/* Adds path and mode as the user knows them: a semaphore's path is above those of its queues. */
+/*
+ * Shows a wait: a line of a record, behind which the first process of the same server may
+ * follow for which this one waits.
+ *
+ *	entry	a contender of this server that waits, or NULL
+ */
 static void
-add_path(Row *row, const FleetWait *wait)
+put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy *entry)
 {
-	bool		permit = strncmp(wait->what, WAIT_FOR_PERMIT, strlen(WAIT_FOR_PERMIT)) == 0;
-	const char *end = permit ? strrchr(wait->path, '/') : NULL;
-	char	   *path = end ? pnstrdup(wait->path, end - wait->path) : pstrdup(wait->path);
-	RecipePeer	peer;
-
-	row_add_text(row, path[0] != '\0' ? display_utf8(path) : NULL);
-	if (permit || !lock_recipe.read(wait->node, &peer))
-		row_add_text(row, NULL);
-	else
-		row_add_text(row, peer.mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
-}
-
-static void
-put_wait(FunctionCallInfo fcinfo, Fleet *fleet, const FleetWait *wait)
-{
-	const Contenders	*queue = queue_of(fleet, wait);
-	const ContenderNode *node = find_node(queue, wait->node);
-	NodeContender		 data = {.pid = 0};
+	NodeContender		 data;
+	const ContenderNode *node;
+	const ContenderNode *blocker;
 	Row					 row = {0};
+
+	find_nodes(queue_of(fleet, wait), wait->node, &node, &blocker);
 
 	/* The node may have been created for another session. */
 	if (node == NULL || !node_contender_read(node->data, &data) || data.pid != wait->pid)
 		data = (NodeContender){.pid = 0};
-	row_add_text(&row, display_foreign(wait->server));
+	row_add_text(&row, display_foreign(server));
 	row_add(&row, Int32GetDatum(wait->pid));
-	row_add_text(&row, wait->entry ? GetUserNameFromId(wait->entry->request.role, true)
-								   : display_foreign(data.user));
+	row_add_text(&row, entry ? GetUserNameFromId(entry->request.role, true)
+							 : display_foreign(data.user));
 	row_add_text(&row, display_foreign(data.application));
 	add_path(&row, wait);
-	row_add_text(&row, display_foreign(wait->what));
-	if (wait->entry)
-		row_add(&row, TimestampTzGetDatum(wait->entry->request.requested_at));
+	row_add_text(&row, display_foreign(wait->text));
+	if (entry)
+		row_add(&row, TimestampTzGetDatum(entry->request.requested_at));
 	else
 		row_add_zk_time(&row, node ? node->answer.stat.ctime : 0);
 	row_add_text(&row, wait->node[0] != '\0' ? display_utf8(wait->node) : NULL);
-	add_blocker(&row, fleet, wait, find_blocker(queue, node));
-	row_store(fcinfo, &row);
+	add_blocker(&row, fleet, blocker, server, wait[1].kind == WAIT_LINE_FOR ? wait[1].pid : 0);
+	row_store(fleet->fcinfo, &row);
 }
 
-/* Shows the waits of a record. */
+/* Shows the waits of a record; of this server's, those that shared memory does not have. */
 static void
-put_record(FunctionCallInfo fcinfo, Fleet *fleet, int record)
+put_record(Fleet *fleet, int record)
 {
-	const char *server = fleet->lines[record]->text;
+	int64			session = fleet->records[record].result.stat.ephemeral_owner;
+	const WaitLine *title = fleet->lines[record];
 
-	for (const WaitLine *line = fleet->lines[record]; line->kind != WAIT_LINE_END; line++)
+	if (title == NULL || newest_record(fleet, session) != record)
+		return;
+	for (const WaitLine *line = title; line->kind != WAIT_LINE_END; line++)
 	{
-		FleetWait wait = {.server = server,
-						  .pid = line->pid,
-						  .what = line->text,
-						  .path = line->path,
-						  .node = line->node};
-
-		if (line->kind != WAIT_LINE_WAIT)
-			continue;
-		if (line[1].kind == WAIT_LINE_FOR)
-			wait.behind_pid = line[1].pid;
-		put_wait(fcinfo, fleet, &wait);
+		if (line->kind == WAIT_LINE_WAIT && (session != fleet->call.session || line->path[0] == '\0'))
+			put_wait(fleet, title->text, line, NULL);
 	}
 }
 
-/* Returns true if this server's record has a wait of a process. */
-static bool
-is_published_wait(const Fleet *fleet, int pid)
-{
-	for (int i = 0; i < fleet->nrecords; i++)
-	{
-		const WaitLine *line = fleet->lines[i];
-
-		if (fleet->records[i].result.stat.ephemeral_owner != fleet->call.session)
-			continue;
-		for (; line && line->kind != WAIT_LINE_END; line++)
-		{
-			if (line->kind == WAIT_LINE_WAIT && line->pid == pid)
-				return true;
-		}
-	}
-	return false;
-}
-
-/* Shows a contender of this server if it waits, has waited for long, and is in no record. */
+/* Shows a contender of this server, if it waits, and has waited for long. */
 static void
-put_own(FunctionCallInfo fcinfo, Fleet *fleet, const EntryCopy *entry)
+put_own(Fleet *fleet, const EntryCopy *entry)
 {
-	FleetWait wait = {.server = zklock_own_name(),
-					  .pid = entry->request.pid,
-					  .what = waits_describe_contender(entry),
-					  .path = entry->request.path,
-					  .node = entry->node.czxid != 0 ? entry->node.name : "",
-					  .behind_pid = lock_view_blocker(&fleet->ours, entry).pid,
-					  .entry = entry};
+	WaitLine lines[] = {{.pid = entry->request.pid,
+						 .path = entry->request.path,
+						 .node = entry->node.name},
+						{.kind = WAIT_LINE_FOR}};
 
-	if (entry->status.state == ENTRY_QUEUED && entry->request.manner == ASK_AND_WAIT &&
-		entry->request.pid != ENTRY_SERVER_PID && entry->request.kind != REQUEST_ELEMENT &&
-		zklock_ms_since(entry->request.requested_us) >= deadlock_search->deadlock_timeout &&
-		!is_published_wait(fleet, entry->request.pid))
-		put_wait(fcinfo, fleet, &wait);
-}
-
-/* Reports what is not shown, and which servers publish nothing. */
-static void
-report_unpublished(const Fleet *fleet)
-{
-	StringInfoData names;
-	ListCell	  *cell;
-
-	if (fleet->nignored > 0)
-		ereport(WARNING,
-				(errmsg("ignoring %d nodes below \"%s\"", fleet->nignored, WAIT_RECORD_ROOT),
-				 errdetail("They are no records of waits that can be read, or more than %d.",
-						   MAX_RECORDS)));
-	initStringInfo(&names);
-	foreach(cell, fleet->silent)
-	{
-		appendStringInfo(&names, "%s\"%s\"", names.len > 0 ? ", " : "", (char *) lfirst(cell));
-	}
-	if (names.len > 0)
-		ereport(NOTICE,
-				(errmsg("servers that publish no waits: %s", names.data),
-				 errdetail("Sessions that hold nothing, and keep no other server waiting, are not published: zk_locks shows those of its server.")));
+	if (entry->status.state != ENTRY_QUEUED || entry->request.manner != ASK_AND_WAIT ||
+		entry->request.pid == ENTRY_SERVER_PID || entry->request.kind == REQUEST_ELEMENT ||
+		zklock_ms_since(entry->request.requested_us) < deadlock_search->deadlock_timeout)
+		return;
+	lines[0].text = waits_describe_contender(entry);
+	lines[1].pid = lock_view_blocker(&fleet->ours, entry).pid;
+	put_wait(fleet, zklock_own_name(), lines, entry);
 }
 
 /*
@@ -388,17 +314,24 @@ zk_waits(PG_FUNCTION_ARGS)
 
 	argument_require_holder();
 	InitMaterializedSRF(fcinfo, 0);
+	fleet->fcinfo = fcinfo;
+	initStringInfo(&fleet->silent);
 	for (int round = 0; !read_records(fleet) && round < ROUNDS; round++)
 		;
 	fleet->ours = lock_view_take();
 	note_silent(fleet, fleet->call.session, zklock_own_name());
 	for (int i = 0; i < fleet->nrecords; i++)
-	{
-		if (fleet->lines[i] && is_newest_record(fleet, i))
-			put_record(fcinfo, fleet, i);
-	}
+		put_record(fleet, i);
 	for (int i = 0; i < fleet->ours.n; i++)
-		put_own(fcinfo, fleet, fleet->ours.entries[i]);
-	report_unpublished(fleet);
+		put_own(fleet, fleet->ours.entries[i]);
+	if (fleet->nignored > 0)
+		ereport(WARNING,
+				(errmsg("ignoring %d nodes below \"%s\"", fleet->nignored, WAIT_RECORD_ROOT),
+				 errdetail("They are no records of waits that can be read, or more than %d.",
+						   MAX_RECORDS)));
+	if (fleet->silent.len > 0)
+		ereport(NOTICE,
+				(errmsg("servers that publish no waits: %s", fleet->silent.data),
+				 errdetail("Sessions that hold nothing, and keep no other server waiting, are not published. zk_waits() shows them on their own server.")));
 	return (Datum) 0;
 }
