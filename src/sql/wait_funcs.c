@@ -3,9 +3,8 @@
  *		SQL function that shows the waits that last, of all servers.
  *
  * Servers publish the waits that others need to know to find deadlocks (deadlock/wait_record.c).
- * zk_waits() reads these records from ZooKeeper, and takes the other waits of this server that
- * last from shared memory.  For each it looks at the queue in which the process waits: there is
- * who it waits for, and since when.
+ * zk_waits() reads these records from ZooKeeper, and takes the waits of this server from shared
+ * memory.  The queue in which a process waits shows for whom, and since when.
  *
  * A session that holds nothing, and keeps no other server waiting, is in no record.  So a
  * NOTICE names the servers that publish none, as far as they are known: this one, and those
@@ -25,6 +24,7 @@
 #include "compat.h"
 #include "deadlock/deadlock.h"
 #include "funcapi.h"
+#include "miscadmin.h"
 #include "shared/deadlock_search.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
@@ -247,6 +247,7 @@ put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy
 	const ContenderNode *blocker;
 	Row					 row = {0};
 
+	CHECK_FOR_INTERRUPTS();
 	find_nodes(queue_of(fleet, wait), wait->node, &node, &blocker);
 
 	/* The node may have been created for another session. */
