@@ -12,6 +12,8 @@
  *		that commits.  Where that cannot be said, an error says so
  *	C	a slot of a claim path is claimed at most once, and each is later than the last
  *	G	what a transaction that commits has relied on is held
+ *	P	a persistent lock is gone when it is unlocked; a call that gets none leaves nothing,
+ *		or its error says that this is in doubt
  *	S	who waits for an element gets one that is free; nobody joins who is to be downgraded
  *	H	a session holds what its calls have promised, and nothing else (session.c)
  *	L	a lease ends before the leader would end the session, if it heard no more of it
@@ -30,17 +32,24 @@
  */
 #include "process.h"
 
-#define MAX_HOLDERS 160
+#define MAX_HOLDERS 256
 #define MAX_ENTRIES (SIM_ENTRIES + ENTRIES_SPARE_LIMIT)
+#define NOBODY SIM_SERVERS
 #define REMEMBERED 65536
 #define PIN_PREFIX "zk-queue-"	/* as in ELEMENT_PIN */
 #define MAX_MEMORY (512 * 1024) /* of a process that has nothing to do */
 
+/* Each node that there is, in ZooKeeper's truth */
+#define foreach_node(node)                                                                          \
+	for (const ModelNode *node, **each_ = (const ModelNode **) model_truth->nodes;                  \
+		 each_ < (const ModelNode **) model_truth->nodes + model_truth->n && (node = *each_, true); \
+		 each_++)
+
 /* Somebody who holds something now */
 typedef struct Holder
 {
-	int				 server;  /* FOREIGN: a foreign client */
-	int				 process; /* or the client */
+	int				 server;  /* FOREIGN: a foreign client; NOBODY: the lock is persistent */
+	int				 process; /* or the client, or the node */
 	int				 path;
 	RequestKind		 kind;
 	bool			 shared;
@@ -66,7 +75,11 @@ typedef struct Known
 	uint32 place;			/* its parent's: see place_of() */
 	int64  deleted_by;		/* zxid, if somebody else has deleted it */
 	int64  downgraded_from; /* the first of those for which it stands; 0: for itself */
-	int64  created_by;		/* of a container: the ZooKeeper session */
+	int64  created_by;		/* the ZooKeeper session */
+
+	/* Of a persistent lock */
+	bool locked;   /* a session was told its token */
+	bool unlocked; /* a session has begun to */
 
 	/* Of an element */
 	int64 taken_in; /* the ZooKeeper session, if a transaction took it last */
@@ -133,17 +146,6 @@ ancestor(const ModelNode *node)
 	int64 downgraded_from = known_node(node)->downgraded_from;
 
 	return downgraded_from ? downgraded_from : node->stat.czxid;
-}
-
-/* NULL if it has ended */
-static const ModelSession *
-find_session(int64 id)
-{
-	const ModelSession *session = model_sessions;
-
-	while (session && session->id != id)
-		session = session->next;
-	return session && !session->closing ? session : NULL;
 }
 
 /* ------------------------------------------------------------------------
@@ -232,7 +234,7 @@ check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded)
 
 	sim_tell("element 0x%llx of %s is delivered", (long long) czxid, sim_paths[path].path);
 	if (element->delivered && !element->unguarded && !unguarded &&
-		(element->taken_in == 0 || find_session(element->taken_in)))
+		(element->taken_in == 0 || model_session(element->taken_in)))
 		sim_violation(sim_paths[path].path, "Q: element 0x%llx is delivered twice", (long long) czxid);
 	if (taken_in == 0 && !element->removed)
 		sim_violation(sim_paths[path].path,
@@ -257,6 +259,124 @@ check_claimed(int path, int slot, int last)
 	check_last_claim[path] = Max(check_last_claim[path], slot);
 }
 
+/* Has a server's worker been connected, in that session, since before a zxid? */
+static bool
+was_connected(int64 session, int64 zxid)
+{
+	for (const zhandle_t *h = library_handles; h; h = h->next)
+	{
+		if (h->owner != FOREIGN && h->id.client_id == session)
+			return h->connected_since < zxid;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------------
+ * Persistent locks
+ * ------------------------------------------------------------------------
+ */
+
+int check_persistent_in_doubt[SIM_PATHS];
+
+/* The path to which a persistent lock's node belongs; -1 if it is none */
+static int
+persistent_of(const ModelNode *node, RecipePeer *peer)
+{
+	int path = node->stat.ephemeralOwner == 0 ? sim_path_of(node->path) : -1;
+
+	return path >= 0 && sim_paths[path].use == USE_LOCK &&
+				   strcmp(node->parent, sim_paths[path].path) == 0 &&
+				   lock_recipe.read(node->name, peer)
+			   ? path
+			   : -1;
+}
+
+/* A persistent lock of that token, or with 0 the first of those whose end nobody has begun; or NULL */
+static const ModelNode *
+find_persistent(int path, int64 token)
+{
+	RecipePeer peer;
+
+	foreach_node (node)
+	{
+		const Known *lock;
+
+		if (persistent_of(node, &peer) != path)
+			continue;
+		lock = known_node(node);
+		if (token != 0 ? token_of_grant(node->stat.czxid, 1) == token
+					   : sim_phase == PHASE_DRAIN || (lock->locked && !lock->unlocked))
+			return node;
+	}
+	return NULL;
+}
+
+/* A session hears that it has the lock, unless somebody has deleted its node meanwhile. */
+void
+check_locked_persistently(int path, int64_t token)
+{
+	const ModelNode *node = find_persistent(path, token);
+	RecipePeer		 peer;
+
+	if (node == NULL)
+		return;
+	known_node(node)->locked = sim_changed = true;
+	(void) persistent_of(node, &peer);
+	if (peer.mode == LOCK_MODE_SHARED)
+		return;
+	if (token <= last_token[path])
+		sim_violation(sim_paths[path].path, "I3: it is locked persistently with token %lld, after %lld",
+					  (long long) token, (long long) last_token[path]);
+	last_token[path] = token;
+}
+
+/* A session begins to unlock one.  Returns its token, or 0 if there is none. */
+int64_t
+check_unlocks_persistently(int path)
+{
+	const ModelNode *node = find_persistent(path, 0);
+
+	if (node == NULL)
+		return 0;
+	known_node(node)->unlocked = true;
+	return token_of_grant(node->stat.czxid, 1);
+}
+
+void
+check_unlocked_persistently(int path, int64_t token)
+{
+	const ModelNode *node = find_persistent(path, token);
+
+	if (node)
+		sim_violation(node->parent, "P: %s is there, though it was unlocked", node->path);
+}
+
+/*
+ * P: a call that has not locked leaves a node only if its error says so, and it has lost the
+ * connection.
+ */
+static void
+check_persistent(int path)
+{
+	int		   n = 0;
+	bool	   is_being_locked = false;
+	RecipePeer peer;
+
+	for (int i = 0; i < sim_nprocesses; i++)
+		is_being_locked |= sim_processes[i].persists == path;
+	foreach_node (node)
+	{
+		const Known *lock;
+
+		if (is_being_locked || persistent_of(node, &peer) != path)
+			continue;
+		lock = known_node(node);
+		if (!lock->locked && (++n > check_persistent_in_doubt[path] ||
+							  was_connected(lock->created_by, lock->czxid)))
+			sim_violation(node->parent, "P: node %s is left by a call that has not locked", node->path);
+	}
+}
+
 /* ------------------------------------------------------------------------
  * What happens in ZooKeeper
  * ------------------------------------------------------------------------
@@ -267,7 +387,7 @@ on_created(const ModelNode *node, const ModelSession *by)
 {
 	sim_changed = true;
 	created_last = known_node(node);
-	created_last->created_by = by && node->container ? by->id : 0;
+	created_last->created_by = by ? by->id : 0;
 	if (by && by->client != FOREIGN && queue_of(node) >= 0)
 		element_created(node);
 	strlcpy(created_number, number_of(node->path), sizeof(created_number));
@@ -329,10 +449,9 @@ tells_of(const Entry *entry, const ModelNode *node)
 static void
 check_records(int server, int64 session, const EntryPool *pool)
 {
-	for (int i = 0; i < model_truth->n; i++)
+	foreach_node (node)
 	{
-		const ModelNode *node = model_truth->nodes[i];
-		bool			 is_told = node->stat.ephemeralOwner != session ||
+		bool is_told = node->stat.ephemeralOwner != session ||
 					   strncmp(node->name, PIN_PREFIX, strlen(PIN_PREFIX)) == 0 ||
 					   sim_path_of(node->path) < 0;
 
@@ -369,10 +488,8 @@ deleted_by_others(const Holder *holder)
 static const ModelNode *
 check_node(const Holder *holder, int64 session)
 {
-	for (int i = 0; i < model_truth->n; i++)
+	foreach_node (node)
 	{
-		const ModelNode *node = model_truth->nodes[i];
-
 		if (node->stat.ephemeralOwner == session && ancestor(node) == holder->czxid &&
 			strcmp(node->parent, holder->place) == 0)
 			return node;
@@ -388,7 +505,7 @@ check_element(const Holder *holder)
 		holder->kind == REQUEST_ELEMENT ? tree_find(model_truth, holder->place) : NULL;
 	const Known *element = node ? known_node(node) : NULL;
 
-	if (element && element->delivered && !element->unguarded && find_session(element->taken_in))
+	if (element && element->delivered && !element->unguarded && model_session(element->taken_in))
 		accuse(holder, "Q: the element was delivered:", element->czxid);
 }
 
@@ -468,7 +585,7 @@ collect_server(int server)
 {
 	const SimServerApi *api = server_worker(server)->api;
 	int64				session = (*api->session)->info.id;
-	const ModelSession *lives = find_session(session);
+	const ModelSession *lives = model_session(session);
 	bool				proved = api->lease_state() == LEASE_HOLDS;
 
 	for (int i = 0; i < (*api->pool)->max_entries; i++)
@@ -503,12 +620,33 @@ collect_server(int server)
 					lives->expires_at - model_now);
 }
 
+/* Persistent locks are held as long as their nodes are there. */
+static void
+collect_persistent(void)
+{
+	RecipePeer peer;
+
+	foreach_node (node)
+	{
+		int path = persistent_of(node, &peer);
+
+		if (path >= 0 && known_node(node)->locked && !known_node(node)->unlocked)
+			holders[nholders++] = (Holder){.server = NOBODY,
+										   .process = (int) node->stat.czxid,
+										   .path = path,
+										   .kind = REQUEST_LOCK,
+										   .shared = peer.mode == LOCK_MODE_SHARED,
+										   .node = node->name};
+	}
+}
+
 static void
 collect(void)
 {
 	nholders = 0;
 	for (int s = 0; s < sim_nservers; s++)
 		collect_server(s);
+	collect_persistent();
 	for (const Foreign *f = foreign_clients; f < foreign_clients + foreign_count; f++)
 	{
 		const ModelNode *node = f->holds ? tree_find(model_truth, f->node) : NULL;
@@ -629,6 +767,8 @@ check_ended(const SimProcess *process)
 
 	if (process->seeks >= 0 && process->removes)
 		check_removals_in_doubt[process->seeks]++;
+	if (process->persists >= 0)
+		check_persistent_in_doubt[process->persists]++;
 	for (int i = 0; i < pool->max_entries; i++)
 	{
 		const Entry *entry = &pool->entries[i];
@@ -648,11 +788,9 @@ check_ended(const SimProcess *process)
 static void
 check_seeker(const SimProcess *process)
 {
-	for (int i = 0; process->seeks >= 0 && i < model_truth->n; i++)
+	foreach_node (node)
 	{
-		const ModelNode *node = model_truth->nodes[i];
-
-		if (queue_of(node) == process->seeks && node->stat.numChildren == 0)
+		if (process->seeks >= 0 && queue_of(node) == process->seeks && node->stat.numChildren == 0)
 			sim_violation(node->parent, "S: %s waits for an element, and %s is free",
 						  process->name, node->path);
 	}
@@ -685,11 +823,10 @@ check_watched(const ModelNode *node)
 static void
 check_kept(const Entry *entry)
 {
-	for (int i = 0; i < model_truth->n; i++)
+	foreach_node (node)
 	{
-		const ModelNode *node = model_truth->nodes[i];
-		bool			 is_own = strcmp(node->name, entry->node.name) == 0;
-		RecipePeer		 peer;
+		bool	   is_own = strcmp(node->name, entry->node.name) == 0;
+		RecipePeer peer;
 
 		if (strcmp(node->parent, entry->request.path) != 0)
 			continue;
@@ -732,11 +869,10 @@ check_waits(int server, const EntryPool *pool, const Entry *waits)
 
 	request.mode = waits->status.mode;
 	(void) recipe->read(waits->node.name, &own);
-	for (int i = 0; i < model_truth->n; i++)
+	foreach_node (node)
 	{
-		const ModelNode *node = model_truth->nodes[i];
-		RecipePeer		 peer;
-		bool			 is_own = strcmp(node->name, waits->node.name) == 0;
+		RecipePeer peer;
+		bool	   is_own = strcmp(node->name, waits->node.name) == 0;
 
 		if (strcmp(node->parent, waits->request.path) == 0 && recipe->read(node->name, &peer) &&
 			(is_own || (peer.sequence < own.sequence &&
@@ -755,11 +891,13 @@ check_calm(void)
 	for (int i = 0; i < REMEMBERED; i++)
 		all_known[i].deleted_by = 0;
 	check_step();
+	for (int i = 0; i < sim_npaths; i++)
+		check_persistent(i);
 	for (int i = 0; i < sim_nprocesses; i++)
 		check_seeker(&sim_processes[i]);
 	for (int i = 0; i < nholders; i++)
 	{
-		if (holders[i].server != FOREIGN)
+		if (holders[i].at)
 			check_watched(holders[i].at);
 	}
 	for (int s = 0; s < sim_nservers; s++)
@@ -779,31 +917,20 @@ check_calm(void)
 	}
 }
 
-/* Has a server's worker been connected, in that session, since before a zxid? */
-static bool
-was_connected(int64 session, int64 zxid)
-{
-	for (const zhandle_t *h = library_handles; h; h = h->next)
-	{
-		if (h->owner != FOREIGN && h->id.client_id == session)
-			return h->connected_since < zxid;
-	}
-	return false;
-}
-
 /*
  * Nodes of sessions are left only of candidates; a container that never had a child, which
- * ZooKeeper keeps for ever, only if who created it has lost the connection.
+ * ZooKeeper keeps for ever, only if who created it has lost the connection; and no persistent lock.
  */
 static void
 check_nodes(void)
 {
-	for (int i = 0; i < model_truth->n; i++)
+	foreach_node (node)
 	{
-		const ModelNode *node = model_truth->nodes[i];
-		int				 path = sim_path_of(node->path);
+		int		   path = sim_path_of(node->path);
+		RecipePeer peer;
 
-		if ((node->stat.ephemeralOwner != 0 && (path < 0 || sim_paths[path].use != USE_ELECTION)) ||
+		if (persistent_of(node, &peer) >= 0 ||
+			(node->stat.ephemeralOwner != 0 && (path < 0 || sim_paths[path].use != USE_ELECTION)) ||
 			(node->container && node->stat.cversion == 0 &&
 			 was_connected(known_node(node)->created_by, node->stat.czxid)))
 			sim_violation(node->parent, "left: node %s (czxid 0x%llx)", node->path,
@@ -832,7 +959,7 @@ check_drained(void)
 			sim_violation(sim_paths[i].path,
 						  "Q: %d elements were removed and not delivered, %d of them with an error that says so",
 						  undelivered[i], check_removals_in_doubt[i]);
-		undelivered[i] = check_removals_in_doubt[i] = 0;
+		undelivered[i] = check_removals_in_doubt[i] = check_persistent_in_doubt[i] = 0;
 	}
 	for (int s = 0; s < sim_nservers; s++)
 		server_worker(s)->api->check_rest(server_worker(s)->name, nelections);

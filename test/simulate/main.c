@@ -187,11 +187,9 @@ static void
 expire_foreign(void)
 {
 	const Foreign *client = &foreign_clients[sim_below(foreign_count)];
-	ModelSession  *session = model_sessions;
+	ModelSession  *session = model_session(client->handle->id.client_id);
 
-	while (session && session->id != client->handle->id.client_id)
-		session = session->next;
-	if (session && !session->closing)
+	if (session)
 		model_expire(session);
 }
 
@@ -377,6 +375,11 @@ begin_turmoil(void)
 		sim_rates.delete_node = 1;
 		sim_rates.stall_connection = 100;
 	}
+	if (sim_one_in(6)) /* leaders change, and connections are short */
+	{
+		sim_rates.new_leader = 500;
+		sim_rates.break_connection = 60;
+	}
 	for (int i = 0; without && i < (int) lengthof(faults); i++)
 	{
 		if (strstr(without, faults[i].name))
@@ -436,7 +439,10 @@ static bool
 is_drained(void)
 {
 	bool done = true;
+	bool locked = false; /* by nobody who could be waited for */
 
+	for (int i = 0; i < sim_npaths; i++)
+		locked |= check_unlocks_persistently(i) != 0;
 	for (int i = 0; i < sim_nprocesses; i++)
 	{
 		SimProcess *process = &sim_processes[i];
@@ -444,7 +450,7 @@ is_drained(void)
 		if (process->number == SIM_WORKER || process->is_done)
 			continue;
 		done = false;
-		if (process->is_stuck && sim_one_in(1000))
+		if ((process->is_stuck || locked) && sim_one_in(1000))
 			process_signal(process, SIGINT);
 	}
 	return done && is_quiet();

@@ -151,11 +151,22 @@ append(ModelPacket *packet)
 		queue_push(&s->log, packet);
 }
 
+/* Returns a session; NULL if it has ended. */
+ModelSession *
+model_session(int64_t id)
+{
+	ModelSession *session = model_sessions;
+
+	while (session && session->id != id)
+		session = session->next;
+	return session && !session->closing ? session : NULL;
+}
+
 /* Returns the session of a handshake; NULL if it has ended. */
 static ModelSession *
 begin_session(const ModelConnection *connection)
 {
-	ModelSession *session = model_sessions;
+	ModelSession *session = model_session(connection->offered);
 
 	if (connection->offered == 0)
 	{
@@ -163,12 +174,11 @@ begin_session(const ModelConnection *connection)
 		*session = (ModelSession){.next = model_sessions,
 								  .id = ++last_session,
 								  .client = connection->client,
+								  .began = model_last_zxid + 1,
 								  .timeout = connection->timeout};
 		model_sessions = session;
 	}
-	while (session && connection->offered != 0 && session->id != connection->offered)
-		session = session->next;
-	if (session == NULL || session->closing)
+	if (session == NULL)
 		return NULL;
 	session->owner = connection->server;
 	touch(session);
@@ -538,17 +548,21 @@ model_can_step_connection(const ModelConnection *connection)
 		   queue_first(&connection->sent);
 }
 
-/* The former leader admits a client, which no other server hears of. */
+/*
+ * The former leader admits a client, which no other server hears of; it takes a session for one
+ * that has ended if that has begun since.
+ */
 static void
 admit(ModelPacket *packet)
 {
-	ModelSession *session = model_sessions;
+	ModelSession *session = model_session(packet->connection->offered);
 
-	while (session && session->id != packet->connection->offered)
-		session = session->next;
-	if (session == NULL || session->closing)
+	if (session == NULL)
 		return;
-	packet->session = session;
+	if (session->began <= packet->connection->server->applied->zxid)
+		packet->session = session;
+	else
+		packet->code = ZSESSIONEXPIRED;
 	finish_handshake(packet);
 }
 

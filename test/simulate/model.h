@@ -137,7 +137,8 @@ struct ModelSession
 {
 	ModelSession *next;
 	int64_t		  id;
-	int			  client;	  /* that has begun it */
+	int			  client;	  /* that has begun it ... */
+	int64_t		  began;	  /* ... with that zxid */
 	int64_t		  timeout;	  /* us */
 	int64_t		  expires_at; /* us, by the leader */
 	bool		  closing;	  /* the leader refuses what it asks */
@@ -183,6 +184,7 @@ extern void	   model_advance(int64_t to);
 extern int64_t model_next_timer(void);
 
 /* A client's side */
+extern ModelSession	   *model_session(int64_t id); /* NULL if it has ended */
 extern ModelConnection *model_connect(ModelServer *server, int client, int64_t session,
 									  int64_t timeout, int64_t seen);
 extern void				model_leave(ModelConnection *connection);

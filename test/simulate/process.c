@@ -331,7 +331,7 @@ start(SimProcess *process)
 	memset(&process->state, 0, sizeof(SimProcess) - offsetof(SimProcess, state));
 	process->state = PROCESS_RUNNABLE;
 	process->timeout_at = SIM_NEVER;
-	process->seeks = -1;
+	process->seeks = process->persists = -1;
 	process->memory =
 		AllocSetContextCreate(TopMemoryContext, "simulated process", ALLOCSET_DEFAULT_SIZES);
 	process->globals = (Globals){.top = process->memory, .current = process->memory};

@@ -74,6 +74,7 @@ struct SimProcess
 	bool		is_stuck; /* it waits for what need not come */
 	int			seeks;	  /* an element of that path; -1: none ... */
 	bool		removes;  /* ... to remove it */
+	int			persists; /* it locks that path persistently; -1: none */
 };
 
 extern int		  sim_nservers;

@@ -178,6 +178,15 @@ __wrap_pg_strong_random(void *data, size_t length)
 	return true;
 }
 
+Datum
+__wrap_gen_random_uuid(PG_FUNCTION_ARGS)
+{
+	void *uuid = palloc(ZKLOCK_UUID_BYTES);
+
+	(void) __wrap_pg_strong_random(uuid, ZKLOCK_UUID_BYTES);
+	return PointerGetDatum(uuid);
+}
+
 void
 __wrap_proc_exit(int code)
 {

@@ -26,6 +26,9 @@
 #define MAX_ELEMENTS 20 /* in a queue */
 
 extern Datum zk_claim(PG_FUNCTION_ARGS);
+extern Datum zk_lock_persistent(PG_FUNCTION_ARGS);
+extern Datum zk_lock_persistent_shared(PG_FUNCTION_ARGS);
+extern Datum zk_unlock_persistent(PG_FUNCTION_ARGS);
 extern Datum zk_await_leadership(PG_FUNCTION_ARGS);
 extern Datum zk_resign(PG_FUNCTION_ARGS);
 
@@ -417,16 +420,48 @@ do_show(int path)
 	(void) take_first(sim_paths[path].path, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED, &element);
 }
 
-/* Calls an SQL function of a path and something else. */
-static bool
+/* Calls an SQL function of a path and something else; returns 0 for NULL. */
+static Datum
 call_sql(PGFunction function, int path, bool is_null, Datum arg)
 {
 	LOCAL_FCINFO(fcinfo, 2);
+	Datum result;
 
 	InitFunctionCallInfoData(*fcinfo, NULL, 2, InvalidOid, NULL, NULL);
 	fcinfo->args[0] = (NullableDatum){PointerGetDatum(cstring_to_text(sim_paths[path].path)), false};
 	fcinfo->args[1] = (NullableDatum){arg, is_null};
-	return DatumGetBool(function(fcinfo));
+	result = function(fcinfo);
+	return fcinfo->isnull ? (Datum) 0 : result;
+}
+
+/* Takes a lock that no session holds, unless somebody is in its way. */
+static void
+do_lock_persistently(int path)
+{
+	bool  shared = sim_one_in(2);
+	int64 token;
+
+	sim_tell("asks for %s %s persistently", shared ? "shared" : "exclusive", sim_paths[path].path);
+	sim_process->persists = path;
+	token = DatumGetInt64(call_sql(shared ? zk_lock_persistent_shared : zk_lock_persistent,
+								   path, true, (Datum) 0));
+	if (token == 0)
+		return;
+	sim_tell("has %s persistently, token %lld", sim_paths[path].path, (long long) token);
+	check_locked_persistently(path, token);
+}
+
+/* Unlocks what any session has locked so. */
+static void
+do_unlock_persistently(int path)
+{
+	int64 token = check_unlocks_persistently(path);
+
+	if (token == 0)
+		return;
+	sim_tell("unlocks %s, token %lld", sim_paths[path].path, (long long) token);
+	(void) call_sql(zk_unlock_persistent, path, false, Int64GetDatum(token));
+	check_unlocked_persistently(path, token);
 }
 
 static void
@@ -438,7 +473,7 @@ do_claim(int path)
 	if (tree_find(model_truth, sim_paths[path].path) == NULL && !sim_one_in(20))
 		return; /* others may make the path first */
 	sim_tell("claims slot %d of %s", slot, sim_paths[path].path);
-	if (!call_sql(zk_claim, path, false, TimestampTzGetDatum(slot * USECS_PER_MINUTE)))
+	if (!DatumGetBool(call_sql(zk_claim, path, false, TimestampTzGetDatum(slot * USECS_PER_MINUTE))))
 		return;
 	sim_tell("has claimed slot %d of %s", slot, sim_paths[path].path);
 	check_claimed(path, slot, last);
@@ -491,17 +526,27 @@ typedef struct Thing
 	bool ends; /* or begins, a transaction or subtransaction: it is no call within one */
 } Thing;
 
+enum /* those that drain() does */
+{
+	DO_COMMIT,
+	DO_DISCARD_ALL,
+	DO_UNLOCK_PERSISTENTLY
+};
+
 static const Thing things[] = {
+	[DO_COMMIT] = {"COMMIT", do_commit, ANY_USE, 1, XACT_MAX_DEPTH, 4, true},
+	[DO_DISCARD_ALL] = {"DISCARD ALL", do_release_all, ANY_USE, 0, XACT_MAX_DEPTH, 30},
+	[DO_UNLOCK_PERSISTENTLY] = {"unlock persistently", do_unlock_persistently, USE_LOCK, 0,
+								XACT_MAX_DEPTH, 1},
 	{"BEGIN", do_begin, ANY_USE, 0, 0, 2, true},
-	{"COMMIT", do_commit, ANY_USE, 1, XACT_MAX_DEPTH, 4, true},
 	{"ROLLBACK", do_roll_back, ANY_USE, 1, XACT_MAX_DEPTH, 8, true},
 	{"SAVEPOINT", do_savepoint, ANY_USE, 1, XACT_MAX_DEPTH - 1, 6, true},
 	{"RELEASE", do_release_savepoint, ANY_USE, 2, XACT_MAX_DEPTH, 6, true},
 	{"write", do_write, ANY_USE, 1, XACT_MAX_DEPTH, 2},
-	{"DISCARD ALL", do_release_all, ANY_USE, 0, XACT_MAX_DEPTH, 30},
 	{"lock", do_lock, USE_LOCK, 0, XACT_MAX_DEPTH, 1},
 	{"unlock", do_unlock, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
 	{"downgrade", do_downgrade, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
+	{"lock persistently", do_lock_persistently, USE_LOCK, 0, XACT_MAX_DEPTH, 8},
 	{"permit", do_acquire_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
 	{"permit back", do_release_permit, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 1},
 	{"is_leader", do_lead, USE_ELECTION, 0, XACT_MAX_DEPTH, 1},
@@ -514,9 +559,6 @@ static const Thing things[] = {
 	{"claim", do_claim, USE_CLAIM, 0, XACT_MAX_DEPTH, 1},
 	{"lock again", do_lock_again, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
 };
-
-static const Thing *const commit_it = &things[1];
-static const Thing *const release_all = &things[6];
 
 /* What might be done at a path now */
 static const Thing *
@@ -555,7 +597,7 @@ on_error(const char *name)
 	MemoryContextSwitchTo(statement_context);
 	error = CopyErrorData();
 	context = error->context ? error->context : "";
-	doubt = strstr(error->message, "could not find out") || strstr(context, "may be") ||
+	doubt = strstr(error->message, "could not find out") || strstr(context, "may ") ||
 			strstr(context, "after ");
 	roll_back(xact_depth > 1 && sim_one_in(2) ? xact_depth - 1 : 0);
 	FlushErrorState();
@@ -567,6 +609,8 @@ on_error(const char *name)
 		check_offered(offering, doubt ? OFFER_IN_DOUBT : OFFER_FAILED);
 	if (sim_process->seeks >= 0 && sim_process->removes && doubt)
 		check_removals_in_doubt[sim_process->seeks]++;
+	if (sim_process->persists >= 0 && doubt)
+		check_persistent_in_doubt[sim_process->persists]++;
 	for (int i = LOCK_SCOPE_SESSION; i < LEDGER_SIZE; i += 2)
 		ledger.of[i] = Min(ledger.of[i], at_statement.of[i]);
 }
@@ -601,7 +645,7 @@ execute(const Thing *thing, int path)
 		on_error(thing->name);
 	}
 	PG_END_TRY();
-	sim_process->seeks = -1;
+	sim_process->seeks = sim_process->persists = -1;
 	offering = 0;
 	sim_process->is_stuck = false;
 	sim_process->doing = NULL;
@@ -632,9 +676,14 @@ drain(void)
 	static const Ledger empty;
 
 	while (xact_depth > 0)
-		execute(commit_it, 0);
+		execute(&things[DO_COMMIT], 0);
 	while (memcmp(&ledger, &empty, sizeof(Ledger)) != 0)
-		execute(release_all, 0);
+		execute(&things[DO_DISCARD_ALL], 0);
+	for (int path = 0; path < sim_npaths; path++)
+	{
+		while (check_unlocks_persistently(path) != 0)
+			execute(&things[DO_UNLOCK_PERSISTENTLY], path);
+	}
 	sim_process->is_done = true;
 	rest(1 + sim_below(4000));
 	sim_process->is_done = sim_phase == PHASE_DRAIN;

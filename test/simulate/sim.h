@@ -176,6 +176,12 @@ extern void check_offered(int element, OfferEnd end);
 extern int	check_removals_in_doubt[]; /* by path */
 extern void check_delivered(int path, int64_t czxid, int64_t taken_in, bool unguarded);
 
+/* Persistent locks, by path and fencing token */
+extern int	   check_persistent_in_doubt[]; /* calls that may have left one, by path */
+extern void	   check_locked_persistently(int path, int64_t token);
+extern int64_t check_unlocks_persistently(int path); /* begins; returns 0 if there is none */
+extern void	   check_unlocked_persistently(int path, int64_t token);
+
 /* Claims */
 extern int	check_last_claim[];
 extern void check_claimed(int path, int slot, int last);
