@@ -58,7 +58,7 @@ DATA = zklock--1.0.sql zklock_advisory--1.0.sql
 PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 # In this order: setup makes what the others use.
-REGRESS = setup lock xact shared upgrade array tree semaphore persistent lost claim queue one_use election hold_time break_lock stats \
+REGRESS = setup lock xact shared upgrade array tree semaphore persistent reservation lost claim queue one_use election hold_time break_lock stats \
 	errors privileges settings role_settings restricted views tokens fence guard advisory
 
 # In PostgreSQL's processes a name that is exported belongs to all libraries: only what the

@@ -216,6 +216,43 @@ REVOKE ALL ON FUNCTION
 FROM PUBLIC;
 
 /*
+ * Reservations: locks that the server holds for whoever knows their tokens.  Nobody may by
+ * default.
+ */
+CREATE FUNCTION zk_reserve(path text, duration interval, timeout interval DEFAULT NULL)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'zk_reserve'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_reserve(text, interval, interval) IS
+'have this server hold the exclusive lock on a ZooKeeper path for a time: its fencing token, or null if the timeout passed; not undone by a rollback';
+
+CREATE FUNCTION zk_renew(path text, token bigint, duration interval)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_renew'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_renew(text, bigint, interval) IS
+'have a reservation end so long from now; false if it is over';
+
+CREATE FUNCTION zk_rely(path text, token bigint)
+RETURNS void
+AS 'MODULE_PATHNAME', 'zk_rely'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_rely(text, bigint) IS
+'have the transaction fail if a reservation is over, now or when it commits';
+
+CREATE FUNCTION zk_unreserve(path text, token bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_unreserve'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_unreserve(text, bigint) IS
+'end a reservation; false if it is over';
+
+REVOKE ALL ON FUNCTION
+	zk_reserve(text, interval, interval), zk_renew(text, bigint, interval), zk_rely(text, bigint),
+	zk_unreserve(text, bigint)
+FROM PUBLIC;
+
+/*
  * Locks that no session holds: they stay until somebody unlocks them.  Nobody
  * may by default.
  */
@@ -429,12 +466,12 @@ COMMENT ON FUNCTION zk_locks() IS
 CREATE VIEW zk_locks AS SELECT * FROM zk_locks();
 COMMENT ON VIEW zk_locks IS
 'locks held and waited for by this server';
-COMMENT ON COLUMN zk_locks.pid IS 'process of the session that holds or waits';
+COMMENT ON COLUMN zk_locks.pid IS 'process of the session that holds or waits; NULL for a reservation';
 COMMENT ON COLUMN zk_locks.datname IS 'database of that session';
 COMMENT ON COLUMN zk_locks.path IS 'ZooKeeper path, below the chroot of zklock.servers';
 COMMENT ON COLUMN zk_locks.kind IS 'what it is: lock or semaphore';
 COMMENT ON COLUMN zk_locks.mode IS 'exclusive or shared; NULL for a semaphore';
-COMMENT ON COLUMN zk_locks.scope IS 'session or transaction';
+COMMENT ON COLUMN zk_locks.scope IS 'session, transaction or reservation';
 COMMENT ON COLUMN zk_locks.state IS 'requested, waiting, held, suspended, lost, failed or releasing';
 COMMENT ON COLUMN zk_locks.granted IS 'whether the lock is held';
 COMMENT ON COLUMN zk_locks.count IS 'how often it was acquired in this scope; 0 while it is waited for';
@@ -442,9 +479,9 @@ COMMENT ON COLUMN zk_locks.node IS 'ZooKeeper node below path; sessions of one s
 COMMENT ON COLUMN zk_locks.fencing_token IS 'token of the held lock';
 COMMENT ON COLUMN zk_locks.wait_start IS 'when a waiting session asked for it';
 COMMENT ON COLUMN zk_locks.granted_at IS 'when it was granted';
-COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
+COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time and zk_reserve()';
 COMMENT ON COLUMN zk_locks.blocked_by_pid IS 'process of this server that is waited for';
-COMMENT ON COLUMN zk_locks.blocked_by_node IS 'node of another server or client that is waited for';
+COMMENT ON COLUMN zk_locks.blocked_by_node IS 'node of another server or client, or of a reservation, that is waited for';
 GRANT SELECT ON zk_locks TO PUBLIC;
 
 CREATE FUNCTION zk_session(

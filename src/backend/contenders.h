@@ -22,7 +22,8 @@
  */
 typedef struct LockView
 {
-	EntryCopy **entries; /* an entry that has overrun its time is ENTRY_LOST */
+	EntryCopy **entries; /* an entry that has overrun its time is ENTRY_LOST, and a reservation
+						  * has no pid */
 	int			n;
 } LockView;
 
@@ -30,7 +31,7 @@ typedef struct LockView
 typedef struct LockBlocker
 {
 	int			pid;  /* of this server, or 0 */
-	const char *node; /* of another client, or NULL */
+	const char *node; /* of another client, or of a reservation; or NULL */
 } LockBlocker;
 
 extern LockView	   lock_view_take(void);

@@ -3,9 +3,10 @@
  *		The commit guard: prevents a commit that relied on a lock that was lost.
  *
  * A transaction that relied on a lock must not commit if the lock was lost, or may have been.
- * It relied on what it holds at transaction level and, if it has written, on all that the
- * session holds.  guard_check() asks before the commit.  How strictly, zklock.commit_guard
- * says: its value now, or when the lock was taken, whichever is stricter.
+ * It relied on what it holds at transaction level, on the reservations that it has named and,
+ * if it has written, on all that the session holds.  guard_check() asks before the commit.  How
+ * strictly, zklock.commit_guard says: its value now, or when the lock was taken, whichever is
+ * stricter.
  *
  *	off		asks nobody
  *	lease	asks the entries in shared memory, none of which may be lost; the clock, by
@@ -38,11 +39,13 @@
 #include "access/xact.h"
 #include "backend/display.h"
 #include "backend/leadership.h"
+#include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/common.h"
 #include "shared/election.h"
+#include "shared/reservation.h"
 #include "shared/session_info.h"
 #include "storage/proc.h"
 
@@ -60,7 +63,7 @@ static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest guard of 
  * ------------------------------------------------------------------------
  */
 
-/* Number of holds and terms with a guard on which the transaction relies */
+/* Number of holds, terms and reservations with a guard on which the transaction relies */
 typedef struct Reliance
 {
 	int n;
@@ -101,7 +104,7 @@ guard_of_term(const LeadershipTerm *term)
 }
 
 /*
- * Adds a hold or term that is not lost.
+ * Adds a hold, term or reservation that is not lost.
  *
  *	check	number of the last check that was requested
  */
@@ -137,11 +140,20 @@ examine(void)
 			leadership_report_lost(term);
 		rely_on(&reliance, guard_of_term(term), &status, term->check);
 	}
+	for (const ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
+	{
+		if (stricter(relied->taken_under) == COMMIT_GUARD_OFF)
+			continue;
+		if (!reservation_status(&relied->reservation, &status))
+			reliance_report_over(relied->path);
+		rely_on(&reliance, stricter(relied->taken_under), &status, relied->check);
+	}
 	return reliance;
 }
 
 /*
- * Requests a check of an entry's node.
+ * Requests a check of an entry's node.  That of a reservation wakes the last process that has
+ * asked.
  *
  *	asked_before	for the same commit: the worker is reminded
  *	check			is set to the number of the check
@@ -155,6 +167,8 @@ want_check(int index, bool asked_before, uint32 *check)
 	{
 		SpinLockAcquire(&entry->mutex);
 		*check = ++entry->status.check_wanted;
+		if (entry->status.reserved)
+			entry->status.latch = compat_my_proc_number();
 		SpinLockRelease(&entry->mutex);
 	}
 	entry_mark_dirty(index);
@@ -162,7 +176,7 @@ want_check(int index, bool asked_before, uint32 *check)
 
 /*
  * Requests checks by a quorum.  Called again if they are not answered; after that either
- * answer will do.  A hold or term that is lost needs none.
+ * answer will do.  What is lost needs none.
  *
  *	asked_before	for the same commit
  */
@@ -184,6 +198,12 @@ want_checks(bool asked_before)
 
 		if (guard_of_term(term) == COMMIT_GUARD_QUORUM && index != ENTRY_NONE)
 			want_check(index, asked_before, &term->check);
+	}
+	for (ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
+	{
+		if (stricter(relied->taken_under) == COMMIT_GUARD_QUORUM &&
+			reservation_status(&relied->reservation, &status))
+			want_check(relied->reservation.index, asked_before, &relied->check);
 	}
 }
 

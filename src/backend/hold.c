@@ -32,6 +32,7 @@
 #include "backend/hold.h"
 #include "common/hashfn.h"
 #include "shared/common.h"
+#include "shared/reservation.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"
 #include "utils/memutils.h"
@@ -379,6 +380,22 @@ hold_drop_unacquired(EntryNotice notice)
 		if (!hold_is_acquired(hold))
 			give_up_hold(hold, notice);
 	}
+}
+
+/*
+ * Hands a lock that was granted over to the server, as a reservation.  Returns false if the lock
+ * is lost.
+ */
+bool
+hold_hand_over(Hold *hold)
+{
+	if (!reservation_begin(hold->entry))
+		return false;
+	dlist_delete(&hold->link);
+	dlist_delete(&hold->bucket);
+	nentries--;
+	pfree(hold);
+	return true;
 }
 
 /* Gives everything up, as the session ends. */

@@ -73,6 +73,8 @@ lock_view_take(void)
 			continue;
 		if (copy->status.state == ENTRY_GRANTED && entry_is_overrun(copy->status.expires_us))
 			copy->status.state = ENTRY_LOST;
+		if (copy->status.reserved)
+			copy->request.pid = ENTRY_SERVER_PID;
 		view.entries[view.n++] = copy++;
 		left--;
 	}
@@ -139,6 +141,9 @@ lock_view_path(const EntryCopy *entry)
 	return pnstrdup(path, strrchr(path, '/') - path);
 }
 
+/* Stands for no process, not even the server itself */
+#define NO_PROCESS (-1)
+
 /*
  * Returns the first entry of a path's cohort that is in a state and is not that of process
  * "except_pid"; NULL if there is none.
@@ -178,7 +183,7 @@ lock_view_blocker(const LockView *view, const EntryCopy *entry)
 	const char		*path = entry->request.path;
 	uint64			 cohort_id = entry->node.cohort_id;
 	int				 waiter = entry->request.pid;
-	const EntryCopy *head = find_in_cohort(view, path, cohort_id, ENTRY_QUEUED, 0);
+	const EntryCopy *head = find_in_cohort(view, path, cohort_id, ENTRY_QUEUED, NO_PROCESS);
 	const EntryCopy *blocker = find_in_cohort(view, path, cohort_id, ENTRY_GRANTED, waiter);
 	const char		*node = NULL;
 
@@ -189,11 +194,13 @@ lock_view_blocker(const LockView *view, const EntryCopy *entry)
 		if (head->node.blocked_by_node[0] != '\0')
 			node = head->node.blocked_by_node;
 		blocker = find_in_cohort(view, path, before, ENTRY_GRANTED, waiter);
-		if (find_in_cohort(view, path, before, ENTRY_GRANTED, 0) == NULL)
-			blocker = find_in_cohort(view, path, before, ENTRY_QUEUED, 0);
+		if (find_in_cohort(view, path, before, ENTRY_GRANTED, NO_PROCESS) == NULL)
+			blocker = find_in_cohort(view, path, before, ENTRY_QUEUED, NO_PROCESS);
 		if (blocker == NULL && node == NULL)
 			blocker = head;
 	}
+	if (blocker && blocker->status.reserved)
+		node = blocker->node.name;
 	if (blocker && blocker->request.pid == waiter)
 		blocker = NULL;
 	return (LockBlocker){.pid = blocker ? blocker->request.pid : 0, .node = node};

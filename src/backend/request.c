@@ -42,14 +42,15 @@ static const char *const places[] =
  * error if no entry is left, if this session may have no more, or if this server stands at an
  * election there.
  *
- *	request		says kind, terms without a dialect, scope, manner, and when the user
- *				asked; the rest is filled in
+ *	request		says kind, terms without a dialect, scope, manner, when the user asked,
+ *				and for how long a reservation is; the rest is filled in
  *	path		the lock's, semaphore's or element's, UTF-8
  */
 Hold *
 request_hold(EntryRequest *request, const char *path)
 {
 	bool is_element = request->kind == REQUEST_ELEMENT;
+	bool reserves = request->scope == LOCK_SCOPE_RESERVATION;
 	int	 reserved = superuser() ? 0 : share_entries_reserved(entries_limit());
 	LossPolicy on_loss = request->kind == REQUEST_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
 	char *data;
@@ -59,10 +60,11 @@ request_hold(EntryRequest *request, const char *path)
 	request->proc_number = compat_my_proc_number();
 	request->pid = MyProcPid;
 	request->database = MyDatabaseId;
-	request->role = GetSessionUserId();
+	request->role = reserves ? GetUserId() : GetSessionUserId();
 	if (request->kind == REQUEST_LOCK)
 		request->terms.dialect = dialect_of_path(path);
-	request->max_hold_ms = is_element ? 0 : zklock_max_hold_time;
+	if (!is_element && !reserves)
+		request->max_hold_ms = zklock_max_hold_time;
 	request->parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes;
 	request->share = share_of_entries(zklock_max_locks_per_session, entries_limit());
 	request->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;

@@ -34,7 +34,7 @@
  * no I/O, no allocation, nothing that can fail or wait.
  *
  * A transaction may rely on its server's leadership as well: transaction_leads() looks, and
- * the guard then watches it.
+ * the guard then watches it.  It may rely on reservations, too (reliance.c).
  *
  * Runs in: backends.  Everything here is private to the process.
  *
@@ -45,6 +45,7 @@
 #include "access/xact.h"
 #include "backend/leadership.h"
 #include "backend/lock.h"
+#include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "compat.h"
 #include "storage/ipc.h"
@@ -169,6 +170,7 @@ end_transaction(XactEvent event)
 	undo(0);
 	hold_drop_unacquired(ENTRY_NO_NOTICE);
 	leadership_forget();
+	reliance_forget();
 	guard_forget();
 	interrupt_resume();
 }
@@ -179,7 +181,7 @@ on_transaction(XactEvent event, void *arg)
 	if (event == XACT_EVENT_PRE_COMMIT)
 	{
 		/* The next holder must not run before this transaction's effect is durable. */
-		if (nacquisitions > 0 || leadership_next(NULL) != NULL)
+		if (nacquisitions > 0 || leadership_next(NULL) != NULL || reliance_next(NULL) != NULL)
 			ForceSyncCommit();
 		guard_check(GUARD_FINAL);
 	}
@@ -219,6 +221,7 @@ end_session(int code, Datum arg)
 {
 	hold_end_session();
 	leadership_forget();
+	reliance_forget();
 }
 
 /*

@@ -69,7 +69,8 @@ add_session(Names *holders, Names *waiters, const EntryCopy *entry)
 	EntryState state = entry->status.state;
 
 	if (state == ENTRY_GRANTED || state == ENTRY_QUEUED || state == ENTRY_REQUESTED)
-		add_name(state == ENTRY_GRANTED ? holders : waiters, psprintf("%d", entry->request.pid));
+		add_name(state == ENTRY_GRANTED ? holders : waiters,
+				 entry->status.reserved ? "a reservation" : psprintf("%d", entry->request.pid));
 }
 
 /* Adds another client; a session of zklock is named as PostgreSQL would name it. */

@@ -19,8 +19,9 @@
  * locks, or a session that waits for a leader or for an element of a queue, which any
  * client may provide.  Neither has the startup process of a standby, which PostgreSQL does
  * not show here, nor autovacuum, which PostgreSQL cancels when it blocks somebody.
- * Prepared transactions and the server's candidacies are no processes, and so no vertices:
- * they give nothing up, and a candidacy shares its path with no session of its server.
+ * Prepared transactions, reservations and the server's candidacies are no processes, and so
+ * no vertices: they give nothing up, or end by themselves, and a candidacy shares its path
+ * with no session of its server.
  *
  * The graph may change while it is taken.  Two looks, one after the other, that see the
  * same waits prove that these existed at the same time (fingerprint_of()).  The session

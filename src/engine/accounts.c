@@ -5,7 +5,8 @@
  * The paths of all our nodes must fit into one packet, and those of all watches into
  * another, which registers them anew on each connection (share.c).  So the engine counts
  * their bytes.  A node is charged to the session for which it is created, until it is gone,
- * even if other sessions wait behind it by then.  One that is kept (kept.c) is charged to
+ * even if other sessions wait behind it by then.  That of a reservation is charged to its
+ * role, with those of all its reservations.  One that is kept (kept.c) is charged to
  * nobody, and takes its bytes, and those of its watch, from the room that the packets have
  * besides.  Watches are not charged to sessions: there are at most two for a node that has a
  * lock, and three for one that waits.
@@ -28,10 +29,10 @@
 /* Bytes that each path takes in such a packet in addition to its own */
 #define PATH_OVERHEAD 4
 
-/* A session's share of the bytes of nodes */
+/* A payer's share of the bytes of nodes */
 typedef struct Account
 {
-	int	   pid; /* hash key */
+	int64  payer; /* hash key */
 	size_t bytes;
 } Account;
 
@@ -51,14 +52,14 @@ void
 accounts_start(void)
 {
 	HASHCTL paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
-	HASHCTL sessions = {.keysize = sizeof(int), .entrysize = sizeof(Account)};
+	HASHCTL payers = {.keysize = sizeof(int64), .entrysize = sizeof(Account)};
 
 	engine.scratch =
 		AllocSetContextCreate(CurrentMemoryContext, "zklock round", ALLOCSET_DEFAULT_SIZES);
 	engine.paths = hash_create("zklock paths", 128, &paths, HASH_ELEM | HASH_STRINGS);
 	engine.contenders = palloc0(entries_max() * sizeof(Contender));
 	dlist_init(&engine.marked);
-	accounts = hash_create("zklock accounts", 64, &sessions, HASH_ELEM | HASH_BLOBS);
+	accounts = hash_create("zklock accounts", 64, &payers, HASH_ELEM | HASH_BLOBS);
 }
 
 /* Returns true if a time has come; if not, the main loop comes back then. */
@@ -215,7 +216,8 @@ Failure
 path_has_room(const Path *path, const Entry *entry)
 {
 	size_t		   bytes = node_cost(path);
-	const Account *account = hash_search(accounts, &entry->request.pid, HASH_FIND, NULL);
+	int64		   payer = entry_payer(entry);
+	const Account *account = hash_search(accounts, &payer, HASH_FIND, NULL);
 
 	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_limit()))
 		return FAILURE_SHARE_FULL;
@@ -225,9 +227,9 @@ path_has_room(const Path *path, const Entry *entry)
 	return FAILURE_NONE;
 }
 
-/* Adds bytes to the account of a session, or to those charged to nobody. */
+/* Adds bytes to the account of a payer, or to those charged to nobody. */
 static void
-account_change(int payer, ssize_t bytes)
+account_change(int64 payer, ssize_t bytes)
 {
 	Account *account;
 	bool	 found;
@@ -244,12 +246,9 @@ account_change(int payer, ssize_t bytes)
 		hash_search(accounts, &payer, HASH_REMOVE, NULL);
 }
 
-/*
- * Charges the cohort's node, which may exist from now on, to the session with that pid, or to
- * PAYER_NOBODY.
- */
+/* Charges the cohort's node, which may exist from now on, to a payer, or to PAYER_NOBODY. */
 void
-cohort_charge(Cohort *cohort, int payer)
+cohort_charge(Cohort *cohort, int64 payer)
 {
 	if (cohort->bytes != 0)
 		return;
@@ -267,9 +266,9 @@ cohort_refund(Cohort *cohort)
 	cohort->bytes = 0;
 }
 
-/* Has another session, or PAYER_NOBODY, pay for the cohort's node. */
+/* Has another payer, or PAYER_NOBODY, pay for the cohort's node. */
 void
-cohort_pay(Cohort *cohort, int payer)
+cohort_pay(Cohort *cohort, int64 payer)
 {
 	cohort_refund(cohort);
 	cohort_charge(cohort, payer);

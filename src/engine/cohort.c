@@ -262,7 +262,7 @@ cohort_creating(Cohort *cohort)
 {
 	cohort_step(cohort, COHORT_CREATING);
 	cohort->listed = false;
-	cohort_charge(cohort, entry_of(cohort_head(cohort))->request.pid);
+	cohort_charge(cohort, entry_payer(entry_of(cohort_head(cohort))));
 	publish_node(cohort);
 }
 
@@ -300,10 +300,10 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 
 /*
  * Takes over a cohort for which an earlier worker has sent a create under this name.  It is
- * the full one if the reply had come.  The node is charged to the given session.
+ * the full one if the reply had come.  The node is charged to the given payer.
  */
 void
-cohort_adopted(Cohort *cohort, const char *name, int64 czxid, int payer)
+cohort_adopted(Cohort *cohort, const char *name, int64 czxid, int64 payer)
 {
 	cohort_step(cohort, COHORT_CREATING);
 	strlcpy(cohort->name, name, sizeof(cohort->name));

@@ -16,6 +16,7 @@
 #include "fault.h"
 #include "mb/pg_wchar.h"
 #include "shared/stats.h"
+#include "utils/timestamp.h"
 
 /* Returns the recipe by which the contender gets what it asks for. */
 const Recipe *
@@ -139,15 +140,20 @@ contender_fail(Contender *c, Failure failure, int code)
 
 /*
  * Counts a loss in the statistics of sessions.  Nobody holds a turn, and worker/candidacy.c
- * counts the losses of candidates, since it knows whether they still led.
+ * counts the losses of candidates, since it knows whether they still led.  A reservation that
+ * nobody has renewed is not lost, but over.
  */
 static void
-count_loss(const Contender *c)
+count_loss(const Contender *c, LossReason reason)
 {
 	RequestKind kind = entry_of(c)->request.kind;
+	EntryStatus status = entry_status(entry_index(c));
+	int64		held = GetCurrentTimestamp() - status.granted_at;
 
-	if (kind != REQUEST_TURN && kind != REQUEST_CANDIDACY)
-		stats_add(stats_kind(kind, contender_request(c).mode), STATS_LOSSES, 1);
+	if (status.reserved)
+		stats_add(STATS_LOCK_EXCLUSIVE, STATS_HOLD_US, Max(held, 0));
+	if (kind != REQUEST_TURN && kind != REQUEST_CANDIDACY && (!status.reserved || reason != LOSS_OVERRUN))
+		stats_add(stats_kind(kind, status.mode), STATS_LOSSES, 1);
 }
 
 /*
@@ -161,7 +167,7 @@ contender_lose(Contender *c, LossReason reason)
 
 	c->cohort->may_keep = false;
 	if (lost)
-		count_loss(c);
+		count_loss(c, reason);
 	contender_detach(c);
 	return lost;
 }
@@ -170,8 +176,7 @@ contender_lose(Contender *c, LossReason reason)
 void
 contender_grant(Contender *c)
 {
-	Cohort		*cohort = c->cohort;
-	const Entry *entry = entry_of(c);
+	Cohort *cohort = c->cohort;
 
 	ZKLOCK_SLOW("slow-grants", 400, 150);
 	if (!entry_grant(entry_index(c), token_of_grant(cohort->czxid, cohort->grants + 1)))
@@ -181,8 +186,17 @@ contender_grant(Contender *c)
 	}
 	cohort->grants++;
 	c->place = PLACE_GRANTED;
-	if (entry->status.expires_us != 0)
-		engine.overrun_us = Min(engine.overrun_us, entry->status.expires_us);
+	contender_note_end(c);
+}
+
+/* Has the engine look at a holder when its time is over. */
+void
+contender_note_end(const Contender *c)
+{
+	EntryStatus status = entry_status(entry_index(c));
+
+	if (status.expires_us != 0)
+		engine.overrun_us = Min(engine.overrun_us, status.expires_us);
 }
 
 /* Ends a downgrade: others can share the lock, or no session waits for that. */

@@ -22,6 +22,9 @@
  * turn would hold up all others.  A session that merely waits for its permit loses nothing:
  * it goes on waiting, in its place (permit.c), while the next one begins to.
  *
+ * The time of a reservation is its own, and backends may move it (reservation.c): they have the
+ * worker look at it, as it may end sooner.
+ *
  * The worker looks at all holders when the first one's time is over, and no sooner; that look
  * finds the next time.  Locks that are released in time, as nearly all are, cost no more than
  * that look, once in a while.
@@ -137,6 +140,7 @@ engine_attend(void)
 		{
 			contender_check(c);
 			contender_downgrade(c);
+			contender_note_end(c);
 		}
 	}
 }
@@ -289,7 +293,9 @@ engine_needs_watch(const ZkCall *removal)
 static void
 take_from(Contender *c)
 {
-	if (entry_of(c)->request.kind != REQUEST_TURN)
+	const EntryRequest *request = &entry_of(c)->request;
+
+	if (request->kind != REQUEST_TURN && request->scope != LOCK_SCOPE_RESERVATION)
 		report_overrun(c);
 	(void) contender_lose(c, LOSS_OVERRUN);
 }
@@ -306,7 +312,7 @@ attend_overruns(void)
 	for (int i = 0; i < entries_max(); i++)
 	{
 		Contender *c = &engine.contenders[i];
-		int64	   expires_us = c->place == PLACE_GRANTED ? entry_of(c)->status.expires_us : 0;
+		int64	   expires_us = c->place == PLACE_GRANTED ? entry_status(i).expires_us : 0;
 
 		if (expires_us == 0)
 			continue;

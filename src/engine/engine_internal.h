@@ -32,7 +32,7 @@
 /* Pause before a call that must succeed, but was refused, is repeated */
 #define RETRY_MS 5000
 
-/* A pid: a node that is kept is charged to no session */
+/* A payer: a node that is kept is charged to nobody */
 #define PAYER_NOBODY (-1)
 
 /* Pause between two messages of a kind that a role can cause as often as it likes */
@@ -122,7 +122,7 @@ struct Cohort
 	int64	   czxid;  /* of the node first created for the cohort */
 	int		   grants; /* under this node */
 	size_t	   bytes;  /* charged for it, once it may exist ... */
-	int		   payer;  /* ... to this session, a pid, or PAYER_NOBODY */
+	int64	   payer;  /* ... to this payer, see entry_payer(), or PAYER_NOBODY */
 	bool	   listed; /* a listing on this connection has shown its name */
 
 	/* Whether it stays when nobody needs it; kept.c */
@@ -222,7 +222,7 @@ contender_state(const Contender *c)
 static inline bool
 contender_same_session(const Contender *a, const Contender *b)
 {
-	return entry_of(a)->request.pid == entry_of(b)->request.pid;
+	return entry_same_session(&entry_of(a)->request, &entry_of(b)->request);
 }
 
 /*
@@ -297,6 +297,18 @@ entry_owner(const Entry *entry)
 	return (ZkOwner){.pid = entry->request.pid, .role = entry->request.role};
 }
 
+/*
+ * Returns to whom a node for an entry is charged: to its session, by pid, or to the role of a
+ * reservation, as a negative number.
+ */
+static inline int64
+entry_payer(const Entry *entry)
+{
+	if (entry->request.scope == LOCK_SCOPE_RESERVATION)
+		return -(int64) entry->request.role;
+	return entry->request.pid;
+}
+
 /* Returns the first of a cohort's queue, or its last owner if the queue is empty, or NULL. */
 static inline Contender *
 cohort_head_or_last_owner(const Cohort *cohort)
@@ -319,9 +331,9 @@ StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owne
 /* accounts.c */
 extern void accounts_start(void);
 extern bool engine_retry_is_due(int64 at);
-extern void cohort_charge(Cohort *cohort, int payer);
+extern void cohort_charge(Cohort *cohort, int64 payer);
 extern void cohort_refund(Cohort *cohort);
-extern void cohort_pay(Cohort *cohort, int payer);
+extern void cohort_pay(Cohort *cohort, int64 payer);
 extern void watch_own_set(Cohort *cohort, WatchState state);
 extern void watch_blocker_set(Cohort *cohort, WatchState state);
 extern void watch_blocker_give_up(Cohort *cohort, WatchState state);
@@ -342,6 +354,7 @@ extern void			 contender_detach(Contender *c);
 extern void			 contender_fail(Contender *c, Failure failure, int code);
 extern bool			 contender_lose(Contender *c, LossReason reason);
 extern void			 contender_grant(Contender *c);
+extern void			 contender_note_end(const Contender *c);
 extern void			 contender_downgraded(Contender *c);
 extern void			 contender_set_others_permits(Contender *c, int32 others_permits);
 extern void			 contender_blocked_by(Contender *c, Blocker blocker);
@@ -382,7 +395,7 @@ extern void	   cohort_fail(Cohort *cohort, Failure failure, int code);
 extern void	   cohort_creating(Cohort *cohort);
 extern void	   cohort_planned(Cohort *cohort);
 extern void	   cohort_created(Cohort *cohort, const char *name, int64 czxid);
-extern void	   cohort_adopted(Cohort *cohort, const char *name, int64 czxid, int payer);
+extern void	   cohort_adopted(Cohort *cohort, const char *name, int64 czxid, int64 payer);
 extern void	   cohort_granted(Cohort *cohort);
 extern void	   cohort_downgrading(Cohort *cohort);
 extern void	   cohort_downgraded(Cohort *cohort);

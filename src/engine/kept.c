@@ -243,7 +243,7 @@ kept_resume(Cohort *cohort)
 	kept_end(cohort);
 	cohort->last_owner = NULL;
 	contender_forget(last_owner);
-	cohort_pay(cohort, entry_of(cohort_head(cohort))->request.pid);
+	cohort_pay(cohort, entry_payer(entry_of(cohort_head(cohort))));
 }
 
 /*

@@ -105,13 +105,18 @@ path_change_use(Path *path, const Contender *c)
 	return true;
 }
 
-/* Returns true if a contender may join the cohort, as far as is known now. */
+/*
+ * Returns true if a contender may join the cohort, as far as is known now.  A reservation has a
+ * node of its own, which its role pays for.
+ */
 static bool
-cohort_is_open(const Cohort *cohort, const RecipeRequest *request)
+cohort_is_open(const Cohort *cohort, const Contender *c)
 {
 	const Recipe *recipe = cohort->path->recipe;
+	RecipeRequest request = contender_request(c);
 
-	return !cohort->closed && recipe->may_join && recipe->may_join(&cohort->request, request) &&
+	return entry_of(c)->request.scope != LOCK_SCOPE_RESERVATION && !cohort->closed &&
+		   recipe->may_join && recipe->may_join(&cohort->request, &request) &&
 		   cohort->joined < MAX_GRANTS && (!cohort_is_empty(cohort) || cohort_is_kept(cohort));
 }
 
@@ -132,7 +137,7 @@ contender_enter(Contender *c)
 	Path		 *path = c->path;
 	Cohort		 *last = cohort_last(path);
 	RecipeRequest request = contender_request(c);
-	bool		  open = last && cohort_is_open(last, &request);
+	bool		  open = last && cohort_is_open(last, c);
 
 	/* Nobody has paid for a node that is kept. */
 	if (!open || cohort_is_kept(last))
@@ -200,9 +205,8 @@ static bool
 arrival_must_look(const Contender *c)
 {
 	const EntryRequest *asked = &entry_of(c)->request;
-	RecipeRequest		request = contender_request(c);
 	const Cohort	   *last = cohort_last(c->path);
-	bool				open = last && cohort_is_open(last, &request);
+	bool				open = last && cohort_is_open(last, c);
 
 	if (open && cohort_is_kept(last))
 		return false;

@@ -184,11 +184,16 @@ void
 report_losses_add(Losses *losses, const Contender *c)
 {
 	const Entry *entry = entry_of(c);
+	EntryStatus	 status = entry_status(entry_index(c));
 
 	/* The server's own losses are in the log already. */
-	if (contender_state(c) != ENTRY_GRANTED || entry->request.pid == ENTRY_SERVER_PID)
+	if (status.state != ENTRY_GRANTED || entry->request.pid == ENTRY_SERVER_PID)
 		return;
-	if (losses->count++ < MAX_LOSSES_NAMED)
+	if (losses->count++ >= MAX_LOSSES_NAMED)
+		return;
+	if (status.reserved)
+		appendStringInfo(&losses->lines, "\nThe reservation of \"%s\" is lost.", entry->request.path);
+	else
 		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->request.pid,
 						 entry->request.path);
 }

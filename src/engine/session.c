@@ -305,7 +305,7 @@ cohort_of_entry(Path *path, const Entry *entry, const RecipeRequest *request)
 	dlist_insert_after(after, &cohort->link);
 	if (entry->node.name[0] != '\0')
 		cohort_adopted(cohort, entry->node.name, entry->node.czxid,
-					   entry->status.kept ? PAYER_NOBODY : entry->request.pid);
+					   entry->status.kept ? PAYER_NOBODY : entry_payer(entry));
 	return cohort;
 }
 

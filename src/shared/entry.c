@@ -9,9 +9,9 @@
  *	  exclusive to shared: entry_keep_shared().
  *	- The owning backend marks the entry of an element that is to be deleted after a commit,
  *	  before it gives the entry up: entry_consume().
- *	- A lock that is GRANTED for a limited time, fixed at the grant, is lost when that time
- *	  is over, whether or not the worker has already made the step.  So code that relies on
- *	  GRANTED also asks the clock, with entry_is_overrun().
+ *	- A lock that is GRANTED for a limited time is lost when that time is over, whether or
+ *	  not the worker has already made the step.  So code that relies on GRANTED also asks
+ *	  the clock, with entry_is_overrun().
  *
  * A grant and a cancellation may cross.  The first to take the spinlock wins: a worker that
  * comes second finds RELEASING and grants to the next, a backend that comes second releases
@@ -33,7 +33,9 @@
  * meanwhile.
  *
  * The worker also owns entries, for what the server itself contends for.  It then takes a
- * backend's steps too; see ENTRY_SERVER_PID in entry.h.
+ * backend's steps too; see ENTRY_SERVER_PID in entry.h.  A reservation is nobody's once it is
+ * granted: any backend may end or prolong it, and the worker frees it when it is lost; see
+ * reservation.c.
  *
  * A process that has changed a state sets the entry's bit in "dirty" and then the worker's
  * latch.  The worker clears a whole word of bits before it looks at the entries, so it
@@ -74,13 +76,13 @@ static const StepBy entry_steps[][ENTRY_RELEASING + 1] PG_USED_FOR_ASSERTS_ONLY 
 };
 
 /* Makes a step.  The caller holds the entry's spinlock. */
-static void
+void
 entry_step(Entry *entry, EntryState to, StepBy by)
 {
 	Assert(entry_steps[entry->status.state][to] == by);
 	Assert(by == BY_WORKER || entry->request.pid == ENTRY_SERVER_PID
 			   ? MyProcPid == zklock_worker_pid()
-			   : MyProcPid == entry->request.pid);
+			   : MyProcPid == entry->request.pid || entry->status.reserved);
 	entry->status.state = to;
 }
 
@@ -103,7 +105,10 @@ entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int
 {
 	int			index = entry_pool_take(leave);
 	Entry	   *entry;
-	EntryStatus status = {.state = ENTRY_FREE, .mode = request->terms.mode, .on_loss = on_loss};
+	EntryStatus status = {.state = ENTRY_FREE,
+						  .mode = request->terms.mode,
+						  .on_loss = on_loss,
+						  .latch = request->proc_number};
 
 	if (index == ENTRY_NONE)
 		return ENTRY_NONE;
@@ -238,6 +243,7 @@ entry_grant(int index, int64 token)
 	entry->status.token = token;
 	entry->status.granted_at = now;
 	entry->status.expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
+	entry->status.expires_at = max_hold_ms > 0 ? TimestampTzPlusMilliseconds(now, max_hold_ms) : 0;
 	entry->node.grants = token & MAX_GRANTS;
 	entry->node.position = 1;
 	entry->node.blocked_by_cohort = 0;
@@ -278,7 +284,8 @@ interrupt_owner(int index, LossPolicy policy)
 
 /*
  * GRANTED -> LOST.  Wakes the owner, and interrupts it if it wants that;
- * backend/interrupt.c turns the interrupt into the message.
+ * backend/interrupt.c turns the interrupt into the message.  A reservation is RELEASING at
+ * once, as it has no owner that would give it up.
  *
  * Returns false if the entry is not GRANTED any more.
  */
@@ -292,6 +299,8 @@ entry_lose(int index, LossReason reason)
 		return false;
 	policy = entry->status.on_loss;
 	entry->status.loss = reason == LOSS_DELETED ? entry->status.deletion : reason;
+	if (entry->status.reserved)
+		entry_step(entry, ENTRY_RELEASING, BY_BACKEND);
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
 	if (policy != LOSS_ABORT)
@@ -330,12 +339,13 @@ void
 entry_free(int index)
 {
 	Entry	   *entry = entry_at(index);
-	int			owner = entry->request.proc_number;
+	int			owner;
 	EntryNotice notice;
 	bool		kept;
 
 	SpinLockAcquire(&entry->mutex);
 	entry_step(entry, ENTRY_FREE, BY_WORKER);
+	owner = entry->status.latch;
 	notice = entry->status.notice;
 	kept = entry->status.kept;
 	memset(&entry->node, 0, sizeof(entry->node));
@@ -370,8 +380,10 @@ entries_expect_deletion(uint64 cohort_id, LossReason deletion)
 void
 entry_set_owner_latch(const Entry *entry)
 {
-	if (entry->request.proc_number != ENTRY_NO_LATCH)
-		SetLatch(&GetPGProcByNumber(entry->request.proc_number)->procLatch);
+	int latch = ((volatile const Entry *) entry)->status.latch;
+
+	if (latch != ENTRY_NO_LATCH)
+		SetLatch(&GetPGProcByNumber(latch)->procLatch);
 }
 
 /* ------------------------------------------------------------------------

@@ -79,7 +79,8 @@ typedef enum RequestKind
 typedef enum LockScope
 {
 	LOCK_SCOPE_SESSION,
-	LOCK_SCOPE_TRANSACTION
+	LOCK_SCOPE_TRANSACTION,
+	LOCK_SCOPE_RESERVATION /* for a time, held by nobody's session: see reservation.c */
 } LockScope;
 
 /* How missing nodes of a path are created; zklock.parent_nodes */
@@ -108,11 +109,11 @@ typedef enum AskManner
 /* The request of a contender */
 typedef struct EntryRequest
 {
-	int			  proc_number; /* whose latch is set on a change, or ENTRY_NO_LATCH */
-	int			  pid;		   /* or ENTRY_SERVER_PID */
-	Oid			  database;
-	Oid			  role; /* the session's role, which may see all of it */
-	RequestKind	  kind;
+	int			proc_number; /* of the asking process, or ENTRY_NO_LATCH */
+	int			pid;		 /* or ENTRY_SERVER_PID */
+	Oid			database;
+	Oid			role; /* the session's role, which may see all of it; a reservation's owner */
+	RequestKind kind;
 	RecipeRequest terms;	   /* as first asked for: see EntryStatus.mode */
 	LockScope	  scope;	   /* of the first acquisition */
 	int			  max_hold_ms; /* longest time from the grant on; 0: no limit */
@@ -149,12 +150,17 @@ typedef struct EntryStatus
 	 */
 	uint64 ticket;
 
-	/* Written by the owning backend; check_wanted of the server's entries by any backend */
+	/*
+	 * Written by the owning backend; check_wanted of the server's entries, and latch and
+	 * notice of a reservation, by any backend
+	 */
 	int			acquired[2][2]; /* how often, by LockMode and LockScope: an exclusive lock
 								 * includes the shared one */
 	LossPolicy	on_loss;
 	uint32		check_wanted; /* number of the last check of its node that was asked for */
 	EntryNotice notice;		  /* of its end */
+	int			latch;		  /* of the process that is woken on a change, or ENTRY_NO_LATCH */
+	bool		reserved;	  /* GRANTED: it is a reservation, and no session's any more */
 	bool		consumed;	  /* RELEASING: the element is deleted with its node */
 	bool		kept;		  /* RELEASING: its node is nobody's by now; set by the worker */
 
@@ -167,7 +173,10 @@ typedef struct EntryStatus
 	/* The worker */
 	int64		token; /* fencing token, 0 until granted */
 	TimestampTz granted_at;
+
+	/* Of a reservation, written by any backend */
 	int64		expires_us; /* it is lost from then on, by zklock_now_us(); 0: never */
+	TimestampTz expires_at; /* the same, for views; 0: never */
 
 	uint32	   check_done;	   /* number of the last check that it passed */
 	int		   others_permits; /* lowest maximum recorded in older permits, 0 if none */
@@ -240,6 +249,9 @@ typedef struct EntryPool
 	int max_entries;
 	int nspare; /* of these, more than sessions may have: for entries that are kept */
 
+	/* Transactions that rely on reservations; see reservation.c */
+	pg_atomic_uint32 reliances;
+
 	/* Next place in the order of arrival.  Advanced by backends and the worker. */
 	pg_atomic_uint64 next_ticket;
 
@@ -259,6 +271,9 @@ typedef struct EntryPool
 
 /* In shared memory; NULL unless the library was loaded with the server. */
 extern EntryPool *entry_pool;
+
+/* The one that makes a step, with the entry's spinlock */
+extern void entry_step(Entry *entry, EntryState to, StepBy by);
 
 /* Backends */
 extern int entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave);
@@ -320,6 +335,13 @@ entry_status(int index)
 	status = entry->status;
 	SpinLockRelease(&entry->mutex);
 	return status;
+}
+
+/* Returns true if both are of one session, which never waits for itself. */
+static inline bool
+entry_same_session(const EntryRequest *a, const EntryRequest *b)
+{
+	return a->pid == b->pid && a->scope != LOCK_SCOPE_RESERVATION && b->scope != LOCK_SCOPE_RESERVATION;
 }
 
 static inline int

@@ -40,6 +40,7 @@ entries_init(EntryPool *pool, int limit)
 
 	pool->max_entries = max_entries;
 	pool->nspare = number_spare(limit);
+	pg_atomic_init_u32(&pool->reliances, 0);
 	pg_atomic_init_u64(&pool->next_ticket, 1);
 	zklock_marks_init(pool->dirty, lengthof(pool->dirty));
 	pool->next_cohort_id = 1;

@@ -143,25 +143,45 @@ argument_check_scope(const char *function, LockScope scope)
 								(int) (noun - function), function, noun)));
 }
 
+/* Returns an interval in milliseconds, rounded up. */
+static double
+interval_ms(const Interval *interval)
+{
+	return ceil(interval->time / 1000.0 + (interval->day + (double) interval->month * DAYS_PER_MONTH) *
+											  (SECS_PER_DAY * 1000.0));
+}
+
 /*
- * Returns a timeout argument of a function, in milliseconds, rounded up.  Even the longest
- * interval, which is infinity, is in the range of an int64.
+ * Returns a timeout argument of a function, in milliseconds.  Even the longest interval, which
+ * is infinity, is in the range of an int64.
  */
 int64
 argument_timeout(FunctionCallInfo fcinfo, int n)
 {
-	Interval *timeout;
-	double	  ms;
+	double ms;
 
 	if (PG_ARGISNULL(n))
 		return LOCK_WAIT_FOREVER;
-	timeout = PG_GETARG_INTERVAL_P(n);
-	ms = timeout->time / 1000.0 +
-		 (timeout->day + (double) timeout->month * DAYS_PER_MONTH) * (SECS_PER_DAY * 1000.0);
+	ms = interval_ms(PG_GETARG_INTERVAL_P(n));
 	if (ms < 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("timeout must not be negative")));
-	return (int64) ceil(ms);
+	return (int64) ms;
+}
+
+/* Returns an argument of a function that is the duration of a reservation, in milliseconds. */
+int
+argument_duration(FunctionCallInfo fcinfo, int n)
+{
+	double ms;
+
+	argument_refuse_null(fcinfo, n, "duration");
+	ms = interval_ms(PG_GETARG_INTERVAL_P(n));
+	if (ms <= 0 || ms > SECS_PER_DAY * 1000.0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("duration must be positive and not longer than a day"),
+						errhint("A reservation can be renewed.")));
+	return (int) ms;
 }
 
 /* Adds a column; NULL if the value is not known. */

@@ -26,6 +26,7 @@ extern char *argument_path_above(FunctionCallInfo fcinfo, PathRule rule, const c
 extern void	 argument_check_scope(const char *function, LockScope scope);
 extern void	 argument_require_administrator(Oid role, const char *what);
 extern int64 argument_timeout(FunctionCallInfo fcinfo, int n);
+extern int	 argument_duration(FunctionCallInfo fcinfo, int n);
 
 #define ROW_COLUMNS 24
 

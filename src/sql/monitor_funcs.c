@@ -87,6 +87,12 @@ may_see(const EntryCopy *entry)
 		   has_privs_of_role(GetUserId(), ROLE_PG_MONITOR);
 }
 
+static const char *const scope_names[] = {
+	[LOCK_SCOPE_SESSION] = "session",
+	[LOCK_SCOPE_TRANSACTION] = "transaction",
+	[LOCK_SCOPE_RESERVATION] = "reservation",
+};
+
 static void
 put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *view,
 			 LeaseState lease, LockMode mode, LockScope scope, int count)
@@ -104,7 +110,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 	if (waiting && !turn)
 		blocker = lock_view_blocker(view, entry);
 
-	row_add(&row, Int32GetDatum(entry->request.pid));
+	row_add_if(&row, !entry->status.reserved, Int32GetDatum(entry->request.pid));
 	row_add_text(&row, all ? get_database_name(entry->request.database) : NULL);
 	/* A path that was locked from this database can be shown in its encoding. */
 	row_add_text(&row, !all										 ? NULL
@@ -112,9 +118,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 																 : display_utf8(path));
 	row_add_text(&row, lock ? "lock" : "semaphore");
 	row_add_text(&row, !lock ? NULL : mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
-	row_add_text(&row, !all								 ? NULL
-					   : scope == LOCK_SCOPE_TRANSACTION ? "transaction"
-														 : "session");
+	row_add_text(&row, all ? scope_names[scope] : NULL);
 	row_add_text(&row, turn ? "waiting" : entry_state_name(entry->status.state, lease));
 	row_add_if(&row, all, BoolGetDatum(granted));
 	row_add_if(&row, all, Int32GetDatum(count));
@@ -124,9 +128,8 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 			   TimestampTzGetDatum(entry->request.requested_at));
 	row_add_if(&row, all && entry->status.granted_at != 0 && entry->request.kind != REQUEST_TURN,
 			   TimestampTzGetDatum(entry->status.granted_at));
-	row_add_if(&row, all && entry->status.expires_us != 0 && entry->request.kind != REQUEST_TURN,
-			   TimestampTzGetDatum(TimestampTzPlusMilliseconds(entry->status.granted_at,
-															   entry->request.max_hold_ms)));
+	row_add_if(&row, all && entry->status.expires_at != 0 && entry->request.kind != REQUEST_TURN,
+			   TimestampTzGetDatum(entry->status.expires_at));
 	row_add_if(&row, all && blocker.pid != 0, Int32GetDatum(blocker.pid));
 	row_add_text(&row, all ? shown_or_null(blocker.node) : NULL);
 	row_store(fcinfo, &row);
@@ -150,7 +153,7 @@ put_lock_rows(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *v
 		}
 	}
 	if (!acquired)
-		put_lock_row(fcinfo, entry, view, lease, status->mode, entry->request.scope, 0);
+		put_lock_row(fcinfo, entry, view, lease, status->mode, entry->request.scope, status->reserved);
 }
 
 /*

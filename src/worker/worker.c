@@ -40,6 +40,7 @@
 #include "shared/common.h"
 #include "shared/deadlock_search.h"
 #include "shared/entry.h"
+#include "shared/reservation.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/fd.h"
@@ -146,18 +147,23 @@ postmaster_is_stopping(void)
 	return stopping;
 }
 
-/* Returns true if every backend has given its locks back. */
+/*
+ * Returns true if every backend has given its locks back, and no transaction relies on a
+ * reservation.  Reservations then end with the session.
+ */
 static bool
 all_released(void)
 {
+	bool closed = reservation_close();
+
 	for (int i = 0; i < entries_max(); i++)
 	{
-		EntryState state = entry_status(i).state;
+		EntryStatus status = entry_status(i);
 
-		if (state != ENTRY_FREE && state != ENTRY_RELEASING)
+		if (status.state != ENTRY_FREE && status.state != ENTRY_RELEASING && !status.reserved)
 			return false;
 	}
-	return true;
+	return closed;
 }
 
 /*
@@ -208,16 +214,16 @@ shut_down(void)
 	bool  released;
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
-	released = all_released();
 	if (drain_until == 0)
 	{
 		if (!postmaster_is_stopping())
 			leave_alone();
 		drain_until = now + MAX_DRAIN_MS;
 		candidacy_withdraw_all();
-		if (!released)
+		if (!all_released())
 			ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
 	}
+	released = all_released();
 	if (!released && now > drain_until)
 	{
 		ereport(LOG, (errmsg("zklock worker exits with locks still held"),

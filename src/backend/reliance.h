@@ -1,0 +1,35 @@
+/*
+ * reliance.h
+ *		Reservations: asking for them, ending them, and relying on them in a transaction.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_RELIANCE_H
+#define ZKLOCK_RELIANCE_H
+
+#include "compat.h"
+#include "lib/ilist.h"
+#include "shared/reservation.h"
+#include "shared/settings.h"
+
+/* A reservation on which the transaction relies */
+typedef struct ReliedReservation
+{
+	slist_node	link;
+	Reservation reservation;
+	CommitGuard taken_under; /* strictest zklock.commit_guard under which it was named */
+	uint32		check;		 /* number of the check by a quorum that was asked for last */
+	char		path[FLEXIBLE_ARRAY_MEMBER]; /* UTF-8 */
+} ReliedReservation;
+
+/* reserve.c */
+extern bool reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *token);
+extern bool reserve_end(const char *path, const Reservation *reservation);
+
+/* reliance.c */
+extern void				  reliance_add(const char *path, const Reservation *reservation);
+extern ReliedReservation *reliance_next(const ReliedReservation *relied);
+pg_noreturn extern void	  reliance_report_over(const char *path);
+extern void				  reliance_forget(void);
+
+#endif /* ZKLOCK_RELIANCE_H */
