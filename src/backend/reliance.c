@@ -21,7 +21,7 @@
 #include "shared/session_info.h"
 #include "utils/memutils.h"
 
-static slist_head relied_on = SLIST_STATIC_INIT(relied_on);
+static ReliedReservation *first_relied = NULL;
 
 /* This session's transaction is counted. */
 static bool counted = false;
@@ -37,25 +37,13 @@ reliance_report_over(const char *path)
 			 errhint("Others may have held the lock meanwhile. Reserve the path again and retry the work.")));
 }
 
-static ReliedReservation *
-find_relied(const Reservation *reservation)
-{
-	for (ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
-	{
-		if (relied->reservation.index == reservation->index &&
-			relied->reservation.generation == reservation->generation)
-			return relied;
-	}
-	return NULL;
-}
-
 /*
  * Has the transaction rely on a reservation from now on.  Raises an error if that is over.
  */
 void
 reliance_add(const char *path, const Reservation *reservation)
 {
-	ReliedReservation *relied = find_relied(reservation);
+	ReliedReservation *relied = first_relied;
 	EntryStatus		   status;
 
 	(void) transaction_begin_call();
@@ -66,6 +54,9 @@ reliance_add(const char *path, const Reservation *reservation)
 	counted = true;
 	if (lease_state() == LEASE_OVER || !reservation_status(reservation, &status))
 		reliance_report_over(path);
+	while (relied && (relied->reservation.index != reservation->index ||
+					  relied->reservation.generation != reservation->generation))
+		relied = relied->next;
 	if (relied == NULL)
 	{
 		Size len = strlen(path) + 1;
@@ -74,7 +65,8 @@ reliance_add(const char *path, const Reservation *reservation)
 			MemoryContextAllocZero(TopTransactionContext, offsetof(ReliedReservation, path) + len);
 		relied->reservation = *reservation;
 		memcpy(relied->path, path, len);
-		slist_push_head(&relied_on, &relied->link);
+		relied->next = first_relied;
+		first_relied = relied;
 	}
 	relied->taken_under = Max(relied->taken_under, (CommitGuard) zklock_commit_guard);
 }
@@ -83,16 +75,14 @@ reliance_add(const char *path, const Reservation *reservation)
 ReliedReservation *
 reliance_next(const ReliedReservation *relied)
 {
-	const slist_node *next = relied ? relied->link.next : relied_on.head.next;
-
-	return next ? slist_container(ReliedReservation, link, unconstify(slist_node *, next)) : NULL;
+	return relied ? relied->next : first_relied;
 }
 
 /* Ends the reliance, as the transaction has ended.  Cannot fail. */
 void
 reliance_forget(void)
 {
-	slist_init(&relied_on);
+	first_relied = NULL;
 	if (counted)
 		reservation_end_reliance();
 	counted = false;

@@ -8,15 +8,14 @@
 #define ZKLOCK_RELIANCE_H
 
 #include "compat.h"
-#include "lib/ilist.h"
 #include "shared/reservation.h"
 #include "shared/settings.h"
 
 /* A reservation on which the transaction relies */
 typedef struct ReliedReservation
 {
-	slist_node	link;
-	Reservation reservation;
+	struct ReliedReservation *next;
+	Reservation				  reservation;
 	CommitGuard taken_under; /* strictest zklock.commit_guard under which it was named */
 	uint32		check;		 /* number of the check by a quorum that was asked for last */
 	char		path[FLEXIBLE_ARRAY_MEMBER]; /* UTF-8 */

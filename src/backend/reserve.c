@@ -28,22 +28,21 @@
 
 /* Raises an error if there are too many reservations, that of the caller included. */
 static void
-reserve_refuse_crowd(void)
+refuse_crowd(void)
 {
-	int				 share = share_of_entries(zklock_max_locks_per_session, entries_limit());
-	ReservationCount count = reservation_count(GetUserId());
+	int	 share = share_of_entries(zklock_max_locks_per_session, entries_limit());
+	int	 half = Max(entries_limit() / 2, 1);
+	int	 all;
+	int	 n = reservation_count(GetUserId(), &all);
+	bool too_many = n > share;
 
-	if (count.of_role > share)
+	if (too_many || (all > half && !superuser()))
 		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("too many ZooKeeper reservations of role \"%s\"",
-						GetUserNameFromId(GetUserId(), false)),
-				 errdetail("It has or waits for %d, as many as it may.", share),
-				 errhint("End reservations, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
-	if (count.all > Max(entries_limit() / 2, 1) && !superuser())
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper reservations"),
-						errdetail("They may take half of \"zklock.max_locks\"."),
-						errhint("You might need to increase \"zklock.max_locks\".")));
+				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper reservations"),
+				 too_many ? errdetail("Role \"%s\" may have %d.",
+									  GetUserNameFromId(GetUserId(), false), share)
+						  : errdetail("All roles together may have %d.", half),
+				 errhint("End reservations, or ask an administrator to increase \"zklock.max_locks_per_session\" or \"zklock.max_locks\".")));
 }
 
 /*
@@ -74,7 +73,7 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 							   display_path(path)),
 						errhint("Release the lock first.")));
 	hold = request_hold(&request, path);
-	reserve_refuse_crowd();
+	refuse_crowd();
 	wait_begin(&wait, path, "ExclusiveLock", STATS_LOCK_EXCLUSIVE, timeout_ms);
 	if (!wait_for_hold(&wait, hold))
 	{

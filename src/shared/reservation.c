@@ -45,25 +45,31 @@
 /* In EntryPool.reliances: no transaction may begin to rely */
 #define RELIANCES_CLOSED 0x80000000
 
-/* Returns how many there are of all roles, and of one. */
-ReservationCount
-reservation_count(Oid role)
+/*
+ * Returns how many a role has, with those that it asks for.
+ *
+ *	all		is set to the number of those of all roles
+ */
+int
+reservation_count(Oid role, int *all)
 {
-	ReservationCount count = {0};
+	int n = 0;
 
+	*all = 0;
 	for (int i = 0; i < entries_max(); i++)
 	{
 		Entry *entry = entry_at(i);
 
 		SpinLockAcquire(&entry->mutex);
-		if (entry->status.state != ENTRY_FREE && entry->request.scope == LOCK_SCOPE_RESERVATION)
+		if (entry->status.state != ENTRY_FREE && !entry->status.kept &&
+			entry->request.scope == LOCK_SCOPE_RESERVATION)
 		{
-			count.all++;
-			count.of_role += entry->request.role == role;
+			(*all)++;
+			n += entry->request.role == role;
 		}
 		SpinLockRelease(&entry->mutex);
 	}
-	return count;
+	return n;
 }
 
 /*
@@ -103,22 +109,28 @@ reservation_find(const char *path, int64 token, Reservation *reservation)
 			continue;
 		*reservation =
 			(Reservation){.index = i, .generation = copy.generation, .role = copy.request.role};
-		return reservation_status(reservation, &status);
+		return lease_state() != LEASE_OVER && reservation_status(reservation, &status);
 	}
 	return false;
 }
 
 /*
- * Returns true if the entry, whose spinlock the caller holds, is still a reservation that had
- * not ended at that time.
+ * Returns the entry of a reservation, with its spinlock, for the caller to release; or NULL,
+ * without it, if the reservation is over.
  */
-static bool
-is_valid(const Reservation *reservation, int64 now_us)
+static Entry *
+lock_valid(const Reservation *reservation, int64 *now_us)
 {
-	const EntryStatus *status = &entry_at(reservation->index)->status;
+	Entry *entry = entry_at(reservation->index);
 
-	return status->state == ENTRY_GRANTED && status->reserved && now_us < status->expires_us &&
-		   entry_generation(reservation->index) == reservation->generation;
+	SpinLockAcquire(&entry->mutex);
+	*now_us = zklock_now_us();
+	if (entry->status.state == ENTRY_GRANTED && entry->status.reserved &&
+		*now_us < entry->status.expires_us &&
+		entry_generation(reservation->index) == reservation->generation)
+		return entry;
+	SpinLockRelease(&entry->mutex);
+	return NULL;
 }
 
 /*
@@ -128,40 +140,33 @@ is_valid(const Reservation *reservation, int64 now_us)
 bool
 reservation_status(const Reservation *reservation, EntryStatus *status)
 {
-	Entry *entry = entry_at(reservation->index);
-	int64  now_us = zklock_now_us();
-	bool   valid;
+	int64  now_us;
+	Entry *entry = lock_valid(reservation, &now_us);
 
-	SpinLockAcquire(&entry->mutex);
+	if (entry == NULL)
+		return false;
 	*status = entry->status;
-	valid = is_valid(reservation, now_us);
 	SpinLockRelease(&entry->mutex);
-	return valid;
+	return true;
 }
 
 /* Has a reservation end so long from now.  Returns false if it is over. */
 bool
 reservation_renew(const Reservation *reservation, int duration_ms)
 {
-	Entry	   *entry = entry_at(reservation->index);
 	TimestampTz expires_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), duration_ms);
 	int64		now_us;
-	bool		valid;
+	Entry	   *entry = lock_valid(reservation, &now_us);
 
-	SpinLockAcquire(&entry->mutex);
-	now_us = zklock_now_us();
-	valid = is_valid(reservation, now_us);
-	if (valid)
-	{
-		entry->status.expires_us = now_us + INT64CONST(1000) * duration_ms;
-		entry->status.expires_at = expires_at;
-	}
+	if (entry == NULL)
+		return false;
+	entry->status.expires_us = now_us + INT64CONST(1000) * duration_ms;
+	entry->status.expires_at = expires_at;
 	SpinLockRelease(&entry->mutex);
 
 	/* It may end sooner than the worker knows. */
-	if (valid)
-		entry_mark_dirty(reservation->index);
-	return valid;
+	entry_mark_dirty(reservation->index);
+	return true;
 }
 
 /*
@@ -172,24 +177,18 @@ reservation_renew(const Reservation *reservation, int duration_ms)
 bool
 reservation_end(const Reservation *reservation, int latch)
 {
-	Entry	   *entry = entry_at(reservation->index);
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz granted_at;
-	bool		valid;
+	int64  held = GetCurrentTimestamp();
+	int64  now_us;
+	Entry *entry = lock_valid(reservation, &now_us);
 
-	SpinLockAcquire(&entry->mutex);
-	granted_at = entry->status.granted_at;
-	valid = is_valid(reservation, zklock_now_us());
-	if (valid)
-	{
-		entry->status.latch = latch;
-		entry->status.notice = ENTRY_NOTICE;
-		entry_step(entry, ENTRY_RELEASING, BY_BACKEND);
-	}
-	SpinLockRelease(&entry->mutex);
-	if (!valid)
+	if (entry == NULL)
 		return false;
-	stats_add(STATS_LOCK_EXCLUSIVE, STATS_HOLD_US, Max(now - granted_at, 0));
+	held -= entry->status.granted_at;
+	entry->status.latch = latch;
+	entry->status.notice = ENTRY_NOTICE;
+	entry_step(entry, ENTRY_RELEASING, BY_BACKEND);
+	SpinLockRelease(&entry->mutex);
+	stats_add(STATS_LOCK_EXCLUSIVE, STATS_HOLD_US, Max(held, 0));
 	entry_mark_dirty(reservation->index);
 	return true;
 }

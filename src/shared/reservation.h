@@ -17,16 +17,9 @@ typedef struct Reservation
 	Oid	   role; /* whose it is */
 } Reservation;
 
-/* How many reservations there are, with those that are asked for */
-typedef struct ReservationCount
-{
-	int all;
-	int of_role;
-} ReservationCount;
-
 /* Backends */
-extern ReservationCount reservation_count(Oid role);
-extern bool				reservation_begin(int index);
+extern int	reservation_count(Oid role, int *all);
+extern bool reservation_begin(int index);
 extern bool reservation_find(const char *path, int64 token, Reservation *reservation);
 extern bool reservation_status(const Reservation *reservation, EntryStatus *status);
 extern bool reservation_renew(const Reservation *reservation, int duration_ms);

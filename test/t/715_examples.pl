@@ -3,6 +3,8 @@
 # The examples of the documents run as they are written, in the order in which they stand; those of the tutorial
 # with the servers of the demo. (README.md's commands for a role have a test of their own, 007.)
 #
+# Those of the guide for a pool run through PgBouncer in transaction mode.
+#
 # In SQL a comment behind a statement that begins with "true" or "false:" is its result; "--> words", there or in
 # lines that follow, is one as well: of the tutorial, a statement may wait, fail, or give that soon. What has
 # neither may be anything but false. Settings are accepted by a server, Java is compiled, and the services that
@@ -10,6 +12,7 @@
 
 use Zklock::Test;
 use Cwd qw(abs_path);
+use IO::Socket::INET;
 use File::Basename qw(dirname);
 use IPC::Run;
 use PostgreSQL::Test::Utils;
@@ -109,13 +112,36 @@ sub compile($name, $code)
 	my $class = $code =~ /^class /m ? "$code\nclass Example {}\n" : <<"END";
 class Example {
 	static void run(java.sql.Connection connection, String[] paths) throws Exception { $code }
-	public static void main(String[] args) throws Exception { run(null, args); }
+	public static void main(String[] args) throws Exception { run(args.length > 0 ? DriverManager.getConnection(args[0]) : null, args); }
 }
 END
 	append_to_file("$directory/Example.java", $imports . $class);
 	is(system('javac', '-nowarn', '-proc:none', '-cp', Zklock::JavaPeer::classpath(), '-d', $directory, "$directory/Example.java"),
 		0, "$name: Java compiles");
 	return $directory;
+}
+
+# A pool of two sessions, each of which any transaction may get; the port
+my $pool;
+sub pool_port
+{
+	return $pool->{port} if $pool;
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+	my $conf = PostgreSQL::Test::Utils::tempdir('pool') . '/pgbouncer.ini';
+	append_to_file($conf, join "\n", '[databases]',
+		'postgres = host=' . $server->host . ' port=' . $server->port . ' user=' . $server->value('SELECT current_user'),
+		'[pgbouncer]', 'listen_addr = 127.0.0.1', "listen_port = $port", 'unix_socket_dir =', 'auth_type = any',
+		'pool_mode = transaction', 'default_pool_size = 2', 'ignore_startup_parameters = extra_float_digits', '');
+	$pool = Zklock::Process->new(name => 'pgbouncer', argv => [ 'pgbouncer', $conf ]);
+	wait_until { IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port) } 'the pool to listen';
+	return $pool->{port} = $port;
+}
+
+sub run_python($file, $code)
+{
+	my $program = PostgreSQL::Test::Utils::tempdir('python') . '/example.py';
+	append_to_file($program, "import psycopg2\ndsn = 'host=127.0.0.1 port=" . pool_port() . " dbname=postgres'\n$code");
+	return is(system('python3', $program), 0, "$file: Python runs");
 }
 
 foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md"))
@@ -135,10 +161,16 @@ foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md
 			my ($language, $text) = @$block;
 			if    ($language eq 'sql') { run_sql($session, $text); }
 			elsif ($language eq '')    { check_settings($session, $text); }
+			elsif ($language eq 'python') { run_python($file, $text); }
 			elsif ($language eq 'java')
 			{
 				$text =~ s/"zk1[^"]*"/'"' . $zk->connect_string . '"'/e;
 				my $classes = compile($file, $text);
+				if ($text =~ /zk_reserve/)
+				{
+					my $url = 'jdbc:postgresql://127.0.0.1:' . pool_port() . '/postgres?prepareThreshold=0';
+					is(system('java', '-cp', "$classes:/usr/share/java/postgresql.jar", 'Example', $url), 0, '... and runs, through the pool');
+				}
 				next unless $text =~ /CuratorFrameworkFactory/;
 				my ($classpath) = slurp_file("$top/$file") =~ /class path `([^`]+)`/ or die "$file names no class path";
 				is(system('java', '-cp', "$classes:$classpath", 'Example'), 0, '... and runs, with the class path that is said');
