@@ -4,7 +4,7 @@
 
 Nemesis::Target::Locks - exclusive locks, of SQL clients and of Java services with Curator
 
-A client takes a lock on one of the paths again and again, works in Nemesis::Register under it, and
+A client takes a lock on one of the paths again and again, or reserves the path, works in Nemesis::Register under it, and
 writes into its history what it believed: see Nemesis::History. It holds a lock for a moment on quick
 paths, for seconds on slow ones. One that C<keeps> a path takes only that one, for longer than a session
 may be silent, and relies on the lease alone.
@@ -67,11 +67,17 @@ sub clients($self, $run, $count)
 	return (@sql, @java);
 }
 
+# A reservation whose client has not heard of it ends by itself.
+my %asks = (
+	session => 'SELECT zk_lock(?, ?)', transaction => 'SELECT zk_xact_lock(?, ?)',
+	reservation => q{SELECT coalesce(zk_reserve(?, '15s', ?), 0)});
+
 # What follows the grant. Each step may fail; until tells how far it came.
 sub _work($client, $attempt, $pause)
 {
-	$attempt->{token} = $client->run('SELECT zk_fencing_token(?)', $attempt->{path}) // return 'aborted';
-	$client->begin || return 'aborted' if $attempt->{scope} eq 'session';
+	$attempt->{token} //= $client->run('SELECT zk_fencing_token(?)', $attempt->{path}) // return 'aborted';
+	$client->begin || return 'aborted' if $attempt->{scope} ne 'transaction';
+	$client->run('SELECT zk_rely(?, ?) IS NOT NULL', @$attempt{qw(path token)}) || return 'aborted' if $attempt->{scope} eq 'reservation';
 	$client->run('INSERT INTO attempts VALUES (?)', $attempt->{id}) || return 'aborted';
 	_write($client, $attempt, $pause);
 	return $client->commit;
@@ -92,20 +98,20 @@ sub _write($client, $attempt, $pause)
 # Returns whether it has committed.
 sub _attempt($client, $path, $pause, $timeout)
 {
-	my %attempt = ($client->begin_attempt, path => $path, scope => one_of(qw(session transaction)));
+	my %attempt = ($client->begin_attempt, path => $path, scope => one_of(qw(session session transaction transaction reservation)));
 	my $keeps   = $client->config('keeps');
 	$attempt{guard} = $keeps ? 'lease' : one_of(qw(lease lease quorum));
 	$client->run("SET zklock.commit_guard = $attempt{guard}");
 	$client->run('SET zklock.on_lock_loss = ' . ($keeps ? 'abort' : one_of(qw(abort cancel terminate))));
 	$client->begin if $attempt{scope} eq 'transaction';
 	$attempt{asked} = now;
-	my $got = $client->run(
-		$attempt{scope} eq 'session' ? 'SELECT zk_lock(?, ?)' : 'SELECT zk_xact_lock(?, ?)',
-		$path, $timeout);
+	my $got = $client->run($asks{ $attempt{scope} }, $path, $timeout);
 	$attempt{granted} = $attempt{until} = now if $got;
+	$attempt{token} = $got if $got && $attempt{scope} eq 'reservation';
 	$attempt{outcome} = $got ? _work($client, \%attempt, $pause) : defined $got ? 'timeout' : 'failed';
 	$attempt{outcome} = 'refused' if ($client->error->{sqlstate} || '') eq '40001';
-	$client->end_attempt(\%attempt, 'SELECT zk_unlock_all()');
+	$client->end_attempt(\%attempt, 'SELECT zk_unlock_all()',
+		$attempt{scope} eq 'reservation' && $got ? "SELECT zk_unreserve('$path', $got)" : ());
 	return $attempt{outcome} eq 'committed';
 }
 
