@@ -193,10 +193,12 @@ contender_grant(Contender *c)
 void
 contender_note_end(const Contender *c)
 {
-	EntryStatus status = entry_status(entry_index(c));
+	EntryStatus status;
 
-	if (status.expires_us != 0)
-		engine.overrun_us = Min(engine.overrun_us, status.expires_us);
+	if (entry_of(c)->request.max_hold_ms == 0)
+		return;
+	status = entry_status(entry_index(c));
+	engine.overrun_us = Min(engine.overrun_us, status.expires_us);
 }
 
 /* Ends a downgrade: others can share the lock, or no session waits for that. */

@@ -109,11 +109,11 @@ typedef enum AskManner
 /* The request of a contender */
 typedef struct EntryRequest
 {
-	int			proc_number; /* of the asking process, or ENTRY_NO_LATCH */
-	int			pid;		 /* or ENTRY_SERVER_PID */
-	Oid			database;
-	Oid			role; /* the session's role, which may see all of it; a reservation's owner */
-	RequestKind kind;
+	int			  proc_number; /* of the asking process, or ENTRY_NO_LATCH */
+	int			  pid;		   /* or ENTRY_SERVER_PID */
+	Oid			  database;
+	Oid			  role; /* whose it is, and who may see all of it */
+	RequestKind	  kind;
 	RecipeRequest terms;	   /* as first asked for: see EntryStatus.mode */
 	LockScope	  scope;	   /* of the first acquisition */
 	int			  max_hold_ms; /* longest time from the grant on; 0: no limit */
@@ -170,11 +170,9 @@ typedef struct EntryStatus
 	 */
 	LossReason deletion;
 
-	/* The worker */
+	/* The worker; when a reservation ends, any backend, too */
 	int64		token; /* fencing token, 0 until granted */
 	TimestampTz granted_at;
-
-	/* Of a reservation, written by any backend */
 	int64		expires_us; /* it is lost from then on, by zklock_now_us(); 0: never */
 	TimestampTz expires_at; /* the same, for views; 0: never */
 
