@@ -132,7 +132,7 @@ sub pool_port
 		'postgres = host=' . $server->host . ' port=' . $server->port . ' user=' . $server->value('SELECT current_user'),
 		'[pgbouncer]', 'listen_addr = 127.0.0.1', "listen_port = $port", 'unix_socket_dir =', 'auth_type = any',
 		'pool_mode = transaction', 'default_pool_size = 2', 'ignore_startup_parameters = extra_float_digits', '');
-	$pool = Zklock::Process->new(name => 'pgbouncer', argv => [ 'pgbouncer', $conf ]);
+	$pool = Zklock::Process->new(name => 'pgbouncer', argv => [ '/usr/sbin/pgbouncer', $conf ]);
 	wait_until { IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port) } 'the pool to listen';
 	return $pool->{port} = $port;
 }
@@ -278,5 +278,6 @@ END
 	system("$top/test/demo/demo", '--stop') if defined $demo && -d $demo;
 	$? = $status;
 }
+$pool->stop;
 $server->set_conf('zklock.elections' => '');
 done_clean($zk, $server);
