@@ -8,7 +8,7 @@ use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT cancel_as_answered freeze_asleep story token unlock);
 
 # A lease that outlasts the tests of a worker that stands still.
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '30s',
+my ($zk, $proxy, $a, $b) = cast('a b', zk => { maxSessionTimeout => 600000 }, proxied => 'a', timeout => '2min',
 	conf => [ 'zklock.max_locks = 40', "deadlock_timeout = '200ms'", 'log_lock_waits = on', 'log_min_messages = debug1' ]);
 $a->value('CREATE TABLE t (i int)');
 
