@@ -16,7 +16,6 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/hold.h"
 #include "backend/reliance.h"
 #include "shared/session_info.h"
 #include "utils/memutils.h"
@@ -38,15 +37,14 @@ reliance_report_over(const char *path)
 }
 
 /*
- * Has the transaction rely on a reservation from now on.  Raises an error if that is over.
+ * Has the transaction rely on a reservation from now on.  Raises an error if that is over.  The
+ * caller has begun a call (transaction.c), so the end of the transaction is noticed.
  */
 void
 reliance_add(const char *path, const Reservation *reservation)
 {
 	ReliedReservation *relied = first_relied;
 	EntryStatus		   status;
-
-	(void) transaction_begin_call();
 
 	/* Count first: the server does not stop between that and the look. */
 	if (!counted && !reservation_begin_reliance())

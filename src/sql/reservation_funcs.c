@@ -15,6 +15,7 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
+#include "backend/hold.h"
 #include "backend/reliance.h"
 #include "compat.h"
 #include "miscadmin.h"
@@ -116,6 +117,7 @@ zk_rely(PG_FUNCTION_ARGS)
 
 	if (!find_reservation(fcinfo, path, &reservation))
 		reliance_report_over(path);
+	(void) transaction_begin_call();
 	reliance_add(path, &reservation);
 	PG_RETURN_VOID();
 }
