@@ -112,7 +112,7 @@ sub compile($name, $code)
 	my $class = $code =~ /^class /m ? "$code\nclass Example {}\n" : <<"END";
 class Example {
 	static void run(java.sql.Connection connection, String[] paths) throws Exception { $code }
-	public static void main(String[] args) throws Exception { run(args.length > 0 ? DriverManager.getConnection(args[0]) : null, args); }
+	public static void main(String[] args) throws Exception { run(args.length > 0 ? java.sql.DriverManager.getConnection(args[0]) : null, args); }
 }
 END
 	append_to_file("$directory/Example.java", $imports . $class);
