@@ -246,7 +246,7 @@ path_place_arrivals(Path *path)
 }
 
 /* ------------------------------------------------------------------------
- * Cohorts: for whom they wait, whom they grant, and what comes next for their nodes
+ * Cohorts
  * ------------------------------------------------------------------------
  */
 
