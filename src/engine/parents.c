@@ -170,9 +170,12 @@ possible_harm(const Cohort *cohort, const char *parent, const char *name)
 	return harm;
 }
 
-/* Returns true if a listing shows somebody who would be harmed. */
-static bool
-does_harm(const Cohort *cohort, const char *parent, const char *name, const ZkReply *reply)
+/*
+ * Returns why a node is not to be created, by a listing of its parent: it shows somebody who
+ * would be harmed, or a semaphore's node would be on the path of an election.
+ */
+static Failure
+obstacle(const Cohort *cohort, const char *parent, const char *name, const ZkReply *reply)
 {
 	int	  harm = possible_harm(cohort, parent, name);
 	Path *path = (harm & HARMS_LOCK) ? path_find(parent) : NULL;
@@ -183,21 +186,11 @@ does_harm(const Cohort *cohort, const char *parent, const char *name, const ZkRe
 		bool		is_ours = path && cohort_by_name(path, child);
 
 		if (neighbour_is_harmed(is_ours ? harm & ~HARMS_LOCK : harm, child))
-			return true;
+			return FAILURE_HARMFUL;
+		if (is_semaphore_part(cohort) && recipe_shows_election(child))
+			return FAILURE_IS_ELECTION;
 	}
-	return false;
-}
-
-/* Returns true if a listing shows candidates of an election. */
-static bool
-is_election(const ZkReply *reply)
-{
-	for (int i = 0; i < reply->nchildren; i++)
-	{
-		if (recipe_shows_election(reply->children[i]))
-			return true;
-	}
-	return false;
+	return FAILURE_NONE;
 }
 
 /* ------------------------------------------------------------------------
@@ -312,19 +305,17 @@ on_parent_listed(void *arg, const ZkReply *reply)
 	Cohort	   *cohort = needy_cohort(path);
 	const char *parent = reply->asked->path;
 	const char *name = path_above(path, path->missing_len) + strlen(parent) + 1;
+	Failure		failure;
 
 	end_call(path);
 	if (reply->outcome == CALL_NO_NODE)
 		go_up(path);
 	else if (reply->outcome == CALL_UNKNOWN || cohort == NULL)
 		return;
-	else if (does_harm(cohort, parent, name, reply))
-		refuse(path, FAILURE_HARMFUL, 0);
-	else if (!is_semaphore_part(cohort))
-		create_missing(path);
-	else if (is_election(reply))
-		refuse(path, FAILURE_IS_ELECTION, 0);
-	else if (reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE)
+	else if ((failure = obstacle(cohort, parent, name, reply)) != FAILURE_NONE)
+		refuse(path, failure, 0);
+	else if (is_semaphore_part(cohort) && reply->stat.data_length > 0 &&
+			 reply->stat.data_length < CLAIM_RECORD_SIZE)
 		make_call(cohort, (ZkCall){.kind = ZK_GET_DATA, .path = parent}, on_parent_read);
 	else
 		create_missing(path);
