@@ -345,14 +345,6 @@ session_is_spoilt(void)
 		   lease_is_possible_with(session->negotiated_timeout, used->tick_time);
 }
 
-/* Returns true if anything depends on the session, which may not go on. */
-static bool
-session_is_needed(void)
-{
-	return zklock_session->info.id != 0 &&
-		   (count_locks_held() > 0 || !entries_all_consumed() || worker_calls_in_doubt());
-}
-
 /*
  * Returns true if another worker is to take over, with changed settings, or with another
  * session because this one is spoilt, and nothing depends on that session.
@@ -363,7 +355,8 @@ session_settings_due(void)
 	if (zklock_now_ms() < session_settings_next_wakeup())
 		return false;
 	check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-	return !session_is_needed();
+	return zklock_session->info.id == 0 ||
+		   (count_locks_held() == 0 && entries_all_consumed() && !worker_calls_in_doubt());
 }
 
 /* Returns when session_settings_due() wants to be called, ms. */
