@@ -17,6 +17,7 @@
 
 #include "backend/display.h"
 #include "backend/reliance.h"
+#include "backend/transaction.h"
 #include "shared/session_info.h"
 #include "utils/memutils.h"
 

@@ -19,6 +19,8 @@
 #include "backend/display.h"
 #include "backend/hold.h"
 #include "backend/reliance.h"
+#include "backend/request.h"
+#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "miscadmin.h"

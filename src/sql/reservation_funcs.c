@@ -17,6 +17,7 @@
 #include "backend/display.h"
 #include "backend/hold.h"
 #include "backend/reliance.h"
+#include "backend/transaction.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "sql/arguments.h"
