@@ -252,6 +252,13 @@ sub _stop_curator($self, $event, $)
 
 # ---- the ensemble
 
+# One that has been killed is not yet back in the ensemble. If another one is killed then, ZooKeeper 3.8 may lose what
+# it has committed: ZOOKEEPER-4643, ZOOKEEPER-4712.
+sub _is_returning($self)
+{
+	return grep { $_->running && !$_->started } $self->{zookeeper}->servers;
+}
+
 # Of two followers, any
 sub _disturb_ensemble($self, $event, $mode, $begin, $end)
 {
@@ -273,7 +280,10 @@ foreach my $fault (keys %how)
 	foreach my $mode (qw(follower leader))
 	{
 		no strict 'refs';
-		*{"_${fault}_$mode"} = sub ($self, $event, $) { return $self->_disturb_ensemble($event, $mode, @{ $how{$fault} }); };
+		*{"_${fault}_$mode"} = sub ($self, $event, $) {
+			return 0 if $fault eq 'kill' && $self->_is_returning;
+			return $self->_disturb_ensemble($event, $mode, @{ $how{$fault} });
+		};
 	}
 }
 
@@ -303,7 +313,6 @@ sub _isolate_own($self, $event, $server)
 sub _rolling_restart($self, $event, $) { $self->_restart_in_turn($self->{zookeeper}->servers); return 1; }
 
 # The next server is stopped when the one before is back in the ensemble, as an administrator does it.
-# Otherwise ZooKeeper 3.8 may lose what it has committed: ZOOKEEPER-4643.
 sub _restart_in_turn($self, $server, @next)
 {
 	$server->stop;

@@ -274,6 +274,12 @@ sub look_for_leftovers($self)
 		$self->_trouble('worker failed', $server->name . ": $1")
 		  while $log =~ /zklock worker .*?((?:ERROR|FATAL): .*)/g;
 	}
+	# Then no other verdict is about zklock.
+	foreach my $server ($self->{zookeeper}->servers)
+	{
+		$self->_trouble('ensemble inconsistent', $server->name . ": $1")
+		  if slurp_file($server->log_file) =~ /(DataTree - Unexpected extra paths under session.*)/;
+	}
 	return;
 }
 
@@ -295,7 +301,8 @@ sub judge($self)
 	foreach my $kind (
 		(map { $_->kinds } $self->targets),
 		'unexpected error', 'false refusal', 'lost commit',
-		'no recovery', 'stuck', 'fault failed', 'client failed', 'crash', 'worker failed')
+		'no recovery', 'stuck', 'fault failed', 'client failed', 'crash', 'worker failed',
+		'ensemble inconsistent')
 	{
 		my @texts = @{ delete $found{$kind} || [] };
 		ok(!@texts, "no violation: $kind") or diag join("\n", @texts > 10 ? @texts[0 .. 9] : @texts);
