@@ -143,17 +143,17 @@ argument_check_scope(const char *function, LockScope scope)
 								(int) (noun - function), function, noun)));
 }
 
-/* Returns an interval in milliseconds, rounded up. */
+/* Returns an interval in milliseconds. */
 static double
 interval_ms(const Interval *interval)
 {
-	return ceil(interval->time / 1000.0 + (interval->day + (double) interval->month * DAYS_PER_MONTH) *
-											  (SECS_PER_DAY * 1000.0));
+	return interval->time / 1000.0 +
+		   (interval->day + (double) interval->month * DAYS_PER_MONTH) * (SECS_PER_DAY * 1000.0);
 }
 
 /*
- * Returns a timeout argument of a function, in milliseconds.  Even the longest interval, which
- * is infinity, is in the range of an int64.
+ * Returns a timeout argument of a function, in milliseconds, rounded up.  Even the longest
+ * interval, which is infinity, is in the range of an int64.
  */
 int64
 argument_timeout(FunctionCallInfo fcinfo, int n)
@@ -166,10 +166,13 @@ argument_timeout(FunctionCallInfo fcinfo, int n)
 	if (ms < 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("timeout must not be negative")));
-	return (int64) ms;
+	return (int64) ceil(ms);
 }
 
-/* Returns an argument of a function that is the duration of a reservation, in milliseconds. */
+/*
+ * Returns an argument of a function that is the duration of a reservation, in milliseconds,
+ * rounded up.
+ */
 int
 argument_duration(FunctionCallInfo fcinfo, int n)
 {
@@ -181,7 +184,7 @@ argument_duration(FunctionCallInfo fcinfo, int n)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("duration must be positive and not longer than a day"),
 						errhint("A reservation can be renewed.")));
-	return (int) ms;
+	return (int) ceil(ms);
 }
 
 /* Adds a column; NULL if the value is not known. */
