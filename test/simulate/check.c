@@ -112,12 +112,15 @@ place_of(const char *path)
 	return hash;
 }
 
-/* It is in one of eight elements of the array, of which the oldest is forgotten if it is new. */
+/*
+ * It is in one of eight elements of the array, of which the oldest is forgotten if it is new.
+ * Epochs are spread by the golden ratio: what lasts for many of them is not forgotten for that.
+ */
 static Known *
 known(int64 czxid, const char *parent)
 {
 	uint32 place = place_of(parent);
-	uint64 key = (czxid >> 32) * 4099 + (czxid & 0xffffffff) + (uint64) place * 64;
+	uint64 key = (czxid >> 32) * 40503 + (czxid & 0xffffffff) + (uint64) place * 64;
 	Known *oldest = &all_known[key % REMEMBERED];
 
 	for (int i = 0; i < 8; i++)
