@@ -176,7 +176,7 @@ want_check(int index, bool asked_before, uint32 *check)
 
 /*
  * Requests checks by a quorum.  Called again if they are not answered; after that either
- * answer will do.  What is lost needs none.
+ * answer will do.  A lost lock, term or reservation needs none.
  *
  *	asked_before	for the same commit
  */

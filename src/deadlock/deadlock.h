@@ -22,7 +22,7 @@ extern void	 deadlock_across_attend(int index, int64 waited, int64 until);
 extern int64 deadlock_across_next_wakeup(int index);
 extern void	 deadlock_across_leave(int index);
 
-/* What the description of a wait begins with if it is for a permit */
+/* The beginning of the description of a wait for a permit */
 #define WAIT_FOR_PERMIT "SemaphorePermit"
 
 extern char *waits_describe_contender(const EntryCopy *waiting);

@@ -6,7 +6,7 @@
  * sequences.  In each, contenders are in order of arrival; the recipe says whether it grants
  * them one after the other or all together.
  *
- * Who is granted: a contender whose turn it is in a cohort whose node exists, is our
+ * A contender is granted if it is its turn in a cohort whose node exists, is our
  * session's, and has no older contender before it that keeps it out.  It is not granted without
  * the lease, which proves that the session, and so the node, exists; nor under a node whose end
  * we would not hear of, or that may be another client's (watch.c).  But if ZooKeeper refuses a
@@ -24,7 +24,7 @@
  * contender that goes may leave a shared node in its place, its downgraded node.  A cohort
  * that would wait for that looks again, unless it is clear that there is none (downgrade.c).
  *
- * Who joins: a new contender joins the last cohort while no other client is known behind it.
+ * A new contender joins the last cohort while no other client is known behind it.
  * The child watch on the path reports newcomers.  When it has fired, it is set again only when
  * a contender arrives, which then waits for a listing ("arrivals"), or when a lock is held for
  * longer, since the newcomer may be a client that does not wait for our node.  So a path that

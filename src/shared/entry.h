@@ -247,7 +247,10 @@ typedef struct EntryPool
 	int max_entries;
 	int nspare; /* of these, more than sessions may have: for entries that are kept */
 
-	/* Transactions that rely on reservations; see reservation.c */
+	/*
+	 * Number of transactions that rely on reservations, and a bit that no more may.  Changed
+	 * by backends, and the bit by the worker, atomically; see reservation.c.
+	 */
 	pg_atomic_uint32 reliances;
 
 	/* Next place in the order of arrival.  Advanced by backends and the worker. */

@@ -195,6 +195,9 @@ reservation_end(const Reservation *reservation, int latch)
 
 /* ------------------------------------------------------------------------
  * Transactions that rely on reservations
+ *
+ * A backend that exits aborts its transaction first, which ends the reliance.  One that is killed
+ * has the server start anew, with memory in which nobody relies.
  * ------------------------------------------------------------------------
  */
 

@@ -3,7 +3,7 @@
  *		How long a ZooKeeper session is sure to live, from what it answered.
  *
  * The leader ends a session when it has not heard of the client for the session timeout.
- * What a client sends to a follower "touches" its session there.  The leader learns of touches
+ * A request to a follower "touches" its client's session there.  The leader learns of touches
  * only from the follower's answer to its ping, which it sends every half tick; a client's write
  * that it commits does not touch the session.  So the rule takes a chain of three committed
  * heartbeats:

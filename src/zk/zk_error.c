@@ -116,7 +116,7 @@ zk_error_sentence(const char *complaint, bool in_use)
 	int	 error;
 	bool closed;
 
-	/* What Cyrus SASL says of the empty answer of a server that cannot go on with it */
+	/* Cyrus SASL's complaint about the empty answer of a server that cannot go on with it */
 	if (strstr(complaint, "SASL negotiation: invalid parameter"))
 		return pstrdup("SASL with ZooKeeper fails: its servers may not have it");
 	if (sscanf(complaint, "Socket %127s zk retcode=%d, errno=%d(", server, &code, &error) != 3)

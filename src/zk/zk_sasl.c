@@ -4,7 +4,7 @@
  *
  * Some builds of the client library cannot do SASL, as Debian's.  Others have one more
  * function and link Cyrus SASL.  As for TLS, the symbols that we need of either are weak.
- * What we use of them is declared here, so that a build does not need their headers.
+ * Their types and functions are declared here, so that a build does not need their headers.
  *
  * When a server has accepted the session, the library's I/O thread goes through SASL, on
  * each connection, before anybody hears of it.  It waits there for the DNS and for
