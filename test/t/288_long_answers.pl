@@ -22,7 +22,8 @@ $shell->create($path, makepath => 1);
 $shell->connect($zk->connect_string, client => 'crowd', timeout => 60);
 $shell->create_many("$path/_c_00000000-0000-0000-0000-000000000001-lock-", CONTENDERS, data => 'crowd', client => 'crowd');
 
-sub asked($op) { return scalar grep { $_->[0] eq $op } @{ $proxy->requests }; }
+# The worker's heartbeats are questions too.
+sub asked($op) { return scalar grep { $_->[0] eq $op && $_->[1] =~ m{^/long/} } @{ $proxy->requests }; }
 
 # The session asks, and the first answer of this kind is held, with all that follow.
 sub ask_until($session, $op)
