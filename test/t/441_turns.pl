@@ -20,7 +20,7 @@ my $many = 1500;
 sub greedy_holds
 {
 	hold($a, 'greedy', '/g/0');
-	is($s{greedy}->query("SELECT count(*) FROM generate_series(1, $many) i WHERE zk_lock('/g/' || i)"), $many, "$many locks of one session");
+	is($s{greedy}->query("SELECT zk_lock(array_agg('/g/' || i)) FROM generate_series(1, $many) i"), 't', "$many locks of one session");
 	return;
 }
 
