@@ -14,12 +14,7 @@
 /*
  * A lock, turn, permit or element that the session has or asks for.
  *
- * Three records stand for each, 1:1:1.  They have the number of the entry in common:
- *
- *	Hold			here, in the session: what it has, and how often
- *	Entry			shared/entry.h, in shared memory: what it asks for, and the answer
- *	Contender		engine/engine_internal.h, in the worker: its place in the queue of a path
- *
+ * Three records stand for each, this one in the session: shared/entry.h has them side by side.
  * The entry is the first to exist and the last to go.  The hold is added when the entry
  * stands in shared memory, and goes when the entry is given up.
  *

@@ -2,16 +2,15 @@
  * lock.c
  *		Locking paths: one, or several together.
  *
- * The first acquisition of a lock adds a request for the worker to shared memory (an entry),
- * and waits on the session's latch until the worker has granted or refused it: for one lock,
- * lock_acquire() calls ask_for_lock() and take_lock().  Further acquisitions only count.
- * Several locks are acquired all or none.
+ * The first acquisition of a lock adds an entry to shared memory, and a hold to the session's
+ * own list (request_hold()).  It waits on the session's latch until the worker has granted or
+ * refused the request (wait_for_hold()).  Further acquisitions only count.  lock_acquire()
+ * calls ask_for_lock() and take_lock() for one lock, and acquires several all or none.
  *
  * A call that must not wait for others has the worker look at the path before it creates a
  * node there; a call that waits does not, as the look would find most paths free.
  *
- * However a call ends, the session holds what it held before, as often as before
- * (transaction.c).
+ * A session whose call fails holds what it held before, as often as before (transaction.c).
  *
  * Runs in: backends.
  *
@@ -40,7 +39,7 @@ lock_compare_targets(const void *a, const void *b)
  * ------------------------------------------------------------------------
  */
 
-/* Asks for a lock, unless the session has it. */
+/* Asks for a lock, unless the session has it, or the exclusive lock that includes it. */
 static void
 ask_for_lock(LockTarget *target, LockScope scope, AskManner manner)
 {
@@ -102,8 +101,8 @@ take_lock(LockTarget *target, LockScope scope, int64 timeout_ms)
 }
 
 /*
- * Returns what is left of a timeout, ms.  The last wait may end a little late, but is not a
- * try-lock.
+ * Returns what is left of a timeout, ms: 1 at least, since 0 means not to wait.  A timeout that
+ * is not positive stays as it is.
  */
 static int64
 time_left(int64 timeout_ms, int64 start_us)

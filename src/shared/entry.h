@@ -2,10 +2,17 @@
  * entry.h
  *		Entries: what a session asks for.
  *
- * An entry is a contender's record in shared memory: one request of one session for one
- * path.  Its states are drawn below; entry.c says how the three parts of an entry are read
- * and written.  If the worker exits, entries stay as they are, and the next worker goes on from
- * there; a crash of the server empties shared memory.
+ * An entry is one request of one session for one path.  It stands between the backend that
+ * asks and the zklock worker, the server's only process that talks to ZooKeeper.  A session's
+ * request has three records, 1:1:1, with the entry's number in common:
+ *
+ *	Hold		backend/hold.h, in the session: what it has, and how often
+ *	Entry		here, in shared memory: what it asks for, and the answer
+ *	Contender	engine/engine_internal.h, in the worker: its place in the queue of the path
+ *
+ * A lock is held while its entry is GRANTED.  Entries stay as they are if the worker exits, and
+ * the next worker goes on from there.  A crash of the server empties shared memory; the next
+ * worker ends the ZooKeeper session that is left behind.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -23,9 +30,9 @@
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, with its NUL */
 #define ZKLOCK_NODE_SIZE (ZKLOCK_MAX_NODE_NAME + 1)
 #define ZKLOCK_LOCKS_LIMIT 16384 /* upper bound of zklock.max_locks */
-#define ENTRIES_SPARE_LIMIT 128	 /* most entries, beyond that, of nodes that are kept */
+#define ENTRIES_SPARE_LIMIT 128	 /* most entries beyond that, for kept nodes: engine/kept.c */
 
-#define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
+#define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1) /* under one node; a token numbers them */
 
 /* ------------------------------------------------------------------------
  * One entry
@@ -39,7 +46,8 @@
  *		QUEUED -> FAILED
  *		REQUESTED, QUEUED, GRANTED, LOST, FAILED -> RELEASING -> FREE
  *
- * The table in entry.c says who makes each step.
+ * The table in entry.c says who makes each step, under the mutex: if a grant and a release
+ * cross, the first wins.
  */
 typedef enum EntryState
 {
@@ -53,21 +61,21 @@ typedef enum EntryState
 } EntryState;
 
 /*
- * The purpose of a contender, for backends and views.  The engine looks at the recipe
- * instead.
+ * The purpose of a request, for backends and views.  The engine, the part of the worker that
+ * grants, looks at the recipe instead.
  */
 typedef enum RequestKind
 {
 	REQUEST_LOCK,
-	REQUEST_TURN,	/* the lock that says whose turn it is at a semaphore */
+	REQUEST_TURN,	/* a semaphore's lock: only its holder waits for a permit */
 	REQUEST_PERMIT, /* a permit of a semaphore */
 	REQUEST_CANDIDACY,
 	REQUEST_ELEMENT /* an element of a queue */
 } RequestKind;
 
 /*
- * The server itself may contend, too.  Then the worker is the owner: it does what is
- * written here of the owning backend, and notices changes in its main loop.
+ * The server itself may ask, too, to lead.  The worker then takes the owning backend's steps,
+ * and notices changes in its main loop.
  */
 #define ENTRY_SERVER_PID 0
 #define ENTRY_NO_LATCH (-1)
@@ -102,8 +110,8 @@ typedef enum EntryNotice
 typedef enum AskManner
 {
 	ASK_AND_WAIT, /* wait for them */
-	ASK_AND_LOOK, /* do not wait, but look first whether it is taken */
-	ASK_AND_GRAB  /* do not wait, and do not look */
+	ASK_AND_LOOK, /* do not wait; look before a node is created */
+	ASK_AND_GRAB  /* do not wait; create the node at once */
 } AskManner;
 
 /* The request of a contender */
@@ -151,18 +159,18 @@ typedef struct EntryStatus
 	uint64 ticket;
 
 	/*
-	 * Written by the owning backend; check_wanted of the server's entries, and latch and
-	 * notice of a reservation, by any backend
+	 * Written by the owning backend.  Any backend may write check_wanted of the server's
+	 * entries, and latch and notice of a reservation.
 	 */
 	int			acquired[2][2]; /* how often, by LockMode and LockScope: an exclusive lock
 								 * includes the shared one */
-	LossPolicy	on_loss;
-	uint32		check_wanted; /* number of the last check of its node that was asked for */
-	EntryNotice notice;		  /* of its end */
-	int			latch;		  /* of the process that is woken on a change, or ENTRY_NO_LATCH */
-	bool		reserved;	  /* GRANTED: it is a reservation, and no session's any more */
-	bool		consumed;	  /* RELEASING: the element is deleted with its node */
-	bool		kept;		  /* RELEASING: its node is nobody's by now; set by the worker */
+	LossPolicy	on_loss;		/* what a loss does to the session */
+	uint32		check_wanted;	/* number of the last check by a quorum that was asked for */
+	EntryNotice notice;			/* of its end */
+	int			latch;	  /* of the process that is woken on a change, or ENTRY_NO_LATCH */
+	bool		reserved; /* GRANTED: it is a reservation, and no session's any more */
+	bool		consumed; /* RELEASING: the element is deleted with its node */
+	bool		kept;	  /* RELEASING: its node is kept for nobody; set by the worker */
 
 	/*
 	 * Why the lock is lost if its node is deleted.  Written by any process that has the
@@ -177,27 +185,27 @@ typedef struct EntryStatus
 	TimestampTz expires_at; /* the same, for views; 0: never */
 
 	uint32	   check_done;	   /* number of the last check that it passed */
-	int		   others_permits; /* lowest maximum recorded in older permits, 0 if none */
+	int		   others_permits; /* fewest permits that older nodes record, 0 if none does */
 	Failure	   failure;
 	int		   error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason loss;
 } EntryStatus;
 
-/* Its cohort, the cohort's node in ZooKeeper, and what it waits for */
+/* Its cohort (a node of ours, and those that it stands for), that node, and what it waits for */
 typedef struct EntryNode
 {
 	uint64 cohort_id;			   /* its cohort, 0 if none */
-	char   name[ZKLOCK_NODE_SIZE]; /* the cohort's node; without a sequence while unsettled */
-	int64  czxid;				   /* of that node, 0 while unsettled */
+	char   name[ZKLOCK_NODE_SIZE]; /* the cohort's node; without a sequence until known */
+	int64  czxid;				   /* of that node, 0 until known */
 	int	   grants;				   /* grants under that node so far */
 
-	/* Of the first in the cohort that waits, as last seen; 0 or empty if unknown */
+	/* Set for the first in the cohort that waits, as last seen; 0 or empty if unknown */
 	int	   position;						  /* in the path's queue */
 	uint64 blocked_by_cohort;				  /* the cohort it waits for */
 	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* the node of another client that it waits
 											   * for */
 
-	/* As the engine knew at the last search for deadlocks across servers */
+	/* Known from the last search for deadlocks across servers */
 	bool waits_remote;	/* it waits for another server or client */
 	bool blocks_remote; /* it may keep another server or client waiting */
 } EntryNode;
