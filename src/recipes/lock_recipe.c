@@ -8,12 +8,11 @@
  * gone.  So a contender that leaves wakes one writer or the readers behind it, never
  * everybody.
  *
- * Sequences are distinct but for one case.  The shared node of an exclusive holder that
- * downgrades to shared has the sequence of the exclusive one: Curator creates it beside the
- * other, zklock in its place.  Equal sequences never block each other, and for a younger contender
- * either node will do: when the one returned is gone, the other is found.  It follows that
- * the set of contenders older than a given one can grow, by a shared one at the moment
- * that an exclusive one goes.
+ * Sequences are distinct but for one case.  An exclusive holder that downgrades gets a shared
+ * node with the sequence of the exclusive one: Curator creates it beside the other, zklock in
+ * its place.  Nodes with equal sequences never block each other.  A younger contender may wait
+ * for either: it looks again when that is gone, and finds the other.  So the set of contenders
+ * older than a given one can grow, by a shared one at the moment that an exclusive one goes.
  *
  * Pure C: runs in any process or thread, holds no lock.
  *
@@ -151,6 +150,7 @@ lock_excludes(const RecipePeer *peer, const RecipeRequest *request)
 	return peer->mode != LOCK_MODE_SHARED || request->mode != LOCK_MODE_SHARED;
 }
 
+/* heed_expected() above says which clients wait for which names. */
 static bool
 lock_heedless(const char *child, const RecipeRequest *request, RecipeHeedless *why)
 {

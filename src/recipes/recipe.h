@@ -3,14 +3,14 @@
  * recipe.h
  *	  What the engine asks of a recipe.
  *
- * Where clients wait for one another in ZooKeeper, each creates a sequential node below a
- * common path, lists the path's children, and looks at those before its own.  The engine
- * (src/engine) does that much.  A recipe says the rest: how its nodes are named, what a child's
- * name means, for whom a contender waits, and which contenders of one server can stand behind
- * one node.
+ * Clients that wait for one another in ZooKeeper create sequential nodes below a common path;
+ * each lists the path's children, and looks at those before its own.  The engine (src/engine)
+ * does that much, and grants whoever waits for nobody.  A recipe says the rest: how its nodes
+ * are named, what a child's name means, for whom a contender waits, and which contenders of
+ * one server can stand behind one node.  A blocker that it overlooks is a second holder.
  *
- * A new recipe is one file beside this one that fills in a Recipe; src/README says
- * where it is registered.
+ * A new recipe is a file beside this one that fills in a Recipe, and one in src/sql for its
+ * users; src/README says where it is registered.
  *
  * Pure C: depends on node_name.h alone, allocates nothing, keeps no state, runs
  * in any process or thread, holds no lock.
@@ -40,7 +40,7 @@ typedef enum ElectionFamily
 typedef struct RecipeRequest
 {
 	LockMode	   mode;
-	NodeDialect	   dialect; /* whose names its node has */
+	NodeDialect	   dialect; /* the client library whose names its node has */
 	int32_t		   permits; /* how many the semaphore has, in its owner's opinion */
 	ElectionFamily family;	/* whose names a candidate has; for ELECTION_LOCK, dialect counts
 							* too */
@@ -72,11 +72,12 @@ typedef struct RecipeHeedless
 /*
  * A recipe says by one of two functions for whom a contender waits:
  *
- *	excludes	for the youngest older peer that keeps it out.  The contender watches that
- *				one alone, and what its own session holds is not in its way.
- *	blocker		for a peer that depends on all the others, such as on their number.  Any
- *				change below the path is a reason to look again, and its own session
- *				counts like any other.
+ *	excludes	judges one peer: a contender waits for the youngest older one that keeps it
+ *				out.  It watches that one alone, and what its own session holds is not in
+ *				its way.
+ *	blocker		judges all peers at once, as their number may decide.  Any change below
+ *				the path is a reason to look again, and its own session counts like any
+ *				other.
  *
  * read, write, and either of these are required; any other function may be NULL, which means
  * "no".
@@ -86,8 +87,8 @@ typedef struct Recipe
 	const char *name; /* for messages */
 
 	/*
-	 * True if there is at most one node, with a name without a sequence.  Then no contender
-	 * waits for another client's, and the path, which is not created, is not listed first.
+	 * True if there is at most one node, whose name has no sequence.  A contender is refused
+	 * while another client has it; the path is neither created nor listed first.
 	 */
 	bool fixed_name;
 
@@ -110,7 +111,7 @@ typedef struct Recipe
 	 */
 	bool (*excludes)(const RecipePeer *peer, const RecipeRequest *request);
 
-	/* Returns for whom a contender waits.  See recipe_blocker(). */
+	/* Returns for whom a contender waits.  See recipe_blocker() in queue_order.c. */
 	int (*blocker)(const RecipePeer *peers, int n, const RecipePeer *self,
 				   const RecipeRequest *request, int32_t *others_permits);
 
@@ -121,8 +122,8 @@ typedef struct Recipe
 	bool (*cannot_coexist)(const RecipePeer *peer, const RecipeRequest *request);
 
 	/*
-	 * Returns true if the name of its node can be another node's once the path has been
-	 * deleted.
+	 * Returns true if another node can get the name of its node when the path is deleted and
+	 * created again.
 	 */
 	bool (*name_is_reusable)(const RecipeRequest *request);
 
