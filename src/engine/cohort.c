@@ -13,9 +13,9 @@
  *		DELETING	nobody needs the node; the delete is repeated until it is gone
  *		GONE		there is no node, or none any more
  *
- * If the node was deleted by someone else or never created, or the ZooKeeper session has ended
- * (session.c, for all cohorts), holders have lost the lock, and those that waited queue again
- * in a new cohort.  An earlier worker's cohort begins where its entries say that it was:
+ * Holders lose the lock, and those that wait queue again in a new cohort, if the node was
+ * deleted by someone else or never created, or if the ZooKeeper session has ended (session.c,
+ * for all cohorts).  An earlier worker's cohort begins where its entries say that it was:
  * cohort_adopted().
  *
  * Runs in: the worker.  All of this is private to it.
@@ -256,7 +256,10 @@ cohort_fail(Cohort *cohort, Failure failure, int code)
  * ------------------------------------------------------------------------
  */
 
-/* Makes a cohort CREATING: the name is chosen, and the create is about to be sent. */
+/*
+ * Makes a cohort CREATING: the name is chosen, and the create is about to be sent.  The node
+ * counts against its session's share from now on.
+ */
 void
 cohort_creating(Cohort *cohort)
 {
@@ -299,8 +302,8 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 }
 
 /*
- * Takes over a cohort for which an earlier worker has sent a create under this name.  It is
- * the full one if the reply had come.  The node is charged to the given payer.
+ * Takes over a cohort of an earlier worker, which has sent a create under this name.  The name
+ * has its sequence if the reply has come.  The node counts against the payer's share.
  */
 void
 cohort_adopted(Cohort *cohort, const char *name, int64 czxid, int64 payer)
@@ -394,7 +397,7 @@ cohort_gone(Cohort *cohort)
 		pfree(cohort);
 }
 
-/* Returns true if others may have passed those who wait in a cohort that ends. */
+/* Returns true if later cohorts may have passed those who wait in one that ends. */
 static bool
 is_passed(CohortEnd how)
 {
@@ -403,8 +406,8 @@ is_passed(CohortEnd how)
 
 /*
  * Ends a cohort: holders have lost what it stood for, and those who wait queue again in a new
- * one, in its place, or behind all others if these may have passed them.  Where nobody has a
- * node before he has looked, they arrive anew.
+ * one, in its place, or behind all others if these may have passed them.  They arrive anew if
+ * they must look before they have a node.
  */
 static void
 requeue(Cohort *cohort, CohortEnd how)

@@ -6,45 +6,45 @@
  * sequences.  In each, contenders are in order of arrival; the recipe says whether it grants
  * them one after the other or all together.
  *
- * A contender is granted if it is its turn in a cohort whose node exists, is our
- * session's, and has no older contender before it that keeps it out.  It is not granted without
- * the lease, which proves that the session, and so the node, exists; nor under a node whose end
- * we would not hear of, or that may be another client's (watch.c).  But if ZooKeeper refuses a
- * watch on the node, the cohort grants, and asks for the watch again and again.  While ZooKeeper
- * is not connected, or before a sync on a new connection was answered, nothing is granted or
- * sent.
+ * A contender is granted if it is its turn in a cohort whose node exists, is of our ZooKeeper
+ * session, and has no older contender before it that keeps it out.  It is not granted without
+ * the lease, which proves that the ZooKeeper session, and so the node, exists; nor under a
+ * node whose end we would not hear of, or that may be another client's (watch.c).  A watch
+ * that ZooKeeper refuses does not count: it is asked for again and again.  Nothing is granted
+ * or sent while ZooKeeper is not connected, or before a sync on a new connection was answered.
  *
- * So of two contenders that exclude each other, on whatever servers, only one is granted: a
+ * So only one is granted of two contenders that exclude each other, on whatever servers: a
  * listing that is made after a node was created shows all that are older, and the younger one
- * waits until the older is gone.
+ * waits until the older is gone.  A cohort of ours is when its queue is empty (peers.c).
  *
  * The engine knows other clients' contenders from the last listing, less those seen to go.
- * Among those older than a cohort none is missing, since newcomers get higher sequences; so
- * a cohort can be granted without another listing.  There is one exception: an exclusive
+ * None of those older than a cohort is missing, since newcomers get higher sequences; so a
+ * cohort can be granted without another listing.  There is one exception: an exclusive
  * contender that goes may leave a shared node in its place, its downgraded node.  A cohort
  * that would wait for that looks again, unless it is clear that there is none (downgrade.c).
  *
  * A new contender joins the last cohort while no other client is known behind it.
- * The child watch on the path reports newcomers.  When it has fired, it is set again only when
+ * The child watch on the path reports newcomers.  It fires once, and is set again only when
  * a contender arrives, which then waits for a listing ("arrivals"), or when a lock is held for
  * longer, since the newcomer may be a client that does not wait for our node.  So a path that
  * is busy elsewhere costs nothing here.
  *
  * A shared holder that asks for the exclusive lock is a contender like any other, behind
- * those that came before; only what its own session holds is not in its way.  An older writer
- * that waits for that session makes a deadlock, and is not passed: tokens would not increase,
- * and a client that does not know shared locks may even hold the lock.
+ * those that came before; only what its own session holds is not in its way.  It does not pass
+ * an older writer that waits for that session, though this is a deadlock: tokens would not
+ * increase, and a client that does not know shared locks may even hold the lock.
  *
- * Reply handlers, watch events and requests record what they learn, which may refuse or lose
- * what was asked for, and mark the path.  In each round of the main loop path_pump_marked()
- * looks at the marked paths as they then are, until none is left.  Nowhere else is a path freed
- * or a contender granted.
+ * Reply handlers, watch events and requests record what they learn, and mark the path; they
+ * may refuse a contender, or take its lock.  path_pump_marked() looks at the marked paths in
+ * each round of the main loop, as they then are, until none is left.  It alone frees paths and
+ * grants contenders.
  *
- * The worker may exit at any moment, so shared memory records what exists in ZooKeeper:
- * before a create is sent, the name is in the entries of the cohort's contenders, and the last
- * of them is kept (cohort->last_owner) until the node is known to be gone.  The next worker
- * resumes the ZooKeeper session, and session.c builds cohorts and contenders again from the
- * entries, each in the state that its entry shows.
+ * The worker may exit at any moment, so shared memory records what exists in ZooKeeper: the
+ * name is in the entries of the cohort's contenders before a create is sent, and the last of
+ * these entries is not freed (cohort->last_owner) before the node is known to be gone.  The
+ * next worker resumes the ZooKeeper session, whose password is in shared memory, and session.c
+ * builds cohorts and contenders again from the entries, each in the state that its entry
+ * shows.  Holders hold until then; backends wait, and get an error if no worker starts.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
  * else here is private to the worker.
@@ -315,8 +315,8 @@ cohort_grant(Cohort *cohort)
 }
 
 /*
- * Does what comes next for the contenders of a cohort that has its node.  Those that wait do so
- * until a listing on this connection has shown the node ("listed").
+ * Does what comes next for the contenders of a cohort that has its node.  None is granted
+ * before a listing on this connection has shown the node ("listed").
  */
 static void
 cohort_serve(Cohort *cohort)
@@ -371,7 +371,7 @@ cohort_plan(Cohort *cohort)
 	else if (cohort->replaces && !cohort_is_identified(cohort->replaces))
 		watch_own(cohort->replaces);
 	else if (goes && kept_later(cohort))
-		return; /* the deletion would use up the watch */
+		return; /* that deletion would use up the child watch: kept.c */
 	else if (!cohort->path->parents_pending &&
 			 (before == NULL || (cohort_has_node(before) && !fixed_name)))
 		cohort_create(cohort);
