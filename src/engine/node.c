@@ -5,12 +5,13 @@
  * Reply handlers finish the step that they belong to; path.c decides whom to grant.
  *
  * A reply may be lost with the connection after ZooKeeper has created the node; its outcome is
- * CALL_UNKNOWN.  The cohort stays CREATING.  On the next connection, after a check that a quorum
- * commits (session.c), the create has been executed or never will be.  Then a listing shows
- * whether a node exists that may be it, and the node's owner whether it is.  A name with a UUID
- * fits one node at most.  In a dialect whose names have none, each node of that name is looked
- * at; as our session creates one node of a path at a time, the one that it owns and that is no
- * other cohort's is the one.
+ * CALL_UNKNOWN.  The cohort stays CREATING.  When a quorum has committed a check on the next
+ * connection (session.c), the create has been executed or never will be.  A listing then shows
+ * whether a node exists that may be it, and the node's owner whether it is.  If there is none,
+ * those that wait go on in a new cohort, which sends a create of its own.  A name with a UUID
+ * fits one node at most.  Each node of the name is looked at if it has no UUID: our session
+ * creates one node of a path at a time, so the one that it owns and that is no other cohort's
+ * is the one.
  *
  * A contender that goes to the end of the queue, as a leader that resigns, must not be out of it
  * for a moment, nor seem to be in it twice.  So one multi creates the new node and deletes the
@@ -26,8 +27,10 @@
  *						like any other
  *
  * A worker that takes over finds both entries, one of which names the other, and both cohorts;
- * session.c ties them together again.  For names without a UUID it helps that the old node
- * is known: any other of our session is the new one.
+ * session.c ties them together again.  A node of our session other than the old one is the new
+ * one, if names have no UUID.
+ *
+ * cohort_node_call_end(), first in each handler, returns false if the cohort is gone.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -42,7 +45,7 @@
 /* Pause before we find out what a server has done that broke down */
 #define BREAKDOWN_MS 1000
 
-/* When a create was refused because its path does not exist, so may others be for a while. */
+/* Other creates may be refused, too, for so long after one whose path does not exist. */
 #define MISSING_MS 1000
 
 static int64 missing_until; /* ms */
@@ -63,8 +66,8 @@ create_refused(Cohort *cohort, const ZkReply *reply)
 	Failure failure = FAILURE_REFUSED;
 
 	/*
-	 * A server that broke down may have created it all the same, which is found out before the
-	 * claim of an element is refused.
+	 * A server that broke down may have created it all the same, so the cohort stays CREATING
+	 * until that is found out.  The claim of an element is refused only then.
 	 */
 	if (!zk_error_is_breakdown(reply->code))
 		cohort_planned(cohort);
@@ -74,7 +77,7 @@ create_refused(Cohort *cohort, const ZkReply *reply)
 		return;
 	}
 
-	/* With a sequence: the counter has stopped at its end, where that node is. */
+	/* A node whose name has a sequence exists if the counter has stopped at its end. */
 	if (reply->outcome == CALL_NODE_EXISTS)
 		failure = fixed_name ? FAILURE_BUSY : FAILURE_WORN_OUT;
 	else if (reply->outcome == CALL_NO_CHILDREN)
@@ -98,7 +101,7 @@ on_node_created(void *arg, const ZkReply *reply)
 			cohort_created(cohort, strrchr(reply->path, '/') + 1, reply->stat.czxid);
 			parents_exist(cohort->path);
 			break;
-		case CALL_UNKNOWN:
+		case CALL_UNKNOWN: /* cohort_pump() has the node looked for */
 			if (ZKLOCK_FAULT("orphan"))
 				cohort_end(cohort, END_NOT_CREATED);
 			break;
@@ -129,7 +132,7 @@ on_replaced(void *arg, const ZkReply *reply)
 		cohort_end(cohort->replaces, END_DELETED);
 }
 
-/* Returns a new random UUID, marked with a version.  To draw many at once is much cheaper. */
+/* Returns a new random UUID, marked with a version.  Drawing many at once is much cheaper. */
 static const uint8 *
 new_uuid(int version)
 {
@@ -155,8 +158,8 @@ new_uuid(int version)
  * follows right behind; its watch reports all that comes later.
  *
  * The create may go out together with those of other paths, unless the name is reusable, since
- * a lost reply is settled by the name.  For a while after one was refused for want of its path,
- * only those go together whose paths have just been created.
+ * a lost reply is settled by the name.  One that is refused for want of its path ends that for
+ * a while, except where the path has just been created.
  */
 void
 cohort_create(Cohort *cohort)
