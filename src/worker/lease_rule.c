@@ -5,8 +5,8 @@
  * The leader ends a session when it has not heard of the client for the session timeout.
  * A request to a follower "touches" its client's session there.  The leader learns of touches
  * only from the follower's answer to its ping, which it sends every half tick; a client's write
- * that it commits does not touch the session.  So the rule takes a chain of three committed
- * heartbeats:
+ * does not touch the session when the leader commits it.  So the rule takes a chain of three
+ * committed heartbeats:
  *
  *	A	touched the session on the follower after s(A), when it was sent.
  *	B	was sent a tick or more after A was answered.  The leader has sent a ping
@@ -15,7 +15,7 @@
  *	C	was sent after B was answered and so behind that answer.  C committed: the leader
  *		had heard of the touch, and had not ended the session.
  *
- * Hence the leader does not end the session before s(A) + session timeout.  A client that
+ * So the leader does not end the session before s(A) + session timeout.  A client that
  * moves to another server in between is announced to the leader by that server, which
  * touches the session as well; a new leader gives every session a fresh timeout, and has
  * been elected after C's quorum.
@@ -24,15 +24,16 @@
  * A but one counts.
  *
  * The leader ends a session in two steps: it takes it off its queue, and then refuses its
- * writes.  In between it commits them, and a touch comes too late.  Before the old deadline
- * it has not begun, so a proof that is seen by then counts at once.  After a lapse the proof
- * must be confirmed by a heartbeat that was sent a tick after C was answered, and has
+ * writes.  It commits them in between, when a touch comes too late.  It has not begun before
+ * the old deadline, so a proof that is seen by then counts at once.  A later one, after a
+ * lapse, must be confirmed by a heartbeat that was sent a tick after C was answered, and has
  * committed: had the touch come between the two steps, the second would have been taken by
- * then.  Until the confirmation, the proof moves its deadline on as if it counted.
+ * then.  The proof moves its deadline on until it is confirmed, as if it counted.
  *
  * The rule assumes that our clock goes on, also while the machine is suspended.
  * doc/internals.md names this and the other assumptions; test/model/lease.pml is a model of
- * all this.  lease.c sends the heartbeats and publishes the deadline, which is the lease.
+ * all this.  lease.c sends the heartbeats and publishes the deadline, which is the lease: it
+ * HOLDS before the deadline, is SUSPENDED after it, and OVER a session timeout later.
  *
  * Runs in: the worker; pure C.
  *
