@@ -4,9 +4,9 @@
  *
  * A transaction that relied on a lock must not commit if the lock was lost, or may have been.
  * It relied on what it holds at transaction level, on the reservations that it has named and,
- * if it has written, on all that the session holds.  guard_check() asks before the commit.  How
- * strictly, zklock.commit_guard says: its value now, or when the lock was taken, whichever is
- * stricter.
+ * if it has written, on all that the session holds.  guard_check() asks before the commit, as
+ * strictly as zklock.commit_guard says: the stricter of its values now, and when the lock was
+ * taken.
  *
  *	off		asks nobody
  *	lease	asks the entries in shared memory, none of which may be lost; the clock, by
@@ -16,19 +16,19 @@
  *	quorum	also has the worker ask ZooKeeper's leader for the locks' nodes, and a
  *			quorum commit what it saw, all after the guard began.
  *
- * At the command COMMIT the guard checks twice: before other extensions' callbacks, which may
+ * The guard checks twice at the command COMMIT: before other extensions' callbacks, which may
  * commit elsewhere (GUARD_EARLY; without the quorum), and before the commit here.  A commit
  * without the command is checked once.
  *
  * A transaction that has written also relies on the terms in which this server led when it
- * asked.  While it commits, the server does not give up leadership.
+ * asked.  The server does not give up leadership while it commits.
  *
- * A lock at session level may be released before the commit of what was written under it.  If
- * the session could not prove then that it held the lock, the transaction fails as well: see
+ * A lock at session level may be released before the commit of what was written under it.  The
+ * transaction fails as well if the session could not prove then that it held the lock: see
  * guard_release().
  *
- * Between the check and the commit record lies a moment that the guard cannot close;
- * zk_fence() can, in the database that is written to.
+ * The guard cannot close the moment between the check and the commit record; zk_fence() can,
+ * in the database that is written to.
  *
  * Runs in: backends.  Entries are read and written under their spinlocks.
  *
@@ -77,8 +77,8 @@ has_written(void)
 }
 
 /*
- * Returns the guard of a lock.  A function that takes a lock for others relies on what was
- * set then, whatever those others have set since.
+ * Returns the guard of a lock.  A function that sets a guard, and takes a lock for its caller,
+ * has that guard, even if the setting is laxer at the commit.
  */
 static CommitGuard
 stricter(CommitGuard taken_under)
@@ -152,8 +152,8 @@ examine(void)
 }
 
 /*
- * Requests a check of an entry's node.  That of a reservation wakes the last process that has
- * asked.
+ * Requests a check of an entry's node.  The check of a reservation wakes the last process that
+ * has asked.
  *
  *	asked_before	for the same commit: the worker is reminded
  *	check			is set to the number of the check
@@ -175,8 +175,8 @@ want_check(int index, bool asked_before, uint32 *check)
 }
 
 /*
- * Requests checks by a quorum.  Called again if they are not answered; after that either
- * answer will do.  A lost lock, term or reservation needs none.
+ * Requests checks by a quorum, or reminds the worker of those that are not answered.  A lost
+ * lock, term or reservation needs none.
  *
  *	asked_before	for the same commit
  */
@@ -234,9 +234,8 @@ guard_context(void *arg)
  * Raises an error if the transaction relied on a lock that is lost.  Waits while that is not
  * known, but not for ever.
  *
- * After the final check a loss does not interrupt the session any more.  So interrupts are
- * deferred before each look, which sees what was lost before, and not while the session
- * waits.
+ * A loss does not interrupt the session after the final check.  So interrupts are deferred
+ * before each look, which sees what was lost before, and not while the session waits.
  */
 static void
 check_reliance(GuardMoment moment)
@@ -261,7 +260,7 @@ check_reliance(GuardMoment moment)
 			interrupt_defer();
 		}
 
-		/* Read the lease first: a lease that was seen before the locks is their own. */
+		/* Read the lease first: read last, it may be a later ZooKeeper session's. */
 		lease = lease_state();
 		reliance = examine();
 		if (reliance.n == 0 ||
@@ -291,7 +290,7 @@ check_reliance(GuardMoment moment)
  * Checks the locks before the transaction commits, or is prepared.  Raises an error if it
  * must not.
  *
- * After the final check no loss interrupts the session.  An interrupt that has come by then
+ * No loss interrupts the session after the final check.  An interrupt that has come by then
  * is handled now, so that it does not disturb the commit.  A transaction that has written
  * nothing is not interrupted: it may have acquired a lock at session level, which the client
  * is to know.
@@ -305,8 +304,8 @@ guard_check(GuardMoment moment)
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
 
 	/*
-	 * Until the transaction has ended, the worker gives up none of the terms that are
-	 * checked.
+	 * The worker gives up none of the terms that are checked until the transaction has
+	 * ended.
 	 */
 	if (has_written())
 		leadership_set_stakes(STAKE_COMMIT, STAKE_COMMIT);

@@ -101,8 +101,8 @@ take_lock(LockTarget *target, LockScope scope, int64 timeout_ms)
 }
 
 /*
- * Returns what is left of a timeout, ms: 1 at least, since 0 means not to wait.  A timeout that
- * is not positive stays as it is.
+ * Returns what is left of a timeout, ms: 1 at least, since 0 means not to wait.  A timeout
+ * that is not positive stays as it is.
  */
 static int64
 time_left(int64 timeout_ms, int64 start_us)

@@ -10,9 +10,9 @@
  *	Entry		here, in shared memory: what it asks for, and the answer
  *	Contender	engine/engine_internal.h, in the worker: its place in the queue of the path
  *
- * A lock is held while its entry is GRANTED.  Entries stay as they are if the worker exits, and
- * the next worker goes on from there.  A crash of the server empties shared memory; the next
- * worker ends the ZooKeeper session that is left behind.
+ * A lock is held while its entry is GRANTED.  Entries stay as they are if the worker exits,
+ * and the next worker goes on from there.  A crash of the server empties shared memory; the
+ * next worker ends the ZooKeeper session that is left behind.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -191,7 +191,7 @@ typedef struct EntryStatus
 	LossReason loss;
 } EntryStatus;
 
-/* Its cohort (a node of ours, and those that it stands for), that node, and what it waits for */
+/* Its cohort (a node of ours and those behind it), that node, and what it waits for */
 typedef struct EntryNode
 {
 	uint64 cohort_id;			   /* its cohort, 0 if none */
