@@ -5,11 +5,10 @@
  * The paths of all our nodes must fit into one packet, and those of all watches into
  * another, which registers them anew on each connection (share.c).  So the engine counts
  * their bytes.  A node is charged to the session for which it is created, until it is gone,
- * even if other sessions wait behind it by then.  That of a reservation is charged to its
- * role, with those of all its reservations.  One that is kept (kept.c) is charged to
- * nobody, and takes its bytes, and those of its watch, from the room that the packets have
- * besides.  Watches are not charged to sessions: there are at most two for a node that has a
- * lock, and three for one that waits.
+ * even if other sessions wait behind it by then.  A reservation's node is charged to its role,
+ * with those of all its reservations.  A node that is kept (kept.c) is charged to nobody: the
+ * packets have room of their own for these, and for their watches.  Watches are not charged to
+ * sessions: there are at most two for a node that has a lock, and three for one that waits.
  *
  * Each call counts as outstanding for its path, and for its cohort if it has one, until it is
  * answered; neither is freed before.  A cohort that is of no more use by then is COHORT_GONE,

@@ -43,7 +43,7 @@
 #include "shared/session_info.h"
 #include "shared/settings.h"
 
-/* Most bytes of kept nodes, and as many of watches: the packets have that much room besides */
+/* Most bytes of kept nodes, and as many of watches; the packets have that much more room */
 #define MAX_KEPT_BYTES (64 * 1024)
 
 /* A path is not kept for so long after somebody else has been there */

@@ -3,7 +3,7 @@
  *		The engine's decisions: who joins a cohort, who is granted, and what comes next.
  *
  * A path has a queue of cohorts, oldest first, which is also the order of their nodes'
- * sequences.  In each, contenders are in order of arrival; the recipe says whether it grants
+ * sequences.  A cohort has contenders in order of arrival; the recipe says whether it grants
  * them one after the other or all together.
  *
  * A contender is granted if it is its turn in a cohort whose node exists, is of our ZooKeeper
@@ -280,6 +280,7 @@ cohort_evaluate(Cohort *cohort)
 		return;
 	}
 
+	/* Refuse those that do not wait, unless a kept node in their way may go (kept.c). */
 	dlist_foreach_modify (iter, &cohort->queue)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
@@ -369,7 +370,7 @@ cohort_plan(Cohort *cohort)
 	else if (cohort_must_look(cohort))
 		cohort_end(cohort, END_NOT_CREATED);
 	else if (cohort->replaces && !cohort_is_identified(cohort->replaces))
-		watch_own(cohort->replaces);
+		watch_own(cohort->replaces); /* reads the node, which may be another client's by now */
 	else if (goes && kept_later(cohort))
 		return; /* that deletion would use up the child watch: kept.c */
 	else if (!cohort->path->parents_pending &&

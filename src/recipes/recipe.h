@@ -116,8 +116,8 @@ typedef struct Recipe
 				   const RecipeRequest *request, int32_t *others_permits);
 
 	/*
-	 * Returns true if a contender must not even have a node beside a peer.  With such a
-	 * recipe, the path is looked at before a node is created.
+	 * Returns true if a contender must not even have a node beside a peer.  The engine then
+	 * looks at the path before it creates a node.
 	 */
 	bool (*cannot_coexist)(const RecipePeer *peer, const RecipeRequest *request);
 
