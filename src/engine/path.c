@@ -23,9 +23,9 @@
  * contender that goes may leave a shared node in its place, its downgraded node.  A cohort
  * that would wait for that looks again, unless it is clear that there is none (downgrade.c).
  *
- * A new contender joins the last cohort while no other client is known behind it.
- * The child watch on the path reports newcomers.  It fires once, and is set again only when
- * a contender arrives, which then waits for a listing ("arrivals"), or when a lock is held for
+ * A new contender joins the last cohort while no other client is known behind it.  The child
+ * watch on the path reports newcomers.  It fires once, and is set again only when a contender
+ * arrives, which then waits for a listing (path_place_arrivals()), or when a lock is held for
  * longer, since the newcomer may be a client that does not wait for our node.  So a path that
  * is busy elsewhere costs nothing here.
  *
@@ -280,7 +280,6 @@ cohort_evaluate(Cohort *cohort)
 		return;
 	}
 
-	/* Refuse those that do not wait, unless a kept node in their way may go (kept.c). */
 	dlist_foreach_modify (iter, &cohort->queue)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);

@@ -10,9 +10,10 @@
  *	Entry		here, in shared memory: what it asks for, and the answer
  *	Contender	engine/engine_internal.h, in the worker: its place in the queue of the path
  *
- * A lock is held while its entry is GRANTED.  Entries stay as they are if the worker exits,
- * and the next worker goes on from there.  A crash of the server empties shared memory; the
- * next worker ends the ZooKeeper session that is left behind.
+ * A lock is held while its entry is GRANTED and its time, if it has one, is not over.  The
+ * lease says whether that is proved (worker/lease_rule.c).  Entries stay as they are if the
+ * worker exits, and the next worker goes on from there.  A crash of the server empties shared
+ * memory; the next worker ends the ZooKeeper session that is left behind.
  *
  * Copyright (c) 2026, zklock contributors
  */
