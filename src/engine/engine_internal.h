@@ -16,6 +16,7 @@
  *		downgrade.c		a shared node in place of an exclusive one
  *		watch.c			watches that report the end of a node
  *		peers.c			for whom a contender waits
+ *		arrivals.c		who joins which cohort
  *		path.c			the decisions
  *		session.c		what survives the session, and an earlier worker
  *		engine.c		the engine as the main loop sees it
@@ -430,6 +431,9 @@ extern const Cohort *contender_own_blocker(Contender *c);
 extern bool			 contender_is_blocked(Contender *c);
 extern bool			 contender_is_outrun(const Contender *c);
 extern bool			 contender_cannot_coexist(const Contender *c);
+
+/* arrivals.c */
+extern bool contender_has_looked(const Contender *c);
 
 /* session.c */
 extern void engine_adopt_entries(const int *indexes, int n);

@@ -123,6 +123,9 @@ extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
 extern void parents_exist(Path *path);
 extern bool parents_delete(Path *path);
 
+/* arrivals.c */
+extern void path_place_arrivals(Path *path);
+
 /* path.c */
 extern void path_pump_marked(void);
 
