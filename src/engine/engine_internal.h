@@ -1,7 +1,7 @@
 /*
  * engine_internal.h
  *		What the files of the engine offer each other: cohorts and contenders, and the
- *		engine as a whole; path_internal.h has paths.
+ *		engine as a whole; paths_internal.h has paths.
  *
  * path.c explains the terms.  Each file calls only those before it:
  *
@@ -19,14 +19,14 @@
  *		arrivals.c		who joins which cohort
  *		path.c			the decisions
  *		session.c		what survives the session, and an earlier worker
- *		engine.c		the engine as the main loop sees it
+ *		round.c			the engine as the main loop sees it
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_ENGINE_INTERNAL_H
 #define ZKLOCK_ENGINE_INTERNAL_H
 
-#include "engine/path_internal.h"
+#include "engine/paths_internal.h"
 #include "lib/stringinfo.h"
 #include "utils/hsearch.h"
 
@@ -156,7 +156,7 @@ struct Contender
 	Path		  *path;	  /* NULL in PLACE_NONE */
 	Cohort		  *cohort;	  /* NULL in PLACE_NONE and PLACE_ARRIVED */
 	int			   next_list; /* number of the first listing sent since it arrived */
-	uint64		   ticket;	  /* its entry's, when engine.c began to look at a batch */
+	uint64		   ticket;	  /* its entry's, when round.c began to look at a batch */
 	int64		   came_at;	  /* when it was put into the arrivals, ms */
 	int64		   gives_up;  /* when it waits no more for a node that may be kept, ms; or 0 */
 };

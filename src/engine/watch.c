@@ -35,7 +35,7 @@
  * czxid with which it was created, then the node was there when the check was committed, too,
  * as an old czxid never comes back.
  *
- * path_internal.h draws a watch's life, accounts.c counts its bytes.
+ * paths_internal.h draws a watch's life, accounts.c counts its bytes.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
  * else here is private to the worker.

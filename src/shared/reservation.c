@@ -17,7 +17,7 @@
  * entry: a cancellation that comes with the grant leaves nothing.
  *
  *	time		Its end is in the entry, from the grant on, as with zklock.max_hold_time
- *				(engine.c).  Any backend may move it, under the spinlock, where it also reads
+ *				(engine/round.c).  Any backend may move it, under the spinlock, where it also reads
  *				the clock: so the worker, which reads the clock before the entry, never takes a
  *				reservation that was renewed in time.
  *	backend		If it ends, its reservations stay.

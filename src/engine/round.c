@@ -1,5 +1,5 @@
 /*
- * engine.c
+ * round.c
  *		The engine as the main loop sees it: requests, watch events, time.
  *
  * Holders that have held for longer than zklock.max_hold_time

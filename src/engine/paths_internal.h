@@ -1,13 +1,13 @@
 /*
- * path_internal.h
+ * paths_internal.h
  *		Paths: what the engine knows of each, and what its files offer for it.
  *
  * path.c explains the terms.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_PATH_INTERNAL_H
-#define ZKLOCK_PATH_INTERNAL_H
+#ifndef ZKLOCK_PATHS_INTERNAL_H
+#define ZKLOCK_PATHS_INTERNAL_H
 
 #include "lib/ilist.h"
 #include "recipes/recipe.h"
@@ -129,4 +129,4 @@ extern void path_place_arrivals(Path *path);
 /* path.c */
 extern void path_pump_marked(void);
 
-#endif /* ZKLOCK_PATH_INTERNAL_H */
+#endif /* ZKLOCK_PATHS_INTERNAL_H */
