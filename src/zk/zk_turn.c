@@ -320,6 +320,10 @@ take_from_line(Line *session)
  * MAX_DELAY_US longer if that is more, the window shrinks; otherwise it grows while calls
  * wait.  So it is small for a slow server, and large for one that is far away, which needs
  * more calls under way to be busy.
+ *
+ * It is there for the heartbeats, not for speed.  A server that does 5,000 calls in a second
+ * answers one that comes behind MAX_UNDER_WAY others after 200 ms, and one that comes behind
+ * MIN_WINDOW or FIRST_WINDOW others after 6 or 26 ms.
  */
 
 /*
