@@ -394,17 +394,10 @@ on_node_deleted(void *arg, const ZkReply *reply)
 }
 
 /*
- * Returns true if the deletion of the cohort's node may wait for others, and be sent with
- * them.  It may not if another client may wait for it, as far as is known, if the name may
- * become another client's meanwhile, or if the deletion has been refused.
+ * Sends the deletion of the cohort's node.  It may wait for others, and be sent with them,
+ * unless another client may wait for it, as far as is known, the name may become another
+ * client's meanwhile, or the deletion has been refused.
  */
-static bool
-deletion_may_wait(const Cohort *cohort)
-{
-	return cohort->path->nforeign == 0 && cohort->path->child_watch == WATCH_SET &&
-		   !cohort_name_is_reusable(cohort) && cohort->refused_in != cohort->state;
-}
-
 static void
 send_delete(Cohort *cohort)
 {
@@ -413,7 +406,8 @@ send_delete(Cohort *cohort)
 	if (cohort_consumes(cohort))
 		delete.other = cohort->path->path;
 	else
-		delete.patient = deletion_may_wait(cohort);
+		delete.patient = cohort->path->nforeign == 0 && cohort->path->child_watch == WATCH_SET &&
+						 !cohort_name_is_reusable(cohort) && cohort->refused_in != cohort->state;
 	cohort_node_call(cohort, delete, on_node_deleted);
 }
 
