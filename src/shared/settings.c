@@ -306,7 +306,7 @@ election_fault(const char *list, const PathListItem *item)
 	if (is_below_support(list, item))
 		return "It lies below an election with names of \"zookeeper\", whose clients bear no other node there.";
 	if (item->index >= ELECTIONS_LIMIT)
-		return "A server can stand at 64 elections.";
+		return psprintf("A server can stand at %d elections.", ELECTIONS_LIMIT);
 	return NULL;
 }
 
