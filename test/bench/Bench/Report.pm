@@ -199,7 +199,9 @@ sub _guarded($self)
 	} @cases);
 	return <<"END";
 **What locks are for**: lock, `UPDATE` of a row, COMMIT, unlock, in a Java program. zklock: by JDBC alone, with
-`zk_xact_lock`; Curator: with `InterProcessMutex` around the transaction. With one ZooKeeper server, data in memory:
+`zk_xact_lock`; Curator: with `InterProcessMutex` around the transaction. They do not promise quite the same: zklock proves
+before each COMMIT that the lock is still held, which Curator leaves to the program; Curator's `release()` waits until
+ZooKeeper has removed the node, while zklock's COMMIT does not wait for that. With one ZooKeeper server, data in memory:
 
 $rows
 And elsewhere:
@@ -212,19 +214,45 @@ kernel has netem.
 END
 }
 
+sub _paths_that_recur
+{
+	return <<"END";
+**Where zklock is ahead because paths recur.** A server that locks a path again within `zklock.keep_idle`, 100 ms, need not
+ask ZooKeeper: [the node is still there](guide.md#session-or-transaction-level). A closed loop in which each session has a path
+of its own is the best case of that. `keep_idle = 0` is zklock without it; paths that are never locked twice, and 10,000 at
+random, are those for which it does nothing, or little. The price: another server that then wants the lock waits for one more
+round trip. The lines of two servers on one path do not show that: where others have just been, nothing is kept.
+
+END
+}
+
+sub _left_out
+{
+	return <<"END";
+**What is left out.** `pg_advisory_lock` on two servers, where it excludes nobody. kazoo in guarded transactions, whose program
+is one in Java. Redis where several want one lock: it tells nobody that a lock is free, so its figure would be how often its
+clients ask. Lock servers and clients that Debian 12 has no package of, such as Consul, Hazelcast and Redisson: whoever runs
+this is to have what it was run with.
+
+END
+}
+
 sub _kept_equal($self)
 {
 	my $most = 3 * $self->{warm_up};
 	return <<"END";
 **What was kept equal.** All contestants ran in one run on one machine, beside the servers, in turn within each of
 $self->{rounds} rounds of $self->{seconds} s; figures are medians of the rounds. A machine has good and bad moments, so
-compare within a line only. No process is tied to a processor: clients and servers of all share the same ones. Programs in
-Java had worked for $self->{warm_up} s and more, until three seconds in a row differed by less than 5 %, or for $most s: they
-compile themselves as they run. Each contestant has paths of its own. Guarded transactions are those of the same Java program,
-with the same driver, connections and table; on two servers there is a program for each. PostgreSQL does without fsync,
-except where ZooKeeper's data are on disk. All ask a follower of an ensemble. etcd has as many members as ZooKeeper has
-servers, with their data in the same place, and a lease for each session. Redis is not on a par: one server that loses its
-locks when it ends.
+compare within a line only. No process is tied to a processor: clients and servers of all share the same ones, and whoever
+needs less of them is faster. ZooKeeper, and programs in Java, had worked for $self->{warm_up} s and more, until three seconds
+in a row differed by less than 5 %, or for $most s: they compile themselves as they run. All others had run once. Each
+contestant has paths of its own. Those that lock in ZooKeeper have one session there for each database server, or for each
+process in its place, which all its sessions or threads share. Guarded transactions are those of the same Java program, with
+the same driver, connections and table; on two servers there is a program for each. PostgreSQL does without fsync, except
+where ZooKeeper's data are on disk. All ask a follower of an ensemble. etcd has as many members as ZooKeeper has servers, with
+their data in the same place; its client is etcd's own for Go, with one connection, and a lease for each session. Redis is not
+on a par: one server that loses its locks when it ends (`SET NX PX`, and a deletion that compares), with a connection for each
+session.
 
 END
 }
@@ -238,6 +266,8 @@ sub _figures($self, $directory)
 	my $warning  = $others ? ' **Others were at work on the machine: this run says little.**' : '';
 	my $guarded  = $self->_guarded;
 	my $calls    = $self->_summary(@calls);
+	my $recur    = $self->_paths_that_recur;
+	my $left_out = $self->_left_out;
 	my $equal    = $self->_kept_equal;
 	my $pictures = $self->_pictures($directory, Bench::Measure::all());
 	return <<"END";
@@ -252,7 +282,7 @@ $calls
 `pg_advisory_lock` is that of one server: of the session's own, or through `dblink`. "The least in C" is no lock, but what
 none can do without: a node created, or created and deleted.
 
-$equal$machine. Processors were idle for $idle of the time before the run and after it.$warning
+$recur$left_out$equal$machine. Processors were idle for $idle of the time before the run and after it.$warning
 
 $pictures
 END
