@@ -48,13 +48,17 @@ path_is_in_use(const Path *path)
 
 /*
  * Has the path be used for what an arrival asks for, if no node of ours is left, and forgets
- * what listings have shown, which was read by the other recipe.  Returns false if one is left.
+ * what listings have shown, which was read by the other recipe.  Returns false if one is left;
+ * that is kept no longer.
  */
 static bool
 path_change_use(Path *path, const Contender *c)
 {
 	if (cohort_first(path))
+	{
+		kept_end(cohort_last(path));
 		return false;
+	}
 	path->recipe = contender_recipe(c);
 	path_foreign_clear(path);
 	path->lists_shown = 0;

@@ -49,17 +49,18 @@
 /* A path is not kept for so long after somebody else has been there */
 #define VISITED_MS 10000
 
-/* When something last happened to a path; two paths may share a place, and the later one has it */
+/*
+ * When locks were released here last.  Paths may share a place, and the last one has it.  After
+ * a visit of another client to one of them nobody has it for VISITED_MS; therefore there are
+ * many places, so that a path that is visited hardly ever costs another one.
+ */
 typedef struct Moment
 {
-	uint64 path; /* a hash */
-	int64  at;	 /* ms */
+	uint64 path; /* a hash; 0: nobody has the place ... */
+	int64  at;	 /* ms; ... until then */
 } Moment;
 
-typedef Moment Moments[1024];
-
-static Moments	  releases;						  /* of locks, by this server */
-static Moments	  visits;						  /* of other clients */
+static Moment	  moments[8192];
 static dlist_head kept = DLIST_STATIC_INIT(kept); /* cohorts, the longest kept first */
 
 static uint64
@@ -68,44 +69,32 @@ hash_of(const Path *path)
 	return hash_bytes_extended((const unsigned char *) path->path, strlen(path->path), 0);
 }
 
-static void
-note(Moments moments, const Path *path)
-{
-	uint64 hash = hash_of(path);
-
-	moments[hash % lengthof(releases)] = (Moment){.path = hash, .at = zklock_now_ms()};
-}
-
-/* Returns true if what is noted happened to the path less than so many ms ago. */
-static bool
-is_recent(const Moments moments, const Path *path, int ms)
-{
-	uint64		  hash = hash_of(path);
-	const Moment *last = &moments[hash % lengthof(releases)];
-
-	return last->path == hash && zklock_now_ms() < last->at + ms;
-}
-
-/* Takes note that another client's contender has been seen on the path. */
+/* Takes note that another client has been on the path. */
 void
 kept_visited(const Path *path)
 {
-	note(visits, path);
+	moments[hash_of(path) % lengthof(moments)] = (Moment){.at = zklock_now_ms() + VISITED_MS};
 }
 
-/*
- * Takes note that the child watch has fired: somebody has come or gone, unless that was a node
- * of ours, since the event precedes the answer to the call.
- */
-void
-kept_children_changed(const Path *path)
+/* Takes note that this server has released the lock. */
+static void
+note_release(const Path *path)
 {
-	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-	{
-		if (cohort->node_calls > 0)
-			return;
-	}
-	kept_visited(path);
+	uint64	hash = hash_of(path);
+	Moment *last = &moments[hash % lengthof(moments)];
+	int64	now = zklock_now_ms();
+
+	if (last->at <= now)
+		*last = (Moment){.path = hash, .at = now};
+}
+
+static bool
+is_hot(const Path *path)
+{
+	uint64		  hash = hash_of(path);
+	const Moment *last = &moments[hash % lengthof(moments)];
+
+	return last->path == hash && zklock_now_ms() < last->at + zklock_keep_idle;
 }
 
 /*
@@ -126,28 +115,16 @@ is_suitable(const Cohort *cohort)
 bool
 kept_later(const Cohort *cohort)
 {
-	const Path *path = cohort->path;
-
-	return is_suitable(cohort) && path->nforeign == 0 &&
-		   is_recent(releases, path, zklock_keep_idle) && !is_recent(visits, path, VISITED_MS);
+	return is_suitable(cohort) && cohort->path->nforeign == 0 && is_hot(cohort->path);
 }
 
-/* Ends the time for which a cohort is kept, if it is. */
+/* Ends the time for which a cohort is kept, if it is: it is not kept again. */
 void
 kept_end(Cohort *cohort)
 {
-	if (!cohort_is_kept(cohort))
-		return;
-	dlist_delete(&cohort->kept_link);
+	if (cohort_is_kept(cohort))
+		dlist_delete(&cohort->kept_link);
 	cohort->kept_since = 0;
-}
-
-/* Does the same, and the cohort is not kept again. */
-static void
-give_up(Cohort *cohort)
-{
-	kept_end(cohort);
-	cohort->may_keep = false;
 }
 
 /* Gives up the cohort that has been kept for longest. */
@@ -156,7 +133,7 @@ give_up_oldest(void)
 {
 	Cohort *cohort = dlist_head_element(Cohort, kept_link, &kept);
 
-	give_up(cohort);
+	kept_end(cohort);
 	path_mark(cohort->path);
 }
 
@@ -172,7 +149,7 @@ begin(Cohort *cohort)
 	EntryStatus status = entry_status(index);
 
 	if (status.state != ENTRY_RELEASING || status.mode != LOCK_MODE_EXCLUSIVE ||
-		entry_is_overrun(status.expires_us) || is_recent(visits, cohort->path, VISITED_MS))
+		entry_is_overrun(status.expires_us) || !is_hot(cohort->path))
 		return false;
 	if (engine.kept_bytes + cohort->bytes > MAX_KEPT_BYTES || !entry_keep(index))
 	{
@@ -186,31 +163,19 @@ begin(Cohort *cohort)
 	return true;
 }
 
-/* Returns true if somebody is to use the path for something else when it has no node of ours. */
-static bool
-is_wanted_otherwise(Path *path)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &path->arrivals)
-	{
-		if (contender_recipe(dlist_container(Contender, link, iter.cur)) != path->recipe)
-			return true;
-	}
-	return false;
-}
-
 /*
  * Returns true if the next contender of this server could be granted the lock under the
- * cohort's node.
+ * cohort's node, and others would be heard of.
  */
 static bool
 is_usable_again(const Cohort *cohort)
 {
+	const Path *path = cohort->path;
+
 	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS &&
-		   cohort->listed && !cohort->closed && cohort->joined < MAX_GRANTS &&
-		   cohort == cohort_first(cohort->path) && cohort == cohort_last(cohort->path) &&
-		   !is_wanted_otherwise(cohort->path);
+		   cohort->may_keep && cohort->listed && !cohort->closed &&
+		   cohort->joined < MAX_GRANTS && path->nforeign == 0 && path->child_watch == WATCH_SET &&
+		   cohort == cohort_first(path) && cohort == cohort_last(path);
 }
 
 /*
@@ -220,17 +185,15 @@ is_usable_again(const Cohort *cohort)
 bool
 kept_stays(Cohort *cohort)
 {
-	const Path *path = cohort->path;
-	bool		is_alone = path->nforeign == 0 && path->child_watch == WATCH_SET;
-	bool		is_new = cohort->payer != PAYER_NOBODY;
+	bool is_new = cohort->payer != PAYER_NOBODY;
 
 	if (cohort->state != COHORT_GRANTED || !is_suitable(cohort))
 		return false;
 	if (is_new)
-		note(releases, path);
-	if (cohort->may_keep && is_alone && is_usable_again(cohort) && (!is_new || begin(cohort)))
+		note_release(cohort->path);
+	if (is_usable_again(cohort) && (is_new ? begin(cohort) : cohort_is_kept(cohort)))
 		return true;
-	give_up(cohort);
+	kept_end(cohort);
 	return false;
 }
 
