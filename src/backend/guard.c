@@ -153,7 +153,7 @@ examine(void)
 
 /*
  * Requests a check of an entry's node.  The check of a reservation wakes the last process that
- * has asked.
+ * has asked; others wait with a timeout, and see it then.
  *
  *	asked_before	for the same commit: the worker is reminded
  *	check			is set to the number of the check

@@ -192,7 +192,7 @@ report_losses_add(Losses *losses, const Contender *c)
 	if (losses->count++ >= MAX_LOSSES_NAMED)
 		return;
 	if (status.reserved)
-		appendStringInfo(&losses->lines, "\nThe reservation of \"%s\" is lost.", entry->request.path);
+		appendStringInfo(&losses->lines, "\nThe reservation of \"%s\" is over.", entry->request.path);
 	else
 		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->request.pid,
 						 entry->request.path);
@@ -212,17 +212,29 @@ report_losses_list(Losses *losses)
  * ------------------------------------------------------------------------
  */
 
-static Losses overruns;	   /* since the last message */
-static int64  overruns_at; /* no message before, ms */
+/* Since the last message */
+static Losses overruns; /* locks and permits */
+static Losses expired;	/* reservations */
+
+static int64 overruns_at; /* no message before, ms */
 
 /* Counts a holder that is about to lose what it has held for too long. */
 void
 report_overrun(const Contender *c)
 {
+	Losses *losses = entry_of(c)->request.scope == LOCK_SCOPE_RESERVATION ? &expired : &overruns;
+
 	/* The lines are kept from round to round. */
-	if (overruns.lines.data == NULL)
-		initStringInfo(&overruns.lines);
-	report_losses_add(&overruns, c);
+	if (losses->lines.data == NULL)
+		initStringInfo(&losses->lines);
+	report_losses_add(losses, c);
+}
+
+static void
+forget_losses(Losses *losses)
+{
+	losses->count = 0;
+	resetStringInfo(&losses->lines);
 }
 
 /* Reports the holders that have been counted, if that is due. */
@@ -231,10 +243,19 @@ report_overruns(void)
 {
 	if (zklock_now_ms() < report_next_wakeup())
 		return;
-	ereport(WARNING, (errmsg("locks were held for longer than \"zklock.max_hold_time\""),
-					  errdetail("Locks lost: %d.%s", overruns.count, report_losses_list(&overruns))));
-	overruns.count = 0;
-	resetStringInfo(&overruns.lines);
+	if (overruns.count > 0)
+	{
+		ereport(WARNING,
+				(errmsg("locks were held for longer than \"zklock.max_hold_time\""),
+				 errdetail("Locks lost: %d.%s", overruns.count, report_losses_list(&overruns))));
+		forget_losses(&overruns);
+	}
+	if (expired.count > 0)
+	{
+		ereport(LOG, (errmsg("reservations were not renewed in time"),
+					  errdetail("Reservations: %d.%s", expired.count, report_losses_list(&expired))));
+		forget_losses(&expired);
+	}
 	overruns_at = zklock_now_ms() + MESSAGE_PAUSE_MS;
 }
 
@@ -242,5 +263,5 @@ report_overruns(void)
 int64
 report_next_wakeup(void)
 {
-	return overruns.count > 0 ? overruns_at : NEVER;
+	return overruns.count + expired.count > 0 ? overruns_at : NEVER;
 }

@@ -297,9 +297,7 @@ engine_needs_watch(const ZkCall *removal)
 static void
 take_from(Contender *c)
 {
-	const EntryRequest *request = &entry_of(c)->request;
-
-	if (request->kind != REQUEST_TURN && request->scope != LOCK_SCOPE_RESERVATION)
+	if (entry_of(c)->request.kind != REQUEST_TURN)
 		report_overrun(c);
 	(void) contender_lose(c, LOSS_OVERRUN);
 }

@@ -107,6 +107,8 @@ story 'it ends by itself, unless it is renewed' => sub {
 	ok(reservation('/r/early'), 'the one that was renewed is there');
 	is(renew($a, '/r/early', $early, '1s'), 't', 'it is to end sooner');
 	is(on($b, 'next')->query("SELECT zk_lock('/r/early')"), 't', 'and does');
+	$a->assert_log($mark, qr{LOG:  reservations were not renewed in time\n.*DETAIL:  Reservations: 1\.\n\s*The reservation of "$_" is over\.},
+		"the log names $_") foreach qw(/r/later /r/early);
 	is($a->value(q(SELECT sum(losses) FROM zk_stats)), $losses, 'neither counts as lost');
 	unlike($a->log_since($mark), qr/WARNING/, 'nor is there a warning');
 };
@@ -163,7 +165,7 @@ story 'it is lost like any lock' => sub {
 		is($b->value("SELECT zk_break_lock('$path')"), 't', 'somebody breaks it');
 		is($s{$path}->finish, 't', 'the next one has the lock');
 		wait_over($path);
-		$a->assert_log($mark, qr/The reservation of "\Q$path\E" is lost\./, 'the log names it');
+		$a->assert_log($mark, qr/The reservation of "\Q$path\E" is over\./, 'the log names it');
 		commit_fails($session, $path);
 	}
 	my $token = reserve($a, '/r/session');
