@@ -51,6 +51,10 @@ PREPARE TRANSACTION 'regress_reserved';
 SELECT zk_lock_shared('/regress/reserved');
 SELECT outcome('SELECT zk_reserve(''/regress/reserved'', ''1h'')');
 SELECT zk_unlock_shared('/regress/reserved');
+BEGIN;
+SELECT zk_xact_lock('/regress/reserved');
+SELECT outcome('SELECT zk_reserve(''/regress/reserved'', ''1h'')');
+ROLLBACK;
 
 -- locks at session level may be forbidden
 SET zklock.session_locks = off;
