@@ -31,7 +31,6 @@
 #include "shared/session_info.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 /* Number of elements that a session may hold */
 #define MAX_ELEMENTS 64
@@ -169,9 +168,8 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 	EntryRequest request = {.kind = REQUEST_ELEMENT,
 							.terms = {.mode = LOCK_MODE_EXCLUSIVE},
 							.scope = LOCK_SCOPE_TRANSACTION,
-							.manner = queue->wait.timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
-							.requested_at = GetCurrentTimestamp(),
-							.requested_us = zklock_now_us()};
+							.manner = queue->wait.timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB
+																			 : ASK_AND_WAIT};
 	int			 mark = transaction_begin_call();
 	Hold		*taken;
 	bool		 made;

@@ -25,7 +25,6 @@
 #include "backend/wait.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
-#include "utils/timestamp.h"
 
 /* Compares paths by the order in which everybody locks them, for qsort() and bsearch(). */
 int
@@ -57,9 +56,7 @@ ask_for_lock(LockTarget *target, LockScope scope, AskManner manner)
 		hold = request_hold(&(EntryRequest){.kind = REQUEST_LOCK,
 											.terms = {.mode = target->mode},
 											.scope = scope,
-											.manner = manner,
-											.requested_at = GetCurrentTimestamp(),
-											.requested_us = zklock_now_us()},
+											.manner = manner},
 							target->path);
 	target->hold = hold;
 }

@@ -27,7 +27,6 @@
 #include "backend/request.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
-#include "utils/timestamp.h"
 
 /* Raises a NOTICE if a holder has asked for another number of permits. */
 static void
@@ -56,15 +55,12 @@ report_disagreement(const Hold *permit, int number)
 bool
 permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 {
-	EntryRequest request = {.terms = {.mode = LOCK_MODE_EXCLUSIVE, .permits = number},
-							.scope = scope,
-							.requested_at = GetCurrentTimestamp(),
-							.requested_us = zklock_now_us()};
+	EntryRequest request = {.terms = {.mode = LOCK_MODE_EXCLUSIVE, .permits = number}, .scope = scope};
 	bool		 is_try = timeout_ms == LOCK_NO_WAIT;
 	bool		 granted;
-	Hold		*asked;
-	Wait		 wait;
-	int			 mark;
+	Hold *asked;
+	Wait  wait;
+	int	  mark;
 
 	mark = transaction_begin_call();
 	request.kind = is_try ? REQUEST_PERMIT : REQUEST_TURN;

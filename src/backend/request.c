@@ -14,6 +14,7 @@
 #include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
+#include "utils/timestamp.h"
 #include "zk/zk_client.h"
 
 /*
@@ -42,8 +43,9 @@ static const char *const places[] =
  * error if no entry is left, if this session may have no more, or if this server stands at an
  * election there.
  *
- *	request		says kind, terms without a dialect, scope, manner, when the user asked,
- *				and for how long a reservation is; the rest is filled in
+ *	request		says kind, terms without a dialect, scope, manner, and for how long a
+ *				reservation is; the rest is filled in.  A permit is asked for with the request
+ *				of its turn, and so since then.
  *	path		the lock's, semaphore's or element's, UTF-8
  */
 Hold *
@@ -69,6 +71,11 @@ request_hold(EntryRequest *request, const char *path)
 	request->share = share_of_entries(zklock_max_locks_per_session, entries_limit());
 	request->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
 	request->replaces = ENTRY_NONE;
+	if (request->requested_us == 0)
+	{
+		request->requested_at = GetCurrentTimestamp();
+		request->requested_us = zklock_now_us();
+	}
 	snprintf(request->path, sizeof(request->path), "%s%s", path, places[request->kind]);
 
 	data = node_data_compose(request->terms.dialect, request->scope, NULL);

@@ -26,7 +26,6 @@
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
-#include "utils/timestamp.h"
 
 /* Raises an error if there are too many reservations, that of the caller included. */
 static void
@@ -61,9 +60,7 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 							.terms = {.mode = LOCK_MODE_EXCLUSIVE},
 							.scope = LOCK_SCOPE_RESERVATION,
 							.max_hold_ms = duration_ms,
-							.manner = timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT,
-							.requested_at = GetCurrentTimestamp(),
-							.requested_us = zklock_now_us()};
+							.manner = timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT};
 	int			 mark = transaction_begin_call();
 	Hold		*hold;
 	Wait		 wait;
