@@ -63,11 +63,20 @@ static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest guard of 
  * ------------------------------------------------------------------------
  */
 
-/* Number of holds, terms and reservations with a guard on which the transaction relies */
+/* Which checks by a quorum a look requests */
+typedef enum CheckWish
+{
+	NO_CHECKS,
+	NEW_CHECKS,
+	SAME_CHECKS /* the worker is reminded of those that were requested */
+} CheckWish;
+
+/* A look at the holds, terms and reservations with a guard on which the transaction relies */
 typedef struct Reliance
 {
-	int n;
-	int unchecked; /* of these: those with a check by a quorum that is not done */
+	CheckWish wish;
+	int		  n;		 /* number of these */
+	int		  unchecked; /* of these: those with a check by a quorum that is not done */
 } Reliance;
 
 static bool
@@ -97,73 +106,22 @@ guard_of_hold(const Hold *hold)
 	return stricter(hold->taken_under);
 }
 
-static CommitGuard
-guard_of_term(const LeadershipTerm *term)
-{
-	return has_written() ? stricter(term->taken_under) : COMMIT_GUARD_OFF;
-}
-
 /*
- * Adds a hold, term or reservation that is not lost.
+ * Adds a hold, term or reservation that is not lost, and requests the check of its node by a
+ * quorum.  The check of a reservation wakes the last process that has asked; others wait with
+ * a timeout, and see it then.
  *
  *	check	number of the last check that was requested
  */
 static void
-rely_on(Reliance *reliance, CommitGuard guard, const EntryStatus *status, uint32 check)
-{
-	reliance->n++;
-	if (guard == COMMIT_GUARD_QUORUM && (int32) (status->check_done - check) < 0)
-		reliance->unchecked++;
-}
-
-/* Counts what the transaction relies on.  Raises an error if any of it is lost. */
-static Reliance
-examine(void)
-{
-	Reliance	reliance = {0};
-	EntryStatus status;
-
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		if (guard_of_hold(hold) == COMMIT_GUARD_OFF)
-			continue;
-		if (hold_entry(hold, &status) == ENTRY_NONE)
-			hold_report_lost(hold);
-		rely_on(&reliance, guard_of_hold(hold), &status, hold->check);
-	}
-	for (const LeadershipTerm *term = leadership_next(NULL); term != NULL;
-		 term = leadership_next(term))
-	{
-		if (guard_of_term(term) == COMMIT_GUARD_OFF)
-			continue;
-		if (election_term_entry(term->election, term->token, &status) == ENTRY_NONE)
-			leadership_report_lost(term);
-		rely_on(&reliance, guard_of_term(term), &status, term->check);
-	}
-	for (const ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
-	{
-		if (stricter(relied->taken_under) == COMMIT_GUARD_OFF)
-			continue;
-		if (!reservation_status(&relied->reservation, &status))
-			reliance_report_over(relied->path);
-		rely_on(&reliance, stricter(relied->taken_under), &status, relied->check);
-	}
-	return reliance;
-}
-
-/*
- * Requests a check of an entry's node.  The check of a reservation wakes the last process that
- * has asked; others wait with a timeout, and see it then.
- *
- *	asked_before	for the same commit: the worker is reminded
- *	check			is set to the number of the check
- */
-static void
-want_check(int index, bool asked_before, uint32 *check)
+rely_on(Reliance *reliance, CommitGuard guard, int index, const EntryStatus *status, uint32 *check)
 {
 	Entry *entry = entry_at(index);
 
-	if (!asked_before)
+	reliance->n++;
+	if (guard != COMMIT_GUARD_QUORUM)
+		return;
+	if (reliance->wish == NEW_CHECKS)
 	{
 		SpinLockAcquire(&entry->mutex);
 		*check = ++entry->status.check_wanted;
@@ -171,39 +129,50 @@ want_check(int index, bool asked_before, uint32 *check)
 			entry->status.latch = compat_my_proc_number();
 		SpinLockRelease(&entry->mutex);
 	}
-	entry_mark_dirty(index);
+	if (reliance->wish != NO_CHECKS)
+		entry_mark_dirty(index);
+	reliance->unchecked += (int32) (status->check_done - *check) < 0;
 }
 
 /*
- * Requests checks by a quorum, or reminds the worker of those that are not answered.  A lost
- * lock, term or reservation needs none.
- *
- *	asked_before	for the same commit
+ * Looks at all on which the transaction relies.  Raises an error if any of it is lost.
  */
 static void
-want_checks(bool asked_before)
+examine(Reliance *reliance)
 {
 	EntryStatus status;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 	{
-		int index = hold_entry(hold, &status);
+		CommitGuard guard = guard_of_hold(hold);
 
-		if (guard_of_hold(hold) == COMMIT_GUARD_QUORUM && index != ENTRY_NONE)
-			want_check(index, asked_before, &hold->check);
+		if (guard == COMMIT_GUARD_OFF)
+			continue;
+		if (hold_entry(hold, &status) == ENTRY_NONE)
+			hold_report_lost(hold);
+		rely_on(reliance, guard, hold->entry, &status, &hold->check);
 	}
 	for (LeadershipTerm *term = leadership_next(NULL); term != NULL; term = leadership_next(term))
 	{
-		int index = election_term_entry(term->election, term->token, &status);
+		CommitGuard guard = has_written() ? stricter(term->taken_under) : COMMIT_GUARD_OFF;
+		int			index;
 
-		if (guard_of_term(term) == COMMIT_GUARD_QUORUM && index != ENTRY_NONE)
-			want_check(index, asked_before, &term->check);
+		if (guard == COMMIT_GUARD_OFF)
+			continue;
+		index = election_term_entry(term->election, term->token, &status);
+		if (index == ENTRY_NONE)
+			leadership_report_lost(term);
+		rely_on(reliance, guard, index, &status, &term->check);
 	}
 	for (ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
 	{
-		if (stricter(relied->taken_under) == COMMIT_GUARD_QUORUM &&
-			reservation_status(&relied->reservation, &status))
-			want_check(relied->reservation.index, asked_before, &relied->check);
+		CommitGuard guard = stricter(relied->taken_under);
+
+		if (guard == COMMIT_GUARD_OFF)
+			continue;
+		if (!reservation_status(&relied->reservation, &status))
+			reliance_report_over(relied->path);
+		rely_on(reliance, guard, relied->reservation.index, &status, &relied->check);
 	}
 }
 
@@ -247,14 +216,14 @@ check_reliance(GuardMoment moment)
 	for (;;)
 	{
 		LeaseState lease;
-		Reliance   reliance;
+		Reliance   reliance = {.wish = NO_CHECKS};
 
 		ResetLatch(MyLatch);
 		if (moment == GUARD_FINAL)
 		{
 			if (zklock_now_ms() >= ask_at)
 			{
-				want_checks(ask_at != start);
+				reliance.wish = ask_at == start ? NEW_CHECKS : SAME_CHECKS;
 				ask_at = zklock_now_ms() + CHECK_AGAIN_MS;
 			}
 			interrupt_defer();
@@ -262,7 +231,7 @@ check_reliance(GuardMoment moment)
 
 		/* Read the lease first: read last, it may be a later ZooKeeper session's. */
 		lease = lease_state();
-		reliance = examine();
+		examine(&reliance);
 		if (reliance.n == 0 ||
 			(lease == LEASE_HOLDS && (moment == GUARD_EARLY || reliance.unchecked == 0)))
 			break;
