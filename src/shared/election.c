@@ -77,7 +77,7 @@ election_table_init(ElectionTable *table)
 	ElectionItem   item;
 
 	pg_atomic_init_u32(&table->n, 0);
-	election_list_begin(&reader);
+	path_list_begin(&reader, zklock_elections, PATH_LIST_VALUES);
 	while (election_list_next(&reader, &item))
 		table->elections[add_slot(table, item.path)].status.state = CANDIDACY_STOP;
 }

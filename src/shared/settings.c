@@ -317,14 +317,7 @@ path_settings_check_elections(char **newval, void **extra, GucSource source)
 					   "Items are \"path\" or \"path=names\", with commas between them.");
 }
 
-/* Begins to read the current list. */
-void
-election_list_begin(PathListReader *reader)
-{
-	path_list_begin(reader, zklock_elections, PATH_LIST_VALUES);
-}
-
-/* Reads the next item.  Returns false at the end. */
+/* Reads the next item of zklock.elections.  Returns false at the end. */
 bool
 election_list_next(PathListReader *reader, ElectionItem *item)
 {

@@ -74,7 +74,6 @@ extern bool path_settings_check_elections(char **newval, void **extra, GucSource
 extern char		  *zklock_shown(const char *text, size_t len);
 extern bool		   path_is_allowed(const char *path);
 extern NodeDialect dialect_of_path(const char *path);
-extern void		   election_list_begin(PathListReader *reader);
 extern bool		   election_list_next(PathListReader *reader, ElectionItem *item);
 
 #endif /* ZKLOCK_SETTINGS_H */

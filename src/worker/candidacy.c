@@ -436,7 +436,7 @@ candidacy_reload(void)
 
 	for (int i = 0; i < election_count(); i++)
 		election_at(i)->candidacy.listed = false;
-	election_list_begin(&reader);
+	path_list_begin(&reader, zklock_elections, PATH_LIST_VALUES);
 	while (election_list_next(&reader, &item))
 	{
 		int i = election_slot(item.path);
