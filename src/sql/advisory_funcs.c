@@ -72,60 +72,47 @@ is_of_key(const Hold *hold, const void *prefix)
  * ------------------------------------------------------------------------
  */
 
-static bool
-acquire(FunctionCallInfo fcinfo, const char *function, LockMode mode, LockScope scope, int64 timeout_ms)
+/*
+ * Acquires the lock of a key.  The SQL functions that wait return void, so they must not return
+ * without the lock.
+ */
+static Datum
+acquire(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, int64 timeout_ms)
 {
 	LockTarget target = {.path = key_argument(fcinfo, ALLOWED_PATHS_ONLY), .mode = mode};
 	LockSet	   set = {.targets = &target, .n = 1};
+	bool	   acquired;
 
-	argument_check_scope(function, scope);
-	return lock_acquire(set, scope, timeout_ms);
-}
-
-/* A call that waits returns void: it must not return without the lock. */
-static Datum
-wait_and_acquire(FunctionCallInfo fcinfo, const char *function, LockMode mode, LockScope scope)
-{
-	if (!acquire(fcinfo, function, mode, scope, LOCK_WAIT_FOREVER))
-		elog(ERROR, "%s() has waited and not got the lock", function);
-	PG_RETURN_VOID();
-}
-
-static Datum
-try_to_acquire(FunctionCallInfo fcinfo, const char *function, LockMode mode, LockScope scope)
-{
-	PG_RETURN_BOOL(acquire(fcinfo, function, mode, scope, LOCK_NO_WAIT));
+	argument_check_scope(fcinfo, scope);
+	acquired = lock_acquire(set, scope, timeout_ms);
+	if (!acquired && timeout_ms == LOCK_WAIT_FOREVER)
+		elog(ERROR, "advisory lock has been waited for and not been acquired");
+	PG_RETURN_BOOL(acquired);
 }
 
 /*
  * The C function of both signatures of an SQL function.
  *
  *	symbol		its name
- *	how			wait_and_acquire or try_to_acquire
- *	function	the SQL function's name
+ *	timeout		LOCK_WAIT_FOREVER or LOCK_NO_WAIT
  */
-#define ADVISORY_FUNCTION(symbol, how, function, mode, scope)               \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                        \
-	Datum symbol(PG_FUNCTION_ARGS)                                          \
-	{                                                                       \
-		return how(fcinfo, function, LOCK_MODE_##mode, LOCK_SCOPE_##scope); \
-	}                                                                       \
+#define ADVISORY_FUNCTION(symbol, mode, scope, timeout)                        \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                           \
+	Datum symbol(PG_FUNCTION_ARGS)                                             \
+	{                                                                          \
+		return acquire(fcinfo, LOCK_MODE_##mode, LOCK_SCOPE_##scope, timeout); \
+	}                                                                          \
 	extern int no_such_variable
 
-ADVISORY_FUNCTION(zk_advisory_lock, wait_and_acquire, "pg_advisory_lock", EXCLUSIVE, SESSION);
-ADVISORY_FUNCTION(zk_advisory_lock_shared, wait_and_acquire, "pg_advisory_lock_shared", SHARED, SESSION);
-ADVISORY_FUNCTION(zk_advisory_xact_lock, wait_and_acquire, "pg_advisory_xact_lock", EXCLUSIVE,
-				  TRANSACTION);
-ADVISORY_FUNCTION(zk_advisory_xact_lock_shared, wait_and_acquire,
-				  "pg_advisory_xact_lock_shared", SHARED, TRANSACTION);
+ADVISORY_FUNCTION(zk_advisory_lock, EXCLUSIVE, SESSION, LOCK_WAIT_FOREVER);
+ADVISORY_FUNCTION(zk_advisory_lock_shared, SHARED, SESSION, LOCK_WAIT_FOREVER);
+ADVISORY_FUNCTION(zk_advisory_xact_lock, EXCLUSIVE, TRANSACTION, LOCK_WAIT_FOREVER);
+ADVISORY_FUNCTION(zk_advisory_xact_lock_shared, SHARED, TRANSACTION, LOCK_WAIT_FOREVER);
 
-ADVISORY_FUNCTION(zk_try_advisory_lock, try_to_acquire, "pg_try_advisory_lock", EXCLUSIVE, SESSION);
-ADVISORY_FUNCTION(zk_try_advisory_lock_shared, try_to_acquire, "pg_try_advisory_lock_shared",
-				  SHARED, SESSION);
-ADVISORY_FUNCTION(zk_try_advisory_xact_lock, try_to_acquire, "pg_try_advisory_xact_lock",
-				  EXCLUSIVE, TRANSACTION);
-ADVISORY_FUNCTION(zk_try_advisory_xact_lock_shared, try_to_acquire,
-				  "pg_try_advisory_xact_lock_shared", SHARED, TRANSACTION);
+ADVISORY_FUNCTION(zk_try_advisory_lock, EXCLUSIVE, SESSION, LOCK_NO_WAIT);
+ADVISORY_FUNCTION(zk_try_advisory_lock_shared, SHARED, SESSION, LOCK_NO_WAIT);
+ADVISORY_FUNCTION(zk_try_advisory_xact_lock, EXCLUSIVE, TRANSACTION, LOCK_NO_WAIT);
+ADVISORY_FUNCTION(zk_try_advisory_xact_lock_shared, SHARED, TRANSACTION, LOCK_NO_WAIT);
 
 /* ------------------------------------------------------------------------
  * Unlocking

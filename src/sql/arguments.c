@@ -23,6 +23,7 @@
 #include "sql/arguments.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -130,17 +131,23 @@ argument_path_above(FunctionCallInfo fcinfo, PathRule rule, const char *what, in
  * connection pool, another client would have what one has taken.
  */
 void
-argument_check_scope(const char *function, LockScope scope)
+argument_check_scope(FunctionCallInfo fcinfo, LockScope scope)
 {
-	const char *noun = strstr(function, "lock");
+	const char *function;
+	const char *noun;
 
+	if (scope != LOCK_SCOPE_SESSION || zklock_session_locks)
+		return;
+	function = get_func_name(fcinfo->flinfo->fn_oid);
+	if (function == NULL)
+		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
+	noun = strstr(function, "lock");
 	if (noun == NULL)
-		noun = function + strlen("zk_");
-	if (scope == LOCK_SCOPE_SESSION && !zklock_session_locks)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("cannot use %s(): \"zklock.session_locks\" is off", function),
-						errhint("Use %.*sxact_%s(), whose locks end with the transaction.",
-								(int) (noun - function), function, noun)));
+		noun = function + strspn(function, "zk_");
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("cannot use %s(): \"zklock.session_locks\" is off", function),
+					errhint("Use %.*sxact_%s(), whose locks end with the transaction.",
+							(int) (noun - function), function, noun)));
 }
 
 /* Returns an interval in milliseconds. */

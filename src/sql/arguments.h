@@ -23,7 +23,7 @@ extern void	 argument_refuse_restricted(const char *what);
 extern void	 argument_require_holder(void);
 extern char *argument_path(FunctionCallInfo fcinfo, PathRule rule);
 extern char *argument_path_above(FunctionCallInfo fcinfo, PathRule rule, const char *what, int longest);
-extern void	 argument_check_scope(const char *function, LockScope scope);
+extern void	 argument_check_scope(FunctionCallInfo fcinfo, LockScope scope);
 extern void	 argument_require_administrator(Oid role, const char *what);
 extern int64 argument_timeout(FunctionCallInfo fcinfo, int n);
 extern int	 argument_duration(FunctionCallInfo fcinfo, int n);

@@ -137,9 +137,9 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 
 /* Locks a set.  The SQL function's argument number "timeout" limits the wait. */
 static Datum
-acquire_locks(FunctionCallInfo fcinfo, const char *function, LockSet set, LockScope scope, int timeout)
+acquire_locks(FunctionCallInfo fcinfo, LockSet set, LockScope scope, int timeout)
 {
-	argument_check_scope(function, scope);
+	argument_check_scope(fcinfo, scope);
 	PG_RETURN_BOOL(lock_acquire(set, scope,
 								timeout == DOES_NOT_WAIT ? LOCK_NO_WAIT
 														 : argument_timeout(fcinfo, timeout)));
@@ -149,47 +149,41 @@ acquire_locks(FunctionCallInfo fcinfo, const char *function, LockSet set, LockSc
  * The C function of one signature of an SQL function.
  *
  *	symbol		its name
- *	function	the SQL function's name
  *	arguments	the function that reads the set from the arguments
  *	timeout		the number of the argument that is the timeout, or DOES_NOT_WAIT
  */
-#define LOCK_FUNCTION(symbol, function, arguments, mode, scope, timeout)              \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                                  \
-	Datum symbol(PG_FUNCTION_ARGS)                                                    \
-	{                                                                                 \
-		return acquire_locks(fcinfo, function,                                        \
-							 arguments(fcinfo, ALLOWED_PATHS_ONLY, LOCK_MODE_##mode), \
-							 LOCK_SCOPE_##scope, timeout);                            \
-	}                                                                                 \
+#define LOCK_FUNCTION(symbol, arguments, mode, scope, timeout)                                \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                                          \
+	Datum symbol(PG_FUNCTION_ARGS)                                                            \
+	{                                                                                         \
+		return acquire_locks(fcinfo, arguments(fcinfo, ALLOWED_PATHS_ONLY, LOCK_MODE_##mode), \
+							 LOCK_SCOPE_##scope, timeout);                                    \
+	}                                                                                         \
 	extern int no_such_variable
 
 /* (path text, timeout interval) */
-LOCK_FUNCTION(zk_lock_text, "zk_lock", path_argument, EXCLUSIVE, SESSION, 1);
-LOCK_FUNCTION(zk_xact_lock_text, "zk_xact_lock", path_argument, EXCLUSIVE, TRANSACTION, 1);
-LOCK_FUNCTION(zk_lock_shared_text, "zk_lock_shared", path_argument, SHARED, SESSION, 1);
-LOCK_FUNCTION(zk_xact_lock_shared_text, "zk_xact_lock_shared", path_argument, SHARED, TRANSACTION, 1);
+LOCK_FUNCTION(zk_lock_text, path_argument, EXCLUSIVE, SESSION, 1);
+LOCK_FUNCTION(zk_xact_lock_text, path_argument, EXCLUSIVE, TRANSACTION, 1);
+LOCK_FUNCTION(zk_lock_shared_text, path_argument, SHARED, SESSION, 1);
+LOCK_FUNCTION(zk_xact_lock_shared_text, path_argument, SHARED, TRANSACTION, 1);
 
 /* (paths text[], timeout interval) */
-LOCK_FUNCTION(zk_lock_array, "zk_lock", paths_argument, EXCLUSIVE, SESSION, 1);
-LOCK_FUNCTION(zk_xact_lock_array, "zk_xact_lock", paths_argument, EXCLUSIVE, TRANSACTION, 1);
-LOCK_FUNCTION(zk_lock_shared_array, "zk_lock_shared", paths_argument, SHARED, SESSION, 1);
-LOCK_FUNCTION(zk_xact_lock_shared_array, "zk_xact_lock_shared", paths_argument, SHARED,
-			  TRANSACTION, 1);
+LOCK_FUNCTION(zk_lock_array, paths_argument, EXCLUSIVE, SESSION, 1);
+LOCK_FUNCTION(zk_xact_lock_array, paths_argument, EXCLUSIVE, TRANSACTION, 1);
+LOCK_FUNCTION(zk_lock_shared_array, paths_argument, SHARED, SESSION, 1);
+LOCK_FUNCTION(zk_xact_lock_shared_array, paths_argument, SHARED, TRANSACTION, 1);
 
 /* (path text) */
-LOCK_FUNCTION(zk_try_lock, "zk_try_lock", path_argument, EXCLUSIVE, SESSION, DOES_NOT_WAIT);
-LOCK_FUNCTION(zk_try_xact_lock, "zk_try_xact_lock", path_argument, EXCLUSIVE, TRANSACTION,
-			  DOES_NOT_WAIT);
-LOCK_FUNCTION(zk_try_lock_shared, "zk_try_lock_shared", path_argument, SHARED, SESSION, DOES_NOT_WAIT);
-LOCK_FUNCTION(zk_try_xact_lock_shared, "zk_try_xact_lock_shared", path_argument, SHARED,
-			  TRANSACTION, DOES_NOT_WAIT);
+LOCK_FUNCTION(zk_try_lock, path_argument, EXCLUSIVE, SESSION, DOES_NOT_WAIT);
+LOCK_FUNCTION(zk_try_xact_lock, path_argument, EXCLUSIVE, TRANSACTION, DOES_NOT_WAIT);
+LOCK_FUNCTION(zk_try_lock_shared, path_argument, SHARED, SESSION, DOES_NOT_WAIT);
+LOCK_FUNCTION(zk_try_xact_lock_shared, path_argument, SHARED, TRANSACTION, DOES_NOT_WAIT);
 
 /* (path text, root text, timeout interval) */
-LOCK_FUNCTION(zk_lock_tree, "zk_lock_tree", branch_arguments, EXCLUSIVE, SESSION, 2);
-LOCK_FUNCTION(zk_xact_lock_tree, "zk_xact_lock_tree", branch_arguments, EXCLUSIVE, TRANSACTION, 2);
-LOCK_FUNCTION(zk_lock_tree_shared, "zk_lock_tree_shared", branch_arguments, SHARED, SESSION, 2);
-LOCK_FUNCTION(zk_xact_lock_tree_shared, "zk_xact_lock_tree_shared", branch_arguments, SHARED,
-			  TRANSACTION, 2);
+LOCK_FUNCTION(zk_lock_tree, branch_arguments, EXCLUSIVE, SESSION, 2);
+LOCK_FUNCTION(zk_xact_lock_tree, branch_arguments, EXCLUSIVE, TRANSACTION, 2);
+LOCK_FUNCTION(zk_lock_tree_shared, branch_arguments, SHARED, SESSION, 2);
+LOCK_FUNCTION(zk_xact_lock_tree_shared, branch_arguments, SHARED, TRANSACTION, 2);
 
 /* ------------------------------------------------------------------------
  * Unlocking

@@ -34,7 +34,7 @@ acquire_permit(FunctionCallInfo fcinfo, LockScope scope)
 	if (PG_GETARG_INT32(1) < 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("number of permits must be at least 1")));
-	argument_check_scope("zk_semaphore_acquire", scope);
+	argument_check_scope(fcinfo, scope);
 	timeout_ms = argument_timeout(fcinfo, 2);
 	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), scope, timeout_ms));
 }
