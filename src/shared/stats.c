@@ -64,8 +64,9 @@ stats_add(StatsKind kind, StatsCounter counter, int64 n)
 	pg_atomic_fetch_add_u64(&stats_shared->of_kind[kind][counter], n);
 }
 
-static uint64
-read_counter(StatsKind kind, int counter)
+/* Returns a counter. */
+uint64
+stats_counter(StatsKind kind, int counter)
 {
 	return pg_atomic_read_u64(&stats_shared->of_kind[kind][counter]);
 }
@@ -94,28 +95,24 @@ stats_waited(StatsKind kind, StatsWaitEnd end, int64 us)
  * ------------------------------------------------------------------------
  */
 
-/* Reads the counts of a kind since the last reset. */
-void
-stats_read(StatsKind kind, StatsOfKind *counts)
+/* Returns the numbers of waits of a kind. */
+StatsWaits
+stats_waits(StatsKind kind)
 {
-	memset(counts, 0, sizeof(*counts));
+	StatsWaits waits = {0};
+
 	for (int end = 0; end < STATS_WAIT_ENDS; end++)
 	{
 		for (int i = 0; i < STATS_BUCKETS; i++)
 		{
-			uint64 n = read_counter(kind, counter_of_waits(end, i));
+			uint64 n = stats_counter(kind, counter_of_waits(end, i));
 
-			counts->waits += n;
-			counts->ends[end] += n;
-			counts->wait_histogram[i] += n;
+			waits.n += n;
+			waits.ends[end] += n;
+			waits.histogram[i] += n;
 		}
 	}
-	counts->reentrant = read_counter(kind, STATS_REENTRANT);
-	counts->acquisitions = counts->reentrant + counts->ends[STATS_WAIT_GRANTED] +
-						   counts->ends[STATS_WAIT_HANDED_OVER];
-	counts->wait_us = read_counter(kind, STATS_WAIT_US);
-	counts->hold_us = read_counter(kind, STATS_HOLD_US);
-	counts->losses = read_counter(kind, STATS_LOSSES);
+	return waits;
 }
 
 /* Resets all counts but those of requests. */

@@ -84,26 +84,22 @@ extern StatsShared *stats_shared;
 
 extern void stats_init(StatsShared *stats);
 
-/* The counts of a kind since the last reset */
-typedef struct StatsOfKind
+/* The waits of a kind that have ended since the last reset */
+typedef struct StatsWaits
 {
-	uint64 acquisitions; /* of these: */
-	uint64 reentrant;
-	uint64 waits; /* waits that have ended, for whatever reason */
-	uint64 wait_us;
-	uint64 hold_us;
-	uint64 losses;
-	uint64 ends[STATS_WAIT_ENDS];		  /* waits by their end */
-	uint64 wait_histogram[STATS_BUCKETS]; /* and by their length */
-} StatsOfKind;
+	uint64 n;
+	uint64 ends[STATS_WAIT_ENDS];	 /* by their end */
+	uint64 histogram[STATS_BUCKETS]; /* and by their length */
+} StatsWaits;
 
 /* Backends and the worker */
 extern void stats_add(StatsKind kind, StatsCounter counter, int64 n);
 extern void stats_waited(StatsKind kind, StatsWaitEnd end, int64 us);
 
 /* Backends */
-extern void stats_read(StatsKind kind, StatsOfKind *counts);
-extern void stats_reset(void);
+extern uint64	  stats_counter(StatsKind kind, int counter);
+extern StatsWaits stats_waits(StatsKind kind);
+extern void		  stats_reset(void);
 
 static inline StatsKind
 stats_kind(RequestKind kind, LockMode mode)

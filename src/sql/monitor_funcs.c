@@ -241,12 +241,12 @@ zk_session(PG_FUNCTION_ARGS)
 
 /* Returns the numbers of waits, by their length. */
 static Datum
-histogram(const StatsOfKind *counts)
+histogram(const StatsWaits *waits)
 {
 	Datum elements[STATS_BUCKETS];
 
 	for (int i = 0; i < STATS_BUCKETS; i++)
-		elements[i] = Int64GetDatum(counts->wait_histogram[i]);
+		elements[i] = Int64GetDatum(waits->histogram[i]);
 	return PointerGetDatum(construct_array(elements, STATS_BUCKETS, INT8OID, sizeof(int64),
 										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
@@ -276,25 +276,26 @@ zk_stats(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	for (int kind = 0; kind < STATS_KINDS; kind++)
 	{
-		StatsOfKind counts;
-		Row			row = {0};
+		StatsWaits waits = stats_waits(kind);
+		uint64	   reentrant = stats_counter(kind, STATS_REENTRANT);
+		Row		   row = {0};
 
-		stats_read(kind, &counts);
 		row_add_text(&row, stats_names[kind].kind);
 		row_add_text(&row, stats_names[kind].mode);
-		row_add(&row, Int64GetDatum(counts.acquisitions));
-		row_add(&row, Int64GetDatum(counts.reentrant));
-		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_HANDED_OVER]));
-		row_add(&row, Int64GetDatum(counts.waits));
-		row_add(&row, us_interval(counts.wait_us));
-		row_add(&row, us_interval(counts.hold_us));
-		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_TIMEOUT]));
-		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_BUSY]));
-		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_CANCELLED]));
-		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_DEADLOCK]));
-		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_FAILED]));
-		row_add(&row, Int64GetDatum(counts.losses));
-		row_add(&row, histogram(&counts));
+		row_add(&row, Int64GetDatum(reentrant + waits.ends[STATS_WAIT_GRANTED] +
+									waits.ends[STATS_WAIT_HANDED_OVER]));
+		row_add(&row, Int64GetDatum(reentrant));
+		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_HANDED_OVER]));
+		row_add(&row, Int64GetDatum(waits.n));
+		row_add(&row, us_interval(stats_counter(kind, STATS_WAIT_US)));
+		row_add(&row, us_interval(stats_counter(kind, STATS_HOLD_US)));
+		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_TIMEOUT]));
+		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_BUSY]));
+		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_CANCELLED]));
+		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_DEADLOCK]));
+		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_FAILED]));
+		row_add(&row, Int64GetDatum(stats_counter(kind, STATS_LOSSES)));
+		row_add(&row, histogram(&waits));
 		row_add(&row, histogram_bounds());
 		row_add(&row, TimestampTzGetDatum(pg_atomic_read_u64(&stats_shared->reset_at)));
 		row_store(fcinfo, &row);
