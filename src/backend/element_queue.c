@@ -197,19 +197,6 @@ take_look(TakeQueue *queue, const ElementName *names, int n)
  * ------------------------------------------------------------------------
  */
 
-/* Returns a name for a marker node that nobody else has. */
-static char *
-unique_name(void)
-{
-	uint8 uuid[ZKLOCK_UUID_BYTES];
-	char  id[64];
-
-	if (!pg_strong_random(uuid, sizeof(uuid)))
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	uuid_format(id, sizeof(id), uuid, UUID_HEX);
-	return pstrdup(id);
-}
-
 /*
  * Creates the parent of marker nodes, after a step with a marker node found no node: the
  * parent may have been the missing one.  Returns true if it was.
@@ -253,7 +240,7 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 
 	do
 	{
-		step->marker = psprintf(ELEMENT_RECEIPTS "/%s", unique_name());
+		step->marker = psprintf(ELEMENT_RECEIPTS "/%s", node_data_unique(NULL));
 		queue->written = step;
 		queue->in_doubt = true;
 		call_batch(&queue->call, step, 1, CALL_AS_KNOWN);
@@ -287,7 +274,7 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 static void
 pin_and_read(TakeQueue *queue, CallStep *read)
 {
-	char	*path = psprintf("%s/" ELEMENT_PIN, queue->path, unique_name());
+	char	*path = psprintf("%s/" ELEMENT_PIN, queue->path, node_data_unique(NULL));
 	CallStep steps[] = {{.kind = ZK_PIN, .path = path, .marker = path}, *read};
 
 	call_batch(&queue->call, steps, lengthof(steps), CALL_AS_KNOWN);

@@ -19,8 +19,10 @@
 #include "postmaster/postmaster.h"
 #include "shared/settings.h"
 #include "utils/datetime.h"
+#include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
+#include "utils/uuid.h"
 
 /*
  * Converts a string in the server's encoding to UTF-8.  If that might fail, non-ASCII
@@ -145,4 +147,22 @@ node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt)
 		appendStringInfoChar(&json, '}');
 	}
 	return json.data;
+}
+
+/*
+ * Returns text that nobody else has, to recognise a node or an attempt by: a new UUID, in
+ * hexadecimal.
+ *
+ *	uuid	is set to its bytes, unless it is NULL
+ */
+char *
+node_data_unique(uint8 *uuid)
+{
+	const pg_uuid_t *made = DatumGetUUIDP(DirectFunctionCall1(gen_random_uuid, (Datum) 0));
+	char			 text[2 * ZKLOCK_UUID_BYTES + 1];
+
+	if (uuid)
+		memcpy(uuid, made->data, ZKLOCK_UUID_BYTES);
+	uuid_format(text, sizeof(text), made->data, UUID_HEX);
+	return pstrdup(text);
 }

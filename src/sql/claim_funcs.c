@@ -288,17 +288,13 @@ ask_claim(Claiming *claiming)
 									.previous = error_context_stack};
 	CountedWait			 wait = {.kind = wanted->claimed ? STATS_CLAIM : WAIT_UNCOUNTED,
 								 .start_us = zklock_now_us()};
-	uint64				 id;
 	bool				 made;
 
 	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
 	{
 		request_refuse_election(claiming->path);
-		if (!pg_strong_random(&id, sizeof(id)))
-			ereport(ERROR,
-					(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
 		wanted->nids = 1;
-		snprintf(wanted->ids[0], CLAIM_RECORD_ID_SIZE, "%016llx", (unsigned long long) id);
+		strlcpy(wanted->ids[0], node_data_unique(NULL), CLAIM_RECORD_ID_SIZE);
 		strlcpy(wanted->claimant, node_data_compose(DIALECT_CURATOR, LOCK_SCOPE_SESSION, NULL),
 				sizeof(wanted->claimant));
 		if (wanted->claimed)

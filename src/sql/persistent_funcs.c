@@ -28,8 +28,6 @@
 #include "recipes/recipe.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
-#include "utils/fmgrprotos.h"
-#include "utils/uuid.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_lock_persistent);
 COMPAT_FUNCTION_INFO_V1(zk_lock_persistent_shared);
@@ -153,11 +151,10 @@ find_node(Persistent *lock)
 static void
 create_node(Persistent *lock)
 {
-	const pg_uuid_t *uuid = DatumGetUUIDP(DirectFunctionCall1(gen_random_uuid, (Datum) 0));
-	char			 attempt[ZKLOCK_UUID_BYTES * 2 + 1];
+	uint8 uuid[ZKLOCK_UUID_BYTES];
+	char *attempt = node_data_unique(uuid);
 
-	uuid_format(attempt, sizeof(attempt), uuid->data, UUID_HEX);
-	lock_recipe.write(lock->prefix, sizeof(lock->prefix), &lock->request, uuid->data);
+	lock_recipe.write(lock->prefix, sizeof(lock->prefix), &lock->request, uuid);
 	lock->data = node_data_compose(lock->request.dialect, LOCK_SCOPE_SESSION, attempt);
 	do
 	{
