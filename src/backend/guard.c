@@ -68,7 +68,7 @@ typedef enum CheckWish
 {
 	NO_CHECKS,
 	NEW_CHECKS,
-	SAME_CHECKS /* the worker is reminded of those that were requested */
+	SAME_CHECKS /* the worker is reminded of those requested; either answer will do */
 } CheckWish;
 
 /* A look at the holds, terms and reservations with a guard on which the transaction relies */
@@ -134,9 +134,7 @@ rely_on(Reliance *reliance, CommitGuard guard, int index, const EntryStatus *sta
 	reliance->unchecked += (int32) (status->check_done - *check) < 0;
 }
 
-/*
- * Looks at all on which the transaction relies.  Raises an error if any of it is lost.
- */
+/* Looks at all on which the transaction relies.  Raises an error if any of it is lost. */
 static void
 examine(Reliance *reliance)
 {
