@@ -23,6 +23,7 @@
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "catalog/pg_type.h"
+#include "lib/qunique.h"
 #include "shared/election.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
@@ -81,11 +82,7 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 		set.targets[i].mode = mode;
 	}
 	qsort(set.targets, n, sizeof(LockTarget), lock_compare_targets);
-	for (int i = 0; i < n; i++)
-	{
-		if (i == 0 || lock_compare_targets(&set.targets[i], &set.targets[set.n - 1]) != 0)
-			set.targets[set.n++] = set.targets[i];
-	}
+	set.n = qunique(set.targets, n, sizeof(LockTarget), lock_compare_targets);
 	return set;
 }
 
