@@ -45,11 +45,11 @@
 #define MAX_BATCHES (CALL_AREA_SIZE / 2)
 #define MAX_BATCHES_OF_ROLE (MAX_ROOM_OF_ROLE - CALL_MAX_ANSWER)
 
-static CallWork	 *works;	/* by slot */
-static CallWork **in_order; /* the same, as they were asked when a connection was last made */
-static uint64	  last_asked;
-static uint64	  connection;	/* counts connections on which a server has answered */
-static uint64	  synchronized; /* the last of them on which a check was committed */
+static CallWork *works;	   /* by slot */
+static int		*in_order; /* the slots, as they were asked when a connection was last made */
+static uint64	 last_asked;
+static uint64	 connection;   /* counts connections on which a server has answered */
+static uint64	 synchronized; /* the last of them on which a check was committed */
 
 /* ------------------------------------------------------------------------
  * Room
@@ -228,8 +228,9 @@ turn_away(void)
 
 /* Does what a slot asks for now. */
 static void
-attend(CallWork *work)
+attend(int index)
 {
+	CallWork *work = &works[index];
 	CallSlot *slot = work->slot;
 	CallState state = call_slot_state(slot);
 
@@ -282,18 +283,12 @@ attend(CallWork *work)
 	}
 }
 
-static void
-attend_marked(int index)
-{
-	attend(&works[index]);
-}
-
 /* qsort() comparator: batches that have not been seen come last. */
 static int
 compare_asked(const void *a, const void *b)
 {
-	uint64 asked_a = (*(CallWork *const *) a)->asked - 1;
-	uint64 asked_b = (*(CallWork *const *) b)->asked - 1;
+	uint64 asked_a = works[*(const int *) a].asked - 1;
+	uint64 asked_b = works[*(const int *) b].asked - 1;
 
 	return (asked_a > asked_b) - (asked_a < asked_b);
 }
@@ -302,7 +297,7 @@ compare_asked(const void *a, const void *b)
 static void
 attend_all(void)
 {
-	qsort(in_order, zklock_max_processes(), sizeof(CallWork *), compare_asked);
+	qsort(in_order, zklock_max_processes(), sizeof(int), compare_asked);
 	for (int i = 0; i < zklock_max_processes(); i++)
 		attend(in_order[i]);
 }
@@ -317,7 +312,7 @@ worker_calls_attend(void)
 		attend_all();
 	}
 	worker_marker_delete_again();
-	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend_marked);
+	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend);
 	if (!zk_client_connected() && lease_state() != LEASE_HOLDS)
 		turn_away();
 }
@@ -353,15 +348,15 @@ worker_calls_start(void)
 {
 	worker_marker_start();
 	works = palloc0(zklock_max_processes() * sizeof(CallWork));
-	in_order = palloc(zklock_max_processes() * sizeof(CallWork *));
+	in_order = palloc(zklock_max_processes() * sizeof(int));
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		CallWork *work = &works[i];
 
-		in_order[i] = work;
+		in_order[i] = i;
 		work->slot = &call_pool->slots[i];
 		work->lost = call_slot_state(work->slot) == CALL_SENT;
-		attend(work);
+		attend(i);
 	}
 }
 
