@@ -148,16 +148,15 @@ on_reply(void *arg, const ZkReply *reply)
 static void
 on_stat_read(void *arg, const ZkReply *reply)
 {
-	Operation			*operation = arg;
-	const CallOperation *wanted = asked(operation);
-	const CallSlot		*slot = operation->work->slot;
+	Operation *operation = arg;
+	ZkCall	   next = *reply->asked;
 
 	if (reply->outcome == CALL_OK && reply->stat.data_length > 0 &&
-		reply->stat.data_length <= wanted->most && zk_client_connected())
+		reply->stat.data_length <= asked(operation)->most && zk_client_connected())
 	{
 		set_result(operation, reply);
-		zk_call((ZkCall){.kind = ZK_GET_DATA, .owner = {slot->pid, slot->role}, .path = asked_path(operation)},
-				on_reply, operation);
+		next.kind = ZK_GET_DATA;
+		zk_call(next, on_reply, operation);
 	}
 	else
 		on_reply(operation, reply);
@@ -167,22 +166,19 @@ on_stat_read(void *arg, const ZkReply *reply)
 static void
 on_acl_read(void *arg, const ZkReply *reply)
 {
-	Operation			*operation = arg;
-	const CallOperation *wanted = asked(operation);
-	const CallSlot		*slot = operation->work->slot;
+	Operation *operation = arg;
+	ZkCall	   next = *reply->asked; /* with the new node's data */
 
 	if (reply->outcome != CALL_OK)
 		on_reply(operation, reply);
 	else if (!zk_client_connected())
 		on_reply(operation, &(ZkReply){.outcome = CALL_UNKNOWN, .code = ZK_CONNECTION_LOSS});
 	else
-		zk_call((ZkCall){.kind = ZK_CREATE_RECORD,
-						 .owner = {slot->pid, slot->role},
-						 .path = asked_path(operation),
-						 .other = reply->data,
-						 .data = batch_text(operation) + wanted->data,
-						 .data_length = (int) wanted->data_length},
-				on_reply, operation);
+	{
+		next.kind = ZK_CREATE_RECORD;
+		next.other = reply->data;
+		zk_call(next, on_reply, operation);
+	}
 }
 
 /* How each kind of operation is sent to ZooKeeper, as a rule */
