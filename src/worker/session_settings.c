@@ -60,16 +60,6 @@ wants_tls(void)
 }
 
 /*
- * Prevents core files: the worker is about to have a secret, which the client library keeps in
- * its own memory for as long as it needs it.
- */
-static void
-leave_no_core(void)
-{
-	(void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-}
-
-/*
  * Reads a file with credentials into the configuration, split at the first colon.  Returns
  * NULL, or what is wrong with the file.
  */
@@ -82,8 +72,6 @@ read_credentials(const char *name, ZkClientConfig *config)
 	size_t		len;
 	char	   *colon;
 	const char *fault = NULL;
-
-	leave_no_core();
 
 	/* To open anything but a regular file might block. */
 	if (stat(name, &st) != 0)
@@ -145,15 +133,26 @@ load_credentials(ZkClientConfig *config)
 }
 
 /*
- * Reads the files for TLS, for the next connection.  Returns the same as load_credentials().
+ * Reads the files for the next connection.  Returns false if they cannot be used, and records
+ * why.
  */
-static char *
-load_tls(void)
+static bool
+load_files(ZkClientConfig *config, Credentials credentials)
 {
-	if (!wants_tls())
-		return NULL;
-	leave_no_core();
-	return zk_tls_load(&used->tls);
+	char *fault = NULL;
+
+	/* No core files: the client library keeps a secret in its own memory from now on. */
+	if (wants_tls() || used->auth_file[0] != '\0')
+		(void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (wants_tls())
+		fault = zk_tls_load(&used->tls);
+	if (fault == NULL && credentials == CREDENTIALS_SHOWN)
+		fault = load_credentials(config);
+	if (fault == NULL)
+		return true;
+	session_info_set_error(fault);
+	pfree(fault);
+	return false;
 }
 
 static uint64
@@ -173,18 +172,12 @@ hash_credentials(const ZkClientConfig *config)
 bool
 session_settings_configure(ZkClientConfig *config, Credentials credentials)
 {
-	char *fault = load_tls();
+	bool usable = load_files(config, credentials);
 
 	config->session_timeout = used->session_timeout;
 	config->tls = wants_tls();
-	if (fault == NULL && credentials == CREDENTIALS_SHOWN)
-		fault = load_credentials(config);
 	shown = hash_credentials(config);
-	if (fault == NULL)
-		return true;
-	session_info_set_error(fault);
-	pfree(fault);
-	return false;
+	return usable;
 }
 
 /*
@@ -195,19 +188,11 @@ void
 session_settings_read_files(void)
 {
 	ZkClientConfig config = {0};
-	char		  *fault = load_tls();
-	bool		   changed;
+	bool changed = load_files(&config, CREDENTIALS_SHOWN) && hash_credentials(&config) != shown;
 
-	if (fault == NULL)
-		fault = load_credentials(&config);
-	changed = fault == NULL && hash_credentials(&config) != shown;
 	explicit_bzero(&config, sizeof(config));
 	if (changed)
 		zklock_worker_restart("changed credentials");
-	if (fault == NULL)
-		return;
-	session_info_set_error(fault);
-	pfree(fault);
 }
 
 /* ------------------------------------------------------------------------
