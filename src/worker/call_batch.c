@@ -18,30 +18,10 @@
 /* An operation under way */
 typedef struct Operation
 {
-	CallWork *work;
+	CallWork			*work;
+	const CallOperation *asked; /* in the slot, as is its path */
+	const char			*path;
 } Operation;
-
-static char *
-batch_text(const Operation *operation)
-{
-	CallSlot *slot = operation->work->slot;
-
-	return call_slot_text(slot, &slot->batch_room);
-}
-
-static const CallOperation *
-asked(const Operation *operation)
-{
-	const CallOperation *operations = (CallOperation *) batch_text(operation);
-
-	return &operations[operation - operation->work->operations];
-}
-
-static const char *
-asked_path(const Operation *operation)
-{
-	return batch_text(operation) + asked(operation)->path;
-}
 
 /* Returns a pointer that is valid until more is added to the answer. */
 static CallResult *
@@ -72,7 +52,7 @@ set_result(Operation *operation, const ZkReply *reply)
 {
 	CallResult *result = result_of(operation);
 
-	result->outcome = outcome_of(reply, asked(operation)->kind);
+	result->outcome = outcome_of(reply, operation->asked->kind);
 	result->code = reply->code;
 	result->watching = reply->watching;
 	if (reply->outcome == CALL_OK)
@@ -93,7 +73,7 @@ static void
 keep_text(Operation *operation, const ZkReply *reply)
 {
 	CallWork   *work = operation->work;
-	ZkOperation kind = asked(operation)->kind;
+	ZkOperation kind = operation->asked->kind;
 	uint32		begin = work->answer.len;
 	CallResult *result;
 
@@ -119,12 +99,12 @@ on_reply(void *arg, const ZkReply *reply)
 {
 	Operation			*operation = arg;
 	CallWork			*work = operation->work;
-	const CallOperation *wanted = asked(operation);
+	const CallOperation *wanted = operation->asked;
 
 	set_result(operation, reply);
 	keep_text(operation, reply);
 	if (wanted->kind == ZK_WATCH_DATA || wanted->watch)
-		worker_queue_waits_answered(asked_path(operation),
+		worker_queue_waits_answered(operation->path,
 									wanted->kind == ZK_WATCH_DATA ? WATCHED_CLAIM : WATCHED_QUEUE,
 									work->slot, reply);
 	if (wanted->kind == ZK_REMOTE_WAITS && reply->outcome == CALL_OK &&
@@ -133,7 +113,7 @@ on_reply(void *arg, const ZkReply *reply)
 	worker_marker_created(work->slot, wanted->kind,
 						  reply->outcome == CALL_OK && wanted->kind == ZK_CREATE_SEQUENTIAL
 							  ? reply->path
-							  : asked_path(operation),
+							  : operation->path,
 						  reply);
 
 	work->lost |= reply->outcome == CALL_UNKNOWN;
@@ -152,7 +132,7 @@ on_stat_read(void *arg, const ZkReply *reply)
 	ZkCall	   next = *reply->asked;
 
 	if (reply->outcome == CALL_OK && reply->stat.data_length > 0 &&
-		reply->stat.data_length <= asked(operation)->most && zk_client_connected())
+		reply->stat.data_length <= operation->asked->most && zk_client_connected())
 	{
 		set_result(operation, reply);
 		next.kind = ZK_GET_DATA;
@@ -204,14 +184,14 @@ static const ZkCall calls[] = {
 static void
 begin_operation(Operation *operation)
 {
-	const CallOperation *wanted = asked(operation);
+	const CallOperation *wanted = operation->asked;
 	CallSlot			*slot = operation->work->slot;
 	ZkReplyHandler		 handler = on_reply;
 	ZkCall				 call = calls[wanted->kind];
 
 	call.owner = (ZkOwner){slot->pid, slot->role};
-	call.path = asked_path(operation);
-	call.data = batch_text(operation) + wanted->data;
+	call.path = operation->path;
+	call.data = call_slot_text(slot, &slot->batch_room) + wanted->data;
 	call.data_length = (int) wanted->data_length;
 	call.version = wanted->version;
 	if (wanted->kind == ZK_GET_DATA && wanted->most != CALL_ANY_LENGTH)
@@ -257,6 +237,7 @@ worker_batch_send(CallWork *work)
 {
 	CallSlot	 *slot = work->slot;
 	int			  n = slot->noperations;
+	char		 *text = call_slot_text(slot, &slot->batch_room);
 	MemoryContext old;
 
 	work->context = AllocSetContextCreate(CurrentMemoryContext, "zklock call", ALLOCSET_SMALL_SIZES);
@@ -272,7 +253,9 @@ worker_batch_send(CallWork *work)
 		zk_call((ZkCall){.kind = ZK_SYNC, .owner = {slot->pid, slot->role}, .path = "/"}, NULL, NULL);
 	for (int i = 0; i < n; i++)
 	{
-		work->operations[i].work = work;
+		const CallOperation *asked = &((CallOperation *) text)[i];
+
+		work->operations[i] = (Operation){work, asked, text + asked->path};
 		begin_operation(&work->operations[i]);
 	}
 }

@@ -165,14 +165,10 @@ worker_queue_waits_attend(void)
 void
 worker_queue_waits_connected(void)
 {
-	HASH_SEQ_STATUS status;
-	Watched		   *each;
-
 	if (session != zklock_session->info.id)
 	{
-		hash_seq_init(&status, watched);
-		while ((each = hash_seq_search(&status)) != NULL)
-			hash_search(watched, each->path, HASH_REMOVE, NULL);
+		hash_destroy(watched);
+		worker_queue_waits_start();
 	}
 	session = zklock_session->info.id;
 	queue_wait_wake_all();
