@@ -14,7 +14,8 @@
  *	G	what a transaction that commits has relied on is held
  *	P	a persistent lock is gone when it is unlocked; a call that gets none leaves nothing,
  *		or its error says that this is in doubt
- *	S	who waits for an element gets one that is free; nobody joins who is to be downgraded
+ *	R	a reservation that is over stays so, and a session was told of one that is not
+ *	S	who waits for an element gets one that is free; nobody joins who is to be downgraded, or was
  *	H	a session holds what its calls have promised, and nothing else (session.c)
  *	L	a lease ends before the leader would end the session, if it heard no more of it
  *
@@ -381,6 +382,42 @@ check_persistent(int path)
 }
 
 /* ------------------------------------------------------------------------
+ * Reservations
+ * ------------------------------------------------------------------------
+ */
+
+int64_t check_reserved_last[SIM_PATHS];
+
+/* A session hears that it has reserved a path. */
+void
+check_reserved(int path, int64_t token)
+{
+	sim_tell("has reserved %s, token %lld", sim_paths[path].path, (long long) token);
+	check_reserved_last[path] = token;
+}
+
+/* Is a reservation over?  Then it remains so. */
+bool
+check_is_over(int path, int64_t token)
+{
+	for (int s = 0; s < sim_nservers; s++)
+	{
+		const SimServerApi *api = server_worker(s)->api;
+
+		for (int i = 0; i < (*api->pool)->max_entries; i++)
+		{
+			const Entry *entry = &(*api->pool)->entries[i];
+
+			if (entry->status.state == ENTRY_GRANTED && entry->status.reserved &&
+				entry->status.token == token && sim_path_of(entry->request.path) == path)
+				return api->entry_is_overrun(entry->status.expires_us) ||
+					   api->lease_state() == LEASE_OVER;
+		}
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------------
  * What happens in ZooKeeper
  * ------------------------------------------------------------------------
  */
@@ -557,7 +594,21 @@ check_lease(int server, int64 lease, int64 session)
 					  server, (long long) lease / 1000, (long long) session / 1000);
 }
 
-/* S: nobody waits behind the node of a holder that the worker is to downgrade. */
+/* Does a downgraded node stand for the holder? */
+static bool
+is_downgraded(const Entry *holder)
+{
+	RecipePeer peer;
+
+	return holder->request.kind == REQUEST_LOCK &&
+		   holder->request.terms.mode == LOCK_MODE_EXCLUSIVE &&
+		   lock_recipe.read(holder->node.name, &peer) && peer.mode == LOCK_MODE_SHARED;
+}
+
+/*
+ * S: nobody waits behind the node of a holder that the worker is to downgrade, and nobody is there
+ * when it has done so.
+ */
 static void
 check_downgrades(int server)
 {
@@ -570,14 +621,14 @@ check_downgrades(int server)
 		return; /* it may not know yet */
 	for (int i = 0; i < pool->max_entries; i++)
 	{
-		for (int j = 0; entries[i].status.state == ENTRY_GRANTED &&
-						entries[i].status.downgrading && j < pool->max_entries;
-			 j++)
+		for (int j = 0; entries[i].status.state == ENTRY_GRANTED && j < pool->max_entries; j++)
 		{
-			if (entries[j].status.state == ENTRY_QUEUED &&
-				entries[j].node.cohort_id == entries[i].node.cohort_id)
+			if (i != j && entries[j].node.cohort_id == entries[i].node.cohort_id &&
+				(is_downgraded(&entries[i])
+					 ? entries[j].status.state == ENTRY_GRANTED || entries[j].status.state == ENTRY_QUEUED
+					 : entries[i].status.downgrading && entries[j].status.state == ENTRY_QUEUED))
 				sim_violation(entries[i].request.path,
-							  "S: server %d, entry %d waits to be downgraded, with entry %d behind it",
+							  "S: server %d, entry %d waits to be downgraded, or was, with entry %d behind it",
 							  server, i, j);
 		}
 	}
@@ -600,7 +651,8 @@ collect_server(int server)
 			!(entry->request.kind == REQUEST_CANDIDACY ? leads(api, entry) : proved))
 			continue;
 		holder.path = sim_path_of(entry->request.path);
-		holder.process = entry->request.pid;
+		holder.process =
+			entry->request.scope == LOCK_SCOPE_RESERVATION ? -1 - i : entry->request.pid;
 		holder.kind = entry->request.kind;
 		holder.shared = entry->status.mode == LOCK_MODE_SHARED;
 		holder.token = entry->status.token;
@@ -611,6 +663,8 @@ collect_server(int server)
 		check_token(&holder, entry->generation);
 		if (deleted_by_others(&holder) != 0)
 			continue;
+		if (entry->status.reserved && holder.token != check_reserved_last[holder.path])
+			accuse(&holder, "R: nobody was told of the reservation with token", holder.token);
 		holder.at = check_node(&holder, session);
 		holder.node = holder.at->name;
 		holders[nholders++] = holder;
@@ -730,7 +784,7 @@ check_step(void)
  */
 
 void
-check_relied(int server, int index, int64_t zxid)
+check_relied(int server, int index, uint32_t generation, int64_t zxid)
 {
 	const SimServerApi *api = server_worker(server)->api;
 	const Entry		   *entry = &(*api->pool)->entries[index];
@@ -742,7 +796,7 @@ check_relied(int server, int index, int64_t zxid)
 								  .place = entry->request.path};
 	int64				deleted_by = deleted_by_others(&holder);
 
-	if (entry->status.state != ENTRY_GRANTED ||
+	if (entry->status.state != ENTRY_GRANTED || entry->generation != generation ||
 		api->entry_is_overrun(entry->status.expires_us) || api->lease_state() != LEASE_HOLDS)
 		accuse(&holder, "G: a transaction commits that has relied on what is in state",
 			   entry->status.state);
@@ -777,7 +831,7 @@ check_ended(const SimProcess *process)
 		const Entry *entry = &pool->entries[i];
 
 		if (entry->request.pid == process->proc->pid && entry->status.state != ENTRY_FREE &&
-			entry->status.state != ENTRY_RELEASING)
+			entry->status.state != ENTRY_RELEASING && !entry->status.reserved)
 			sim_violation(entry->request.path, "H: %s has ended, and has entry %d", process->name, i);
 	}
 }
@@ -854,7 +908,7 @@ is_of_others(const EntryPool *pool, const ModelNode *node, const Entry *waits)
 		if (!tells_of(entry, node))
 			continue;
 		is_ours = true;
-		if (!entry->status.kept && entry->request.pid != waits->request.pid &&
+		if (!entry->status.kept && !entry_same_session(&entry->request, &waits->request) &&
 			(entry->node.cohort_id != waits->node.cohort_id ||
 			 entry->status.ticket < waits->status.ticket))
 			return true;

@@ -29,6 +29,7 @@ bool	 sim_changed;
 SimPath	 sim_paths[SIM_PATHS];
 int		 sim_npaths;
 int		 sim_pace = 1;
+int		 sim_writers = 2;
 int		 sim_tick_ms;
 int		 sim_timeout_ms;
 int		 sim_keep_idle;
@@ -380,6 +381,9 @@ begin_turmoil(void)
 		sim_rates.new_leader = 500;
 		sim_rates.break_connection = 60;
 	}
+	sim_writers = sim_one_in(6) ? 8 : 2;
+	if (sim_writers > 2) /* most share, and workers end again and again */
+		sim_rates.kill_worker = 300;
 	for (int i = 0; without && i < (int) lengthof(faults); i++)
 	{
 		if (strstr(without, faults[i].name))

@@ -201,13 +201,14 @@ server_crash(int server)
 static void
 swap_globals(Globals *with)
 {
-	const Globals former = {TopMemoryContext,	   CurrentMemoryContext,
-							PG_exception_stack,	   error_context_stack,
-							InterruptHoldoffCount, QueryCancelHoldoffCount,
-							proc_exit_inprogress};
+	const Globals former = {TopMemoryContext,		 CurrentMemoryContext,
+							TopTransactionContext,	 PG_exception_stack,
+							error_context_stack,	 InterruptHoldoffCount,
+							QueryCancelHoldoffCount, proc_exit_inprogress};
 
 	TopMemoryContext = with->top;
 	CurrentMemoryContext = with->current;
+	TopTransactionContext = with->transaction;
 	PG_exception_stack = with->exceptions;
 	error_context_stack = with->contexts;
 	InterruptHoldoffCount = with->holdoff;

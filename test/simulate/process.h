@@ -23,6 +23,7 @@ typedef struct Globals
 {
 	MemoryContext		  top;
 	MemoryContext		  current;
+	MemoryContext		  transaction;
 	sigjmp_buf			 *exceptions;
 	ErrorContextCallback *contexts;
 	uint32				  holdoff;

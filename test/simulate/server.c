@@ -126,6 +126,7 @@ INSTEAD(BackendPidGetProc, NULL, PGPROC *, int pid)
 INSTEAD(superuser, sim_process->number % 2 == 0, bool, void)
 INSTEAD(GetSessionUserId, 10 + sim_process->number % 2, Oid, void)
 INSTEAD(GetUserId, 10 + sim_process->number % 2, Oid, void)
+INSTEAD(has_privs_of_role, sim_process->number % 2 == 0 || member == role, bool, Oid member, Oid role)
 INSTEAD(GetUserNameFromId, pstrdup("role"), char *, Oid role, bool may_be_missing)
 INSTEAD(get_database_name, pstrdup("database"), char *, Oid database)
 INSTEAD(JsonEncodeDateTime, strcpy(text, "2026"), char *, char *text, Datum value, Oid type, const int *zone)
@@ -338,6 +339,8 @@ check_rest(const char *name, int nelections)
 {
 	check_left(name, "entries", entries_in_use(), nelections);
 	check_left(name, "entries that are kept", entry_pool->nkept, 0);
+	check_left(name, "transactions that rely on reservations",
+			   pg_atomic_read_u32(&entry_pool->reliances), 0);
 	check_left(name, "paths", hash_get_num_entries(engine.paths), nelections);
 	check_left(name, "bytes of paths",
 			   engine.watch_bytes + engine.node_bytes + engine.kept_bytes, nelections * 1000);

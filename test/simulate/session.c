@@ -16,6 +16,7 @@
 #include "backend/element.h"
 #include "backend/leadership.h"
 #include "backend/lock.h"
+#include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "shared/settings.h"
@@ -31,6 +32,10 @@ extern Datum zk_lock_persistent_shared(PG_FUNCTION_ARGS);
 extern Datum zk_unlock_persistent(PG_FUNCTION_ARGS);
 extern Datum zk_await_leadership(PG_FUNCTION_ARGS);
 extern Datum zk_resign(PG_FUNCTION_ARGS);
+extern Datum zk_reserve(PG_FUNCTION_ARGS);
+extern Datum zk_renew(PG_FUNCTION_ARGS);
+extern Datum zk_rely(PG_FUNCTION_ARGS);
+extern Datum zk_unreserve(PG_FUNCTION_ARGS);
 
 /* How often each path is acquired: by mode, and there by level */
 #define LEDGER_SIZE (SIM_PATHS * 4)
@@ -45,16 +50,17 @@ static Ledger ledger;
 static Ledger at_savepoint[XACT_MAX_DEPTH + 1]; /* by depth: before that was reached */
 static Ledger at_statement;						/* before that began */
 
-/* What the transaction has taken of queues */
+/* An element by its czxid, or a reservation by its token */
 typedef struct Taken
 {
 	int	  path;
-	int64 czxid;
+	int64 number;
 } Taken;
 
-static Taken taken[64];
+static Taken taken[64]; /* of queues, by the transaction */
 
 static Taken		 removed;  /* by this statement; or 0 */
+static Taken		 reserved; /* the same */
 static int			 offering; /* the element, while that is offered; or 0 */
 static int64		 commit_zxid;
 static MemoryContext statement_context;
@@ -179,6 +185,18 @@ do_roll_back(int path)
 	roll_back(sim_below(xact_depth));
 }
 
+/* Checks an entry on which a transaction that commits has relied.  Returns true if nothing guards it. */
+static bool
+is_unguarded(CommitGuard taken_under, int entry, uint32 generation)
+{
+	CommitGuard guard = Max(taken_under, (CommitGuard) zklock_commit_guard);
+
+	if (guard != COMMIT_GUARD_OFF)
+		check_relied(sim_process->server, entry, generation,
+					 guard == COMMIT_GUARD_QUORUM ? commit_zxid : 0);
+	return guard == COMMIT_GUARD_OFF;
+}
+
 /* The commit is certain: all that the transaction has relied on is looked at. */
 static void
 on_committed(void)
@@ -187,15 +205,12 @@ on_committed(void)
 
 	for (const Hold *hold = hold_next(NULL); hold; hold = hold_next(hold))
 	{
-		CommitGuard guard = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
-
-		if (!xact_has_written && !hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
-			continue;
-		risky |= guard == COMMIT_GUARD_OFF;
-		if (guard == COMMIT_GUARD_OFF)
-			continue;
-		check_relied(sim_process->server, hold->entry, guard == COMMIT_GUARD_QUORUM ? commit_zxid : 0);
+		if (xact_has_written || hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
+			risky |= is_unguarded(hold->taken_under, hold->entry, hold->generation);
 	}
+	for (const ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
+		(void) is_unguarded(relied->taken_under, relied->reservation.index,
+							relied->reservation.generation);
 	for (const LeadershipTerm *term = leadership_next(NULL); term && xact_has_written;
 		 term = leadership_next(term))
 	{
@@ -203,7 +218,7 @@ on_committed(void)
 			check_relied_term(sim_process->server, term->election, term->token);
 	}
 	for (int i = 0; i < ledger.ntaken; i++)
-		check_delivered(taken[i].path, taken[i].czxid, zklock_session->info.id, risky);
+		check_delivered(taken[i].path, taken[i].number, zklock_session->info.id, risky);
 }
 
 static void
@@ -246,7 +261,9 @@ some_locks(int path, int *paths)
 		if (i != path && !(several && sim_paths[i].use == USE_LOCK && sim_one_in(2)))
 			continue;
 		paths[set.n] = i;
-		targets[set.n++] = (LockTarget){.path = sim_paths[i].path, .mode = sim_below(2)};
+		targets[set.n++] =
+			(LockTarget){.path = sim_paths[i].path,
+						 .mode = sim_one_in(sim_writers) ? LOCK_MODE_EXCLUSIVE : LOCK_MODE_SHARED};
 	}
 	return set;
 }
@@ -309,25 +326,33 @@ do_lock_again(int path)
 	}
 }
 
-/* Goes a step on the way from having a lock for itself to sharing it. */
+/* Goes some steps on the way from having a lock for itself to sharing it. */
 static void
 do_downgrade(int path)
 {
+	int		  *exclusive = count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
 	int		  *shared = count_of(&ledger, path, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
-	LockTarget target = {.path = sim_paths[path].path,
-						 .mode = *shared > 0 ? LOCK_MODE_EXCLUSIVE : LOCK_MODE_SHARED};
+	LockTarget target;
 	LockSet	   set = {.targets = &target, .n = 1};
 
-	if (*count_of(&ledger, path, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION) == 0)
-		return;
-	tell_locks(*shared > 0 ? "gives up" : "also asks for", &set, LOCK_SCOPE_SESSION);
-	if (*shared == 0)
-		*shared += lock_acquire(set, LOCK_SCOPE_SESSION, LOCK_NO_WAIT);
-	else
+	do
 	{
-		uncount(path, LOCK_MODE_EXCLUSIVE);
-		(void) lock_release(set);
-	}
+		bool	 gives_up = *exclusive > 0 && *shared > 0;
+		LockMode mode = *exclusive > 0 && !gives_up ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE;
+
+		target = (LockTarget){.path = sim_paths[path].path, .mode = mode};
+		tell_locks(gives_up ? "gives up" : "asks, so as to downgrade, for", &set, LOCK_SCOPE_SESSION);
+		if (gives_up)
+		{
+			uncount(path, LOCK_MODE_EXCLUSIVE);
+			(void) lock_release(set);
+			return;
+		}
+		if (!lock_acquire(set, LOCK_SCOPE_SESSION, some_timeout(false)))
+			return;
+		++*(mode == LOCK_MODE_SHARED ? shared : exclusive);
+		at_statement = ledger; /* this call is complete, whatever becomes of the next one */
+	} while (!sim_one_in(4));
 }
 
 static void
@@ -420,18 +445,93 @@ do_show(int path)
 	(void) take_first(sim_paths[path].path, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED, &element);
 }
 
-/* Calls an SQL function of a path and something else; returns 0 for NULL. */
-static Datum
-call_sql(PGFunction function, int path, bool is_null, Datum arg)
+#define SQL_NULL ((NullableDatum){0, true})
+
+static NullableDatum
+sql_value(Datum value)
 {
-	LOCAL_FCINFO(fcinfo, 2);
+	return (NullableDatum){value, false};
+}
+
+/* An interval; of a timeout that never comes, NULL */
+static NullableDatum
+sql_ms(int64 ms)
+{
+	Interval *interval = palloc0(sizeof(Interval));
+
+	interval->time = ms * 1000;
+	return ms < 0 ? SQL_NULL : sql_value(IntervalPGetDatum(interval));
+}
+
+/* Calls an SQL function of a path and up to two arguments; returns 0 for NULL. */
+static Datum
+call_sql(PGFunction function, int path, NullableDatum second, NullableDatum third)
+{
+	LOCAL_FCINFO(fcinfo, 3);
 	Datum result;
 
-	InitFunctionCallInfoData(*fcinfo, NULL, 2, InvalidOid, NULL, NULL);
-	fcinfo->args[0] = (NullableDatum){PointerGetDatum(cstring_to_text(sim_paths[path].path)), false};
-	fcinfo->args[1] = (NullableDatum){arg, is_null};
+	InitFunctionCallInfoData(*fcinfo, NULL, 3, InvalidOid, NULL, NULL);
+	fcinfo->args[0] = sql_value(PointerGetDatum(cstring_to_text(sim_paths[path].path)));
+	fcinfo->args[1] = second;
+	fcinfo->args[2] = third;
 	result = function(fcinfo);
 	return fcinfo->isnull ? (Datum) 0 : result;
+}
+
+/* The duration of a reservation.  Whatever is left of it is over when a drain is. */
+static NullableDatum
+some_duration(void)
+{
+	return sql_ms(1 + (int64) sim_below(sim_one_in(2) ? 100 : 6000));
+}
+
+static void
+do_reserve(int path)
+{
+	NullableDatum duration = some_duration();
+	int64		  token;
+
+	sim_tell("reserves %s", sim_paths[path].path);
+	token = DatumGetInt64(call_sql(zk_reserve, path, duration, sql_ms(some_timeout(false))));
+	reserved = (Taken){path, token};
+}
+
+/* Uses the reservation that was made last: any session may, of whichever server. */
+static bool
+use_reservation(PGFunction function, const char *what, int path)
+{
+	int64 token = check_reserved_last[path];
+	bool  was_over = check_is_over(path, token);
+	bool  done;
+
+	sim_tell("%s the reservation of %s, token %lld", what, sim_paths[path].path, (long long) token);
+	done = DatumGetBool(call_sql(function, path, sql_value(Int64GetDatum(token)), some_duration()));
+	sim_tell("the reservation of %s: %s", sim_paths[path].path, done ? "done" : "it is over");
+	if (was_over && (done || function == zk_rely))
+		sim_violation(sim_paths[path].path, "R: it %s a reservation that is over", what);
+	return done;
+}
+
+static void
+do_renew(int path)
+{
+	(void) use_reservation(zk_renew, "renews", path);
+}
+
+static void
+do_rely(int path)
+{
+	(void) use_reservation(zk_rely, "relies on", path);
+}
+
+static void
+do_unreserve(int path)
+{
+	int64 token = check_reserved_last[path];
+
+	if (use_reservation(zk_unreserve, "ends", path) && !check_is_over(path, token))
+		sim_violation(sim_paths[path].path, "R: reservation %lld was ended, and goes on",
+					  (long long) token);
 }
 
 /* Takes a lock that no session holds, unless somebody is in its way. */
@@ -444,7 +544,7 @@ do_lock_persistently(int path)
 	sim_tell("asks for %s %s persistently", shared ? "shared" : "exclusive", sim_paths[path].path);
 	sim_process->persists = path;
 	token = DatumGetInt64(call_sql(shared ? zk_lock_persistent_shared : zk_lock_persistent,
-								   path, true, (Datum) 0));
+								   path, SQL_NULL, SQL_NULL));
 	if (token == 0)
 		return;
 	sim_tell("has %s persistently, token %lld", sim_paths[path].path, (long long) token);
@@ -460,7 +560,7 @@ do_unlock_persistently(int path)
 	if (token == 0)
 		return;
 	sim_tell("unlocks %s, token %lld", sim_paths[path].path, (long long) token);
-	(void) call_sql(zk_unlock_persistent, path, false, Int64GetDatum(token));
+	(void) call_sql(zk_unlock_persistent, path, sql_value(Int64GetDatum(token)), SQL_NULL);
 	check_unlocked_persistently(path, token);
 }
 
@@ -473,7 +573,8 @@ do_claim(int path)
 	if (tree_find(model_truth, sim_paths[path].path) == NULL && !sim_one_in(20))
 		return; /* others may make the path first */
 	sim_tell("claims slot %d of %s", slot, sim_paths[path].path);
-	if (!DatumGetBool(call_sql(zk_claim, path, false, TimestampTzGetDatum(slot * USECS_PER_MINUTE))))
+	if (!DatumGetBool(call_sql(zk_claim, path,
+							   sql_value(TimestampTzGetDatum(slot * USECS_PER_MINUTE)), SQL_NULL)))
 		return;
 	sim_tell("has claimed slot %d of %s", slot, sim_paths[path].path);
 	check_claimed(path, slot, last);
@@ -492,10 +593,7 @@ do_lead(int path)
 static void
 do_await(int path)
 {
-	int64	 timeout = some_timeout(true);
-	Interval interval = {.time = timeout * 1000};
-
-	(void) call_sql(zk_await_leadership, path, timeout < 0, IntervalPGetDatum(&interval));
+	(void) call_sql(zk_await_leadership, path, sql_ms(some_timeout(true)), SQL_NULL);
 }
 
 static void
@@ -505,7 +603,7 @@ do_resign(int path)
 		return;
 	sim_tell("has its server resign from %s", sim_paths[path].path);
 	sim_process->is_stuck = true;
-	(void) call_sql(zk_resign, path, true, (Datum) 0);
+	(void) call_sql(zk_resign, path, SQL_NULL, SQL_NULL);
 }
 
 /* ------------------------------------------------------------------------
@@ -558,6 +656,10 @@ static const Thing things[] = {
 	{"show", do_show, USE_QUEUE, 0, XACT_MAX_DEPTH, 2},
 	{"claim", do_claim, USE_CLAIM, 0, XACT_MAX_DEPTH, 1},
 	{"lock again", do_lock_again, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
+	{"reserve", do_reserve, USE_LOCK, 0, XACT_MAX_DEPTH, 4},
+	{"renew", do_renew, USE_LOCK, 0, XACT_MAX_DEPTH, 6},
+	{"rely", do_rely, USE_LOCK, 1, XACT_MAX_DEPTH, 3},
+	{"unreserve", do_unreserve, USE_LOCK, 0, XACT_MAX_DEPTH, 8},
 };
 
 /* What might be done at a path now */
@@ -579,8 +681,10 @@ on_done(void)
 {
 	if (offering)
 		check_offered(offering, OFFER_MADE);
-	if (removed.czxid)
-		check_delivered(removed.path, removed.czxid, 0, false);
+	if (removed.number)
+		check_delivered(removed.path, removed.number, 0, false);
+	if (reserved.number)
+		check_reserved(reserved.path, reserved.number);
 }
 
 /*
@@ -622,7 +726,7 @@ execute(const Thing *thing, int path)
 
 	sim_process->doing = thing->name;
 	at_statement = ledger;
-	removed = (Taken){0};
+	removed = reserved = (Taken){0};
 	MemoryContextReset(statement_context);
 	MemoryContextSwitchTo(statement_context);
 	PG_TRY();

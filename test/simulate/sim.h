@@ -97,6 +97,7 @@ extern SimPath sim_paths[SIM_PATHS];
 extern int	   sim_npaths;
 extern int	   sim_path_of(const char *path); /* that this is, or is below; -1: none */
 extern int	   sim_pace;					  /* how slow sessions and clients are */
+extern int	   sim_writers;					  /* one in so many locks is exclusive */
 extern int	   sim_tick_ms;					  /* of ZooKeeper */
 extern int	   sim_timeout_ms;				  /* of sessions */
 extern int	   sim_keep_idle;				  /* zklock.keep_idle, ms */
@@ -160,7 +161,7 @@ extern void check_ended(const SimProcess *process);
 extern void check_left(const char *of, const char *what, size_t n, size_t most);
 
 /* What a transaction that commits has relied on: an entry, whose node was there at that zxid, or a term */
-extern void check_relied(int server, int entry, int64_t zxid);
+extern void check_relied(int server, int entry, uint32_t generation, int64_t zxid);
 extern void check_relied_term(int server, int election, int64_t term);
 
 /* Elements that sessions offer, each with its number as data */
@@ -181,6 +182,11 @@ extern int	   check_persistent_in_doubt[]; /* calls that may have left one, by p
 extern void	   check_locked_persistently(int path, int64_t token);
 extern int64_t check_unlocks_persistently(int path); /* begins; returns 0 if there is none */
 extern void	   check_unlocked_persistently(int path, int64_t token);
+
+/* Reservations, by path and fencing token */
+extern int64_t check_reserved_last[]; /* of which a session was told, by path */
+extern void	   check_reserved(int path, int64_t token);
+extern bool	   check_is_over(int path, int64_t token);
 
 /* Claims */
 extern int	check_last_claim[];

@@ -8,6 +8,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
 
 static XactCallback	   callback;
 static SubXactCallback sub_callback;
@@ -48,10 +49,23 @@ call_back_sub(SubXactEvent event)
 		sub_callback(event, subtransactions[xact_depth - 1], subtransactions[xact_depth - 2], NULL);
 }
 
+static void
+end_transaction(XactEvent event)
+{
+	call_back(event);
+	xact_depth = 0;
+	xact_has_written = false;
+	MemoryContextDelete(TopTransactionContext);
+	TopTransactionContext = NULL;
+}
+
 /* It begins, or sets a savepoint. */
 void
 xact_begin(void)
 {
+	if (xact_depth == 0)
+		TopTransactionContext =
+			AllocSetContextCreate(TopMemoryContext, "transaction", ALLOCSET_SMALL_SIZES);
 	last_subtransaction = xact_depth == 0 ? TopSubTransactionId : last_subtransaction + 1;
 	subtransactions[xact_depth++] = last_subtransaction;
 	if (xact_depth > 1)
@@ -69,11 +83,8 @@ xact_roll_back(int to)
 		call_back_sub(SUBXACT_EVENT_ABORT_SUB);
 		xact_depth--;
 	}
-	if (to > 0 || xact_depth == 0)
-		return;
-	call_back(XACT_EVENT_ABORT);
-	xact_depth = 0;
-	xact_has_written = false;
+	if (to == 0 && xact_depth > 0)
+		end_transaction(XACT_EVENT_ABORT);
 }
 
 /* Releases the last savepoint. */
@@ -102,9 +113,7 @@ xact_commit(void (*committed)(void), int wait_ms)
 	HOLD_INTERRUPTS();
 	if (wait_ms > 0)
 		(void) sim_sleep(wait_ms);
-	call_back(XACT_EVENT_COMMIT);
+	end_transaction(XACT_EVENT_COMMIT);
 	RESUME_INTERRUPTS();
 	sim_process->commits = false;
-	xact_depth = 0;
-	xact_has_written = false;
 }
