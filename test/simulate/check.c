@@ -46,6 +46,10 @@
 		 each_ < (const ModelNode **) model_truth->nodes + model_truth->n && (node = *each_, true); \
 		 each_++)
 
+/* Each entry of a server */
+#define foreach_entry(entry, pool) \
+	for (const Entry *entry = (pool)->entries; entry < (pool)->entries + (pool)->max_entries; entry++)
+
 /* Somebody who holds something now */
 typedef struct Holder
 {
@@ -404,10 +408,8 @@ check_is_over(int path, int64_t token)
 	{
 		const SimServerApi *api = server_worker(s)->api;
 
-		for (int i = 0; i < (*api->pool)->max_entries; i++)
+		foreach_entry (entry, *api->pool)
 		{
-			const Entry *entry = &(*api->pool)->entries[i];
-
 			if (entry->status.state == ENTRY_GRANTED && entry->status.reserved &&
 				entry->status.token == token && sim_path_of(entry->request.path) == path)
 				return api->entry_is_overrun(entry->status.expires_us) ||
@@ -495,8 +497,8 @@ check_records(int server, int64 session, const EntryPool *pool)
 					   strncmp(node->name, PIN_PREFIX, strlen(PIN_PREFIX)) == 0 ||
 					   sim_path_of(node->path) < 0;
 
-		for (int j = 0; j < pool->max_entries && !is_told; j++)
-			is_told = tells_of(&pool->entries[j], node);
+		foreach_entry (entry, pool)
+			is_told = is_told || tells_of(entry, node);
 		if (!is_told)
 			sim_violation(node->parent, "I4: server %d has node %s (czxid 0x%llx) in no entry",
 						  server, node->path, (long long) node->stat.czxid);
@@ -614,22 +616,23 @@ check_downgrades(int server)
 {
 	const SimProcess *worker = server_worker(server);
 	const EntryPool	 *pool = *worker->api->pool;
-	const Entry		 *entries = pool->entries;
 
 	if (worker->state != PROCESS_ASLEEP || worker->frozen_until > model_now ||
 		process_next_step(worker) <= model_now)
 		return; /* it may not know yet */
-	for (int i = 0; i < pool->max_entries; i++)
+	foreach_entry (holder, pool)
 	{
-		for (int j = 0; entries[i].status.state == ENTRY_GRANTED && j < pool->max_entries; j++)
+		bool done = holder->status.state == ENTRY_GRANTED && is_downgraded(holder);
+
+		if (!done && (holder->status.state != ENTRY_GRANTED || !holder->status.downgrading))
+			continue;
+		foreach_entry (other, pool)
 		{
-			if (i != j && entries[j].node.cohort_id == entries[i].node.cohort_id &&
-				(is_downgraded(&entries[i])
-					 ? entries[j].status.state == ENTRY_GRANTED || entries[j].status.state == ENTRY_QUEUED
-					 : entries[i].status.downgrading && entries[j].status.state == ENTRY_QUEUED))
-				sim_violation(entries[i].request.path,
+			if (other != holder && other->node.cohort_id == holder->node.cohort_id &&
+				(other->status.state == ENTRY_QUEUED || (done && other->status.state == ENTRY_GRANTED)))
+				sim_violation(holder->request.path,
 							  "S: server %d, entry %d waits to be downgraded, or was, with entry %d behind it",
-							  server, i, j);
+							  server, (int) (holder - pool->entries), (int) (other - pool->entries));
 		}
 	}
 }
@@ -642,17 +645,16 @@ collect_server(int server)
 	const ModelSession *lives = model_session(session);
 	bool				proved = api->lease_state() == LEASE_HOLDS;
 
-	for (int i = 0; i < (*api->pool)->max_entries; i++)
+	foreach_entry (entry, *api->pool)
 	{
-		const Entry *entry = &(*api->pool)->entries[i];
-		Holder		 holder = {.server = server, .entry = i};
+		Holder holder = {.server = server, .entry = (int) (entry - (*api->pool)->entries)};
 
 		if (entry->status.state != ENTRY_GRANTED || api->entry_is_overrun(entry->status.expires_us) ||
 			!(entry->request.kind == REQUEST_CANDIDACY ? leads(api, entry) : proved))
 			continue;
 		holder.path = sim_path_of(entry->request.path);
-		holder.process =
-			entry->request.scope == LOCK_SCOPE_RESERVATION ? -1 - i : entry->request.pid;
+		holder.process = entry->request.scope == LOCK_SCOPE_RESERVATION ? -1 - holder.entry
+																		: entry->request.pid;
 		holder.kind = entry->request.kind;
 		holder.shared = entry->status.mode == LOCK_MODE_SHARED;
 		holder.token = entry->status.token;
@@ -826,13 +828,12 @@ check_ended(const SimProcess *process)
 		check_removals_in_doubt[process->seeks]++;
 	if (process->persists >= 0)
 		check_persistent_in_doubt[process->persists]++;
-	for (int i = 0; i < pool->max_entries; i++)
+	foreach_entry (entry, pool)
 	{
-		const Entry *entry = &pool->entries[i];
-
 		if (entry->request.pid == process->proc->pid && entry->status.state != ENTRY_FREE &&
 			entry->status.state != ENTRY_RELEASING && !entry->status.reserved)
-			sim_violation(entry->request.path, "H: %s has ended, and has entry %d", process->name, i);
+			sim_violation(entry->request.path, "H: %s has ended, and has entry %d",
+						  process->name, (int) (entry - pool->entries));
 	}
 }
 
@@ -901,10 +902,8 @@ is_of_others(const EntryPool *pool, const ModelNode *node, const Entry *waits)
 {
 	bool is_ours = false;
 
-	for (int i = 0; i < pool->max_entries; i++)
+	foreach_entry (entry, pool)
 	{
-		const Entry *entry = &pool->entries[i];
-
 		if (!tells_of(entry, node))
 			continue;
 		is_ours = true;
@@ -961,10 +960,8 @@ check_calm(void)
 	{
 		const EntryPool *pool = *server_worker(s)->api->pool;
 
-		for (int i = 0; i < pool->max_entries; i++)
+		foreach_entry (entry, pool)
 		{
-			const Entry *entry = &pool->entries[i];
-
 			if (entry->status.state == ENTRY_RELEASING && entry->status.kept)
 				check_kept(entry);
 			if (entry->status.state == ENTRY_QUEUED && entry->node.czxid != 0 &&
