@@ -497,39 +497,29 @@ do_reserve(int path)
 }
 
 /* Uses the reservation that was made last: any session may, of whichever server. */
-static bool
-use_reservation(PGFunction function, const char *what, int path)
+static void
+do_use_reservation(int path)
 {
+	static const struct
+	{
+		const char *name;
+		PGFunction	function;
+	} uses[] = {{"renews", zk_renew}, {"relies on", zk_rely}, {"ends", zk_unreserve}};
+
+	int	  use = (int) sim_below(lengthof(uses));
 	int64 token = check_reserved_last[path];
 	bool  was_over = check_is_over(path, token);
 	bool  done;
 
-	sim_tell("%s the reservation of %s, token %lld", what, sim_paths[path].path, (long long) token);
-	done = DatumGetBool(call_sql(function, path, sql_value(Int64GetDatum(token)), some_duration()));
+	sim_tell("%s the reservation of %s, token %lld", uses[use].name, sim_paths[path].path,
+			 (long long) token);
+	done = DatumGetBool(call_sql(uses[use].function, path, sql_value(Int64GetDatum(token)),
+								 some_duration())) ||
+		   uses[use].function == zk_rely; /* or that has raised an error */
 	sim_tell("the reservation of %s: %s", sim_paths[path].path, done ? "done" : "it is over");
-	if (was_over && (done || function == zk_rely))
-		sim_violation(sim_paths[path].path, "R: it %s a reservation that is over", what);
-	return done;
-}
-
-static void
-do_renew(int path)
-{
-	(void) use_reservation(zk_renew, "renews", path);
-}
-
-static void
-do_rely(int path)
-{
-	(void) use_reservation(zk_rely, "relies on", path);
-}
-
-static void
-do_unreserve(int path)
-{
-	int64 token = check_reserved_last[path];
-
-	if (use_reservation(zk_unreserve, "ends", path) && !check_is_over(path, token))
+	if (done && was_over)
+		sim_violation(sim_paths[path].path, "R: it %s a reservation that is over", uses[use].name);
+	if (done && uses[use].function == zk_unreserve && !check_is_over(path, token))
 		sim_violation(sim_paths[path].path, "R: reservation %lld was ended, and goes on",
 					  (long long) token);
 }
@@ -657,9 +647,7 @@ static const Thing things[] = {
 	{"claim", do_claim, USE_CLAIM, 0, XACT_MAX_DEPTH, 1},
 	{"lock again", do_lock_again, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
 	{"reserve", do_reserve, USE_LOCK, 0, XACT_MAX_DEPTH, 4},
-	{"renew", do_renew, USE_LOCK, 0, XACT_MAX_DEPTH, 6},
-	{"rely", do_rely, USE_LOCK, 1, XACT_MAX_DEPTH, 3},
-	{"unreserve", do_unreserve, USE_LOCK, 0, XACT_MAX_DEPTH, 8},
+	{"use reservation", do_use_reservation, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
 };
 
 /* What might be done at a path now */
