@@ -26,8 +26,8 @@
 
 struct ForeignKind
 {
-	SimUse use;	   /* of the paths where it is at home */
-	int	   tongue; /* there: a NodeDialect, an ElectionFamily, or 0 */
+	SimUse use;		/* of the paths where it is at home */
+	int	   dialect; /* there: a NodeDialect, an ElectionFamily, or 0 */
 	void (*recipe)(Foreign *client);
 	const char *name;			   /* of its node, with a UUID for %s */
 	UuidForm	uuid;			   /* UUID_NONE: nobody can tell whose it is */
@@ -133,7 +133,7 @@ on_event(zhandle_t *handle, int type, int state, const char *path, void *context
 {
 	Foreign *client = context;
 
-	client->over |= type == ZOO_SESSION_EVENT && state == ZOO_EXPIRED_SESSION_STATE;
+	client->session_over |= type == ZOO_SESSION_EVENT && state == ZOO_EXPIRED_SESSION_STATE;
 	client->next_at = model_now;
 }
 
@@ -296,10 +296,10 @@ contend(Foreign *client)
 	if (code > ZAPIERROR && code < ZOK)
 	{
 		client->node_czxid = 0;
-		client->over = client->kind->uuid == UUID_NONE || list(client, NULL) != ZOK ||
-					   !find(client, prefix);
+		client->session_over = client->kind->uuid == UUID_NONE || list(client, NULL) != ZOK ||
+							   !find(client, prefix);
 	}
-	if (code < ZAPIERROR || client->over)
+	if (code < ZAPIERROR || client->session_over)
 		return;
 	for (;;)
 	{
@@ -415,7 +415,7 @@ static const ForeignKind kinds[] = {
 	{USE_LOCK, DIALECT_KAZOO, contend, "%s__lock__", UUID_HEX, {"__lock__", "__rlock__"}},
 	{USE_LOCK, DIALECT_KAZOO, contend, "%s__rlock__", UUID_HEX, {"__lock__"}, SHARES},
 
-	/* ZooKeeper's WriteLock, and Hive's locks */
+	/* ZooKeeper's WriteLock, but for a number by chance in the place of its session's, and Hive's locks */
 	{USE_LOCK, DIALECT_ZOOKEEPER, contend, "x-%s-", UUID_HALF, {"-"}},
 	{USE_LOCK, DIALECT_HIVE, contend, "LOCK-EXCLUSIVE-", UUID_NONE, {"LOCK-EXCLUSIVE-", "LOCK-SHARED-"}, GIVES_UP | TIDIES},
 	{USE_LOCK, DIALECT_HIVE, contend, "LOCK-SHARED-", UUID_NONE, {"LOCK-EXCLUSIVE-"}, SHARES | GIVES_UP | TIDIES},
@@ -445,7 +445,7 @@ choose_kind(Foreign *client)
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 	{
 		if (kinds[i].use == path->use &&
-			kinds[i].tongue == (path->use == USE_ELECTION ? path->family : path->dialect) &&
+			kinds[i].dialect == (path->use == USE_ELECTION ? path->family : path->dialect) &&
 			sim_below(++n) == 0)
 			client->kind = &kinds[i];
 	}
@@ -477,7 +477,7 @@ static void
 start(Foreign *client)
 {
 	client->handle = zookeeper_init2("", on_event, 4000, NULL, client, 0, NULL);
-	client->over = client->holds = client->busy = false;
+	client->session_over = client->holds = client->busy = false;
 	getcontext(&client->context);
 	client->context.uc_stack.ss_sp = client->stack;
 	client->context.uc_stack.ss_size = sizeof(client->stack);
@@ -507,7 +507,7 @@ foreign_is_done(const Foreign *client)
 int64_t
 foreign_next_step(const Foreign *client)
 {
-	if (client->over)
+	if (client->session_over)
 		return model_now;
 	return client->busy || foreign_is_done(client) ? SIM_NEVER : client->next_at;
 }
@@ -523,7 +523,7 @@ foreign_run(void *who)
 		library_drop(client->handle);
 		start(client);
 	}
-	else if (client->over)
+	else if (client->session_over)
 	{
 		(void) zookeeper_close(client->handle);
 		start(client);

@@ -125,7 +125,7 @@ typedef struct Foreign
 	const ForeignKind *kind; /* NULL: nothing is to be done */
 	int				   path;
 	zhandle_t		  *handle;
-	bool			   over; /* its session is of no use any more */
+	bool			   session_over; /* and so the client begins anew */
 	bool			   holds;
 	bool			   shares;
 	bool			   busy;			/* a request is under way */
