@@ -8,7 +8,7 @@ use Zklock::Test;
 use Encode qw(encode_utf8);
 use Zklock::Cast qw(fails);
 
-my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '4s');
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '4s', faults => '');
 $a->value('CREATE TABLE t (i int)');
 
 sub lose($path) { return $zk->shell->remove($path, 'first'); }
@@ -129,6 +129,24 @@ subtest 'terminate: an idle session ends, too' => sub {
 	$a->wait_value('SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $s->pid, 0);
 	$a->wait_log(qr/FATAL:  terminating connection due to administrator command/, $mark);
 	named_in_log($s, '/o/idle-terminate', $mark);
+};
+
+subtest 'who has come in the place of a session that has lost a lock is left alone' => sub {
+	my $s = holder('/o/left', 'cancel');
+	$a->set_faults('slow-losses');
+	lose('/o/left');
+	# Between the loss and the signal, the worker waits.
+	$a->wait_lock($s, 'lost', '/o/left');
+	$s->disconnect;
+	# PostgreSQL 15 gives the slot that was left last to the next.
+	my @next = map { $a->session } 1 .. 3;
+	start_endless($_, 'SELECT pg_advisory_lock_shared(1)') foreach @next;
+	$a->value("SELECT zk_lock('/o/barrier') AND zk_unlock('/o/barrier')");
+	$blocker->query('SELECT pg_advisory_unlock(1)');
+	is($_->result->{sqlstate}, '00000', 'its statement ends well') foreach @next;
+	$_->disconnect foreach @next;
+	$blocker->query('SELECT pg_advisory_lock(1)');
+	$a->set_faults('');
 };
 
 subtest 'whatever the reason of a loss, those that held nothing are not disturbed' => sub {
