@@ -95,7 +95,7 @@ MUTANT ?=
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
 ASAN_TESTS ?= test/t/010_regress.pl $(wildcard test/t/12?_*.pl test/t/13?_*.pl) test/t/171_upgrade_and_downgrade.pl \
 	$(wildcard test/t/20?_*.pl test/t/230_*.pl test/t/24?_*.pl) \
-	test/t/482_garbled_answers.pl
+	test/t/482_garbled_answers.pl test/t/629_reservations.pl
 
 # $(call build-in,DIRECTORY,OPTIONS[,COMMAND]): builds a copy in build/DIRECTORY/obj-RELEASE,
 # changed by the command, and installs it below build/DIRECTORY/stage
