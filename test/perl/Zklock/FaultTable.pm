@@ -139,11 +139,12 @@ my %recipes = (
 		prepare => q{SELECT zk_lock('PATH') AND zk_unlock('PATH')},
 		ask => q{SELECT zk_lock_persistent('PATH') IS NOT NULL},
 		try => q{SELECT zk_lock_persistent('PATH') IS NOT NULL}, undone => 't', again => 'f' },
-	# The session has nothing of it. What becomes of it later is in 629_reservations.pl.
+	# The session has nothing of it. One whose node is still to be deleted is shown, too. What becomes of it later is
+	# in 629_reservations.pl.
 	'reservation' => {
 		ask => q{SELECT zk_reserve('PATH', '1h') > 0},
-		give => q{SELECT zk_unreserve('PATH', coalesce((SELECT fencing_token FROM zk_locks WHERE path = 'PATH' AND scope = 'reservation'), 1))},
-		token => q{SELECT fencing_token FROM zk_locks WHERE path = 'PATH'}, only => qr/./ },
+		give => q{SELECT zk_unreserve('PATH', coalesce((SELECT fencing_token FROM zk_locks WHERE path = 'PATH' AND scope = 'reservation' AND granted), 1))},
+		token => q{SELECT fencing_token FROM zk_locks WHERE path = 'PATH' AND granted}, only => qr/./ },
 	'element offered' => {
 		ask => q{SELECT zk_queue_offer('PATH', 'x') ~ '^qn-'},
 		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => '', done => 'x', again => '' },
