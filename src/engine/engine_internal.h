@@ -371,6 +371,7 @@ extern int64	   report_next_wakeup(void);
 
 /* kept.c */
 extern void	 kept_visited(const Path *path);
+extern void	 kept_children_changed(const Path *path);
 extern bool	 kept_later(const Cohort *cohort);
 extern void	 kept_end(Cohort *cohort);
 extern bool	 kept_stays(Cohort *cohort);

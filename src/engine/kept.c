@@ -76,6 +76,21 @@ kept_visited(const Path *path)
 	moments[hash_of(path) % lengthof(moments)] = (Moment){.at = zklock_now_ms() + VISITED_MS};
 }
 
+/*
+ * Takes note that the child watch has fired: somebody has come or gone, unless that was a node
+ * of ours, since the event precedes the answer to the call.
+ */
+void
+kept_children_changed(const Path *path)
+{
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if (cohort->node_calls > 0)
+			return;
+	}
+	kept_visited(path);
+}
+
 /* Takes note that this server has released the lock. */
 static void
 note_release(const Path *path)

@@ -184,10 +184,7 @@ engine_start(void)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Takes note that the path itself has changed: its children, or it is gone.  Unless a call is
- * under way, it was another client: the event of a node of ours precedes the answer.
- */
+/* Takes note that the path itself has changed: its children, or it is gone. */
 static void
 path_changed(Path *path)
 {
@@ -195,8 +192,7 @@ path_changed(Path *path)
 	{
 		watch_child_set(path, WATCH_NONE);
 		path->unseen = true;
-		if (path->calls == 0)
-			kept_visited(path);
+		kept_children_changed(path);
 	}
 
 	/* Calls that were refused may work now, or no longer be needed. */
