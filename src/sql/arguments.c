@@ -143,7 +143,7 @@ argument_check_scope(FunctionCallInfo fcinfo, LockScope scope)
 		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
 	noun = strstr(function, "lock");
 	if (noun == NULL)
-		noun = function + strspn(function, "zk_");
+		noun = strncmp(function, "zk_", strlen("zk_")) == 0 ? function + strlen("zk_") : function;
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("cannot use %s(): \"zklock.session_locks\" is off", function),
 					errhint("Use %.*sxact_%s(), whose locks end with the transaction.",
