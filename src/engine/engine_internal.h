@@ -147,6 +147,7 @@ struct Cohort
 	char	  *blocker;			  /* node being watched, or NULL */
 	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
 	bool	   blocker_announces; /* WATCH_SET: the watch reports a downgrade */
+	int64	   orphans_at;		  /* when watch_for_orphans() looks, ms; 0: not planned */
 };
 
 struct Contender
@@ -422,6 +423,7 @@ extern void cohort_downgrade_pump(Cohort *cohort);
 extern bool watch_covers(const Cohort *cohort);
 extern bool cohort_is_identified(const Cohort *cohort);
 extern void watch_own(Cohort *cohort);
+extern void watch_for_orphans(Cohort *cohort);
 extern void watch_blocker(Cohort *cohort, const char *name);
 extern void contender_check(Contender *c);
 

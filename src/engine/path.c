@@ -82,6 +82,8 @@ cohort_watch(Cohort *cohort, const ForeignContender *foreign)
 		watch_blocker(cohort, foreign->name);
 	else if ((!alone || foreign) && path->child_watch == WATCH_NONE)
 		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
+	if (!alone && foreign)
+		watch_for_orphans(cohort);
 }
 
 /* Decides whether a cohort that has its node and listing must wait, and for whom. */

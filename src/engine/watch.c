@@ -182,14 +182,16 @@ watch_own(Cohort *cohort)
 }
 
 /*
- * Deletes a predecessor that is our session's, unless a cohort has it, or may yet find that it
- * has.  It was left behind by mistake and would block us for ever.
+ * Deletes a node that is in our way and our session's, unless a cohort has it, or may yet find
+ * that it has.  It was left behind by mistake and would block us for ever.
  */
 static void
 delete_orphan(Path *path, const char *name)
 {
 	char *node;
 
+	if (ZKLOCK_FAULT("orphan"))
+		return;
 	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
 		if (cohort->state == COHORT_CREATING || strcmp(cohort->name, name) == 0 ||
@@ -212,7 +214,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	{
 		watch_blocker_set(cohort, WATCH_SET);
 		cohort->blocker_announces = node_contender_has_version(reply->data, reply->data_length);
-		if (reply->stat.ephemeral_owner == engine.session_id && !ZKLOCK_FAULT("orphan"))
+		if (reply->stat.ephemeral_owner == engine.session_id)
 			delete_orphan(path, cohort->blocker);
 		else if (session_info_has_ended(reply->stat.ephemeral_owner))
 			report_stale(path, cohort->blocker, reply);
@@ -226,6 +228,37 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 		watch_blocker_give_up(cohort, reply->outcome == CALL_REFUSED ? WATCH_REFUSED : WATCH_NONE);
 	}
 	(void) cohort_call_end(cohort);
+}
+
+/* Handles the reply about a contender that is read by watch_for_orphans(). */
+static void
+on_owner_read(void *arg, const ZkReply *reply)
+{
+	Cohort *cohort = arg;
+
+	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
+		delete_orphan(cohort->path, strrchr(reply->asked->path, '/') + 1);
+	(void) cohort_call_end(cohort);
+}
+
+/*
+ * Looks for orphans of ours among other clients' contenders, on behalf of a cohort that watches
+ * none of them by itself and has waited for long.
+ */
+void
+watch_for_orphans(Cohort *cohort)
+{
+	const Path *path = cohort->path;
+
+	if (cohort->orphans_at == 0)
+		cohort->orphans_at = zklock_now_ms() + RETRY_MS;
+	if (!engine_retry_is_due(cohort->orphans_at))
+		return;
+	cohort->orphans_at = 0;
+	for (int i = 0; i < path->nforeign; i++)
+		cohort_call(cohort,
+					(ZkCall){.kind = ZK_EXISTS, .path = path_node(path, path->foreign[i].name)},
+					on_owner_read);
 }
 
 /* Watches another client's contender. */

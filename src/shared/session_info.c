@@ -23,6 +23,7 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -32,6 +33,9 @@
 #include "shared/session_info.h"
 #include "storage/ipc.h"
 #include "utils/timestamp.h"
+
+/* How often session_info_read() tries, once in a millisecond */
+#define READ_TRIES 100
 
 SharedSession *zklock_session = NULL;
 LWLock		  *zklock_session_lock = NULL;
@@ -88,12 +92,25 @@ session_info_keep_secret(void)
 /*
  * Copies the session's state without its password, which only the worker may see.  If the
  * lease has ended, the copy has that as its obstacle: a worker that is stopped does not
- * publish it.
+ * publish it.  If it is stopped while it holds the lock, that is all that the copy has: who
+ * waits for an LWLock cannot be cancelled, nor terminated.
  */
 void
 session_info_read(SessionInfo *info)
 {
-	LWLockAcquire(zklock_session_lock, LW_SHARED);
+	int tries = 0;
+
+	*info = (SessionInfo){.state = zklock_session->info.state};
+	while (!LWLockConditionalAcquire(zklock_session_lock, LW_SHARED))
+	{
+		if (++tries == READ_TRIES)
+		{
+			strlcpy(info->obstacle, "The zklock worker has been stopped.", sizeof(info->obstacle));
+			info->obstacle_since = zklock_now_us();
+			return;
+		}
+		pg_usleep(1000);
+	}
 	*info = zklock_session->info;
 	LWLockRelease(zklock_session_lock);
 	explicit_bzero(info->password, sizeof(info->password));
@@ -110,12 +127,8 @@ session_info_read(SessionInfo *info)
 bool
 zklock_connected(void)
 {
-	SessionState state;
-
-	LWLockAcquire(zklock_session_lock, LW_SHARED);
-	state = zklock_session->info.state;
-	LWLockRelease(zklock_session_lock);
-	return zklock_worker_pid() != 0 && state == SESSION_CONNECTED && lease_state() == LEASE_HOLDS;
+	return zklock_worker_pid() != 0 && zklock_session->info.state == SESSION_CONNECTED &&
+		   lease_state() == LEASE_HOLDS;
 }
 
 void
@@ -156,6 +169,8 @@ void
 session_info_publish(const SessionInfo *info)
 {
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	if (ZKLOCK_FAULT("stop-status"))
+		(void) raise(SIGSTOP);
 	zklock_session->info = *info;
 	LWLockRelease(zklock_session_lock);
 }

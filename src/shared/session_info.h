@@ -88,8 +88,8 @@ typedef struct SharedSession
 	pg_atomic_uint64 lease_over;  /* when locks held under it count as lost */
 
 	/*
-	 * Written under zklock_session_lock, and read by others under it.  The worker reads it
-	 * without the lock.
+	 * Written under zklock_session_lock, and read by others under it, but for the state,
+	 * which is one word.  The worker reads it without the lock.
 	 */
 	SessionInfo info;
 

@@ -94,6 +94,7 @@ INSTEAD(ShmemInitStruct, sim_shared(name, size, found), void *, const char *name
 
 INSTEAD(GetNamedLWLockTranche, lwlocks, LWLockPadded *, const char *name)
 INSTEAD(LWLockAcquire, (count_locks(1), true), bool, LWLock *lock, LWLockMode mode)
+INSTEAD(LWLockConditionalAcquire, (count_locks(1), true), bool, LWLock *lock, LWLockMode mode)
 INSTEAD(LWLockRelease, count_locks(-1), void, LWLock *lock)
 INSTEAD(LWLockReleaseAll, (void) (sim_process->locks = 0), void, void)
 INSTEAD(ConditionVariableInit, (void) 0, void, ConditionVariable *cv)

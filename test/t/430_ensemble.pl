@@ -94,6 +94,21 @@ subtest 'a node that others create in our session is deleted' => sub {
 	undisturbed('after that');
 };
 
+subtest 'so is a permit' => sub {
+	my $mark = $a->log_mark;
+	my $name = '_c_00000000-0000-0000-0000-000000000000-lease-';
+	is($s{newcomer}->query("SELECT zk_semaphore_acquire('/m/permits', 1)"), 't', 'the only permit is taken');
+	is($s{newcomer}->query("SELECT zk_semaphore_release('/m/permits')"), 't', 'and given back');
+	wait_until {
+		eval { $shell->foist($a->session_id, "/m/permits/leases/$name") };
+		grep { /^$name/ } $zk->children('/m/permits/leases');
+	} 'a permit in our session';
+	is($s{newcomer}->query("SELECT zk_semaphore_acquire('/m/permits', 1, '60s')"), 't', 'there is a permit all the same');
+	like($a->log_since($mark), qr{LOG:  deleting ZooKeeper node "/m/permits/leases/$name\d{10}", which this server left behind}, 'the log says why');
+	$s{newcomer}->query("SELECT zk_semaphore_release('/m/permits')");
+	undisturbed('after the permit');
+};
+
 subtest "the end of the others' connections is not that of the session" => sub {
 	$shell->detach;
 	undisturbed('detached');

@@ -15,6 +15,7 @@
 # those that follow it, has every recipe's worker end before it hears of an answer: downgrades, elements, claims.
 
 use Zklock::Test;
+use PostgreSQL::Test::Utils qw(slurp_file);
 use Zklock::Cast qw(:DEFAULT token);
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
@@ -178,6 +179,29 @@ subtest 'a worker that fails while it holds the lock of zk_session ends, again a
 	is(token('holder', '/f/view'), $token, 'the holder has its token');
 	ok($s{waiter}->busy, 'the waiter waits');
 	$s{holder}->hands_over('/f/view', $s{waiter}, 'when the holder lets go, the waiter has the lock');
+	all_disconnect();
+};
+
+subtest 'a worker that is stopped while it holds the lock of zk_session keeps nobody from giving up' => sub {
+	hold($a, 'holder', '/f/stopped');
+	queue($a, 'waiter', '/f/stopped');
+	my $token  = token('holder', '/f/stopped');
+	my $worker = $a->worker_pid;
+
+	$a->set_faults('stop-status');
+	is($a->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session'), 't', 'the next worker will be stopped');
+	my $stopped;
+	wait_until {
+		$stopped = $a->value("SELECT max(pid) FROM pg_stat_activity WHERE backend_type = 'zklock worker' AND pid <> $worker");
+		$stopped && slurp_file("/proc/$stopped/stat") =~ /\) T /;
+	} 'it to be stopped';
+	is($s{waiter}->cancelled, '57014', 'who waits gives up');
+	is($a->value('SELECT obstacle FROM zk_session'), 'The zklock worker has been stopped.', 'zk_session says why nothing is granted');
+	$a->set_conf('zklock.faults' => '');
+	kill 'CONT', $stopped;
+
+	session_lives();
+	is(token('holder', '/f/stopped'), $token, 'the holder has its token');
 	all_disconnect();
 };
 
