@@ -100,13 +100,13 @@ session_info_read(SessionInfo *info)
 {
 	int tries = 0;
 
-	*info = (SessionInfo){.state = zklock_session->info.state};
 	while (!LWLockConditionalAcquire(zklock_session_lock, LW_SHARED))
 	{
 		if (++tries == READ_TRIES)
 		{
-			strlcpy(info->obstacle, "The zklock worker has been stopped.", sizeof(info->obstacle));
-			info->obstacle_since = zklock_now_us();
+			*info = (SessionInfo){.state = SESSION_DOWN,
+								  .obstacle = "The zklock worker has been stopped.",
+								  .obstacle_since = zklock_now_us()};
 			return;
 		}
 		pg_usleep(1000);
