@@ -392,12 +392,12 @@ check_persistent(int path)
 
 int64_t check_reserved_last[SIM_PATHS];
 
-/* A session hears that it has reserved a path. */
+/* A session hears that it has reserved a path, perhaps after another one that came later. */
 void
 check_reserved(int path, int64_t token)
 {
 	sim_tell("has reserved %s, token %lld", sim_paths[path].path, (long long) token);
-	check_reserved_last[path] = token;
+	check_reserved_last[path] = Max(check_reserved_last[path], token);
 }
 
 /* Is a reservation over?  Then it remains so. */

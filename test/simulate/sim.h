@@ -184,7 +184,7 @@ extern int64_t check_unlocks_persistently(int path); /* begins; returns 0 if the
 extern void	   check_unlocked_persistently(int path, int64_t token);
 
 /* Reservations, by path and fencing token */
-extern int64_t check_reserved_last[]; /* of which a session was told, by path */
+extern int64_t check_reserved_last[]; /* the highest of which a session was told, by path */
 extern void	   check_reserved(int path, int64_t token);
 extern bool	   check_is_over(int path, int64_t token);
 
