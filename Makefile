@@ -148,12 +148,12 @@ image-tree: tls-client
 	@cp -p $(BUILD)/image/stage$(datadir)/extension/zklock* $(IMAGE)/share/extension
 
 # Older releases look for extensions in one place only.
-test-image-tree:
+test-image-tree: tls-client
 	@case "$(VERSION)" in 15.*|16.*|17.*) ;; *) $(MAKE) --no-print-directory image-tree ;; esac
 
 test:
 	@tools/install-deps build demo test model
-	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client test-image-tree unit-test $(if $(TESTS)$(ON),,model-quick simulate)
+	@$(MAKE) --no-print-directory -j $$(nproc) -O $(if $(ON),,stage) fault-stage test-image-tree unit-test $(if $(TESTS)$(ON),,model-quick simulate)
 	@$(run) JOBS=$(JOBS) test/perl/run-tap $(TESTS)
 
 unit-test:
