@@ -124,11 +124,11 @@ demo demo-shell:
 
 stage:
 	@echo "building zklock"
-	@$(call build-in,release,)
+	@+$(call build-in,release,)
 
 fault-stage:
 	@echo "building zklock with faults"
-	@$(call build-in,faults,COPT=-DZKLOCK_FAULTS)
+	@+$(call build-in,faults,COPT=-DZKLOCK_FAULTS)
 
 # ZooKeeper's client library with TLS, made once
 tls-client:
