@@ -197,8 +197,10 @@ subtest 'a worker that is stopped while it holds the lock of zk_session keeps no
 	} 'it to be stopped';
 	is($s{waiter}->cancelled, '57014', 'who waits gives up');
 	is($a->value('SELECT obstacle FROM zk_session'), 'The zklock worker has been stopped.', 'zk_session says why nothing is granted');
+	my $mark = $a->log_mark;
 	$a->set_conf('zklock.faults' => '');
-	kill 'CONT', $stopped;
+	# It may be stopped once more before it reads the setting.
+	wait_until { kill 'CONT', $stopped; $a->log_since($mark) =~ /\[$stopped\].* faults are now ""/ } 'it to go on without the fault';
 
 	session_lives();
 	is(token('holder', '/f/stopped'), $token, 'the holder has its token');
