@@ -180,7 +180,7 @@ ask_and_wait(const Call *call, const StringInfoData *batch, const CallStep *step
 	if (steps[0].marker)
 		slot->marker_wanted = true;
 	if (steps[0].kind == ZK_CREATE_CONTAINER || steps[0].kind == ZK_CREATE_SEQUENTIAL)
-		slot->provisional_wanted = true;
+		call_slot_want_node(slot);
 	call_slot_ask(slot, CALL_ASKED);
 
 	/*

@@ -233,6 +233,20 @@ call_slot_give_up(CallSlot *slot)
 	want_worker(slot);
 }
 
+/*
+ * Has the provisional node that the next batch creates stay until the session gives it up.
+ * The slot is FREE or ROOM_GIVEN.
+ */
+void
+call_slot_want_node(CallSlot *slot)
+{
+	SpinLockAcquire(&slot->mutex);
+	if (slot->provisional[0] != '\0' && !slot->provisional_wanted)
+		slot->provisional_abandoned = true;
+	slot->provisional_wanted = true;
+	SpinLockRelease(&slot->mutex);
+}
+
 /* Gives up the provisional node, when nothing more is created below it.  Cannot fail. */
 void
 call_slot_leave_path(CallSlot *slot)

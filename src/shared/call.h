@@ -144,8 +144,10 @@ typedef struct CallSlot
 	 * and, in FREE, by a backend that wants it, when it is to stay.
 	 */
 	char  provisional[CALL_MARKER_SIZE + ZKLOCK_MAX_NODE_NAME];
-	int64 provisional_czxid;  /* of a contender's node, whose name may be reusable; else 0 */
-	bool  provisional_wanted; /* set by the backend with the batch; cleared under the mutex */
+	int64 provisional_czxid;	 /* of a contender's node, whose name may be reusable; else 0 */
+	bool  provisional_wanted;	 /* set by the backend with the batch; cleared under the mutex */
+	bool  provisional_abandoned; /* the node was given up before the batch was asked, which wants
+								  * another one: it goes first; protected by the mutex */
 
 	/* The session's search for an element of a queue; protected by queue_wait_lock */
 	uint64 queue_wait_ticket;  /* order of arrival; 0: it does not wait */
@@ -181,6 +183,7 @@ extern CallSlot *call_slot_own(void);
 extern void		 call_slot_ask(CallSlot *slot, CallState state);
 extern void		 call_slot_done(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);
+extern void		 call_slot_want_node(CallSlot *slot);
 extern void		 call_slot_leave_path(CallSlot *slot);
 extern void		 call_slot_keep_node(CallSlot *slot);
 extern void		 queue_wait_join(const char *path);

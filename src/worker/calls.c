@@ -275,7 +275,10 @@ attend(int index)
 	if (work->asked == 0)
 		work->asked = ++last_asked;
 	if (worker_marker_may_stay(slot))
-		batch_send(work);
+	{
+		if (worker_marker_provisional_may_stay(slot))
+			batch_send(work);
+	}
 	else if (worker_marker_forbidden(slot) != 0)
 	{
 		worker_marker_unwanted(slot);
@@ -337,6 +340,21 @@ worker_calls_in_doubt(void)
 		CallSlot *slot = &call_pool->slots[i];
 
 		if (call_slot_state(slot) == CALL_SENT && slot->writes)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns true if a session has created a node that may not stay, and that can be deleted when
+ * the session gives it up.
+ */
+bool
+worker_calls_leave_nodes(void)
+{
+	for (int i = 0; i < zklock_max_processes() && zk_client_connected(); i++)
+	{
+		if (call_pool->slots[i].provisional[0] != '\0')
 			return true;
 	}
 	return false;

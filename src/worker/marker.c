@@ -188,6 +188,40 @@ worker_marker_attend(CallSlot *slot)
 	}
 }
 
+/* Returns true if the session wants the provisional node, or the one that it is to have. */
+static bool
+provisional_is_wanted(CallSlot *slot)
+{
+	bool wanted;
+
+	SpinLockAcquire(&slot->mutex);
+	wanted = slot->provisional_wanted && !slot->provisional_abandoned;
+	SpinLockRelease(&slot->mutex);
+	return wanted;
+}
+
+/* Forgets the provisional node, which is gone, or stays whatever we do. */
+static void
+provisional_forget(CallSlot *slot)
+{
+	SpinLockAcquire(&slot->mutex);
+	slot->provisional[0] = '\0';
+	slot->provisional_abandoned = false;
+	SpinLockRelease(&slot->mutex);
+}
+
+/* Returns true if what is asked can be sent before the provisional node is gone. */
+bool
+worker_marker_provisional_may_stay(CallSlot *slot)
+{
+	ZkOperation kind = creation(slot)->kind;
+
+	if (slot->provisional[0] == '\0')
+		provisional_forget(slot); /* that may have happened as the session asked */
+	return (kind != ZK_CREATE_CONTAINER && kind != ZK_CREATE_SEQUENTIAL) ||
+		   slot->provisional[0] == '\0' || provisional_is_wanted(slot);
+}
+
 /*
  * Notes the answer to a creation of the node at "path".  A container may not stay if nothing
  * is created below it; an earlier one of the slot is above it, or has a node below it now.
@@ -203,7 +237,8 @@ worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path, const 
 		strlcpy(slot->provisional, path, sizeof(slot->provisional));
 		slot->provisional_czxid = kind == ZK_CREATE_SEQUENTIAL ? reply->stat.czxid : 0;
 	}
-	else if (kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE || kind == ZK_CREATE_RECORD)
+	else if ((kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE || kind == ZK_CREATE_RECORD) &&
+			 provisional_is_wanted(slot))
 		slot->provisional[0] = '\0';
 }
 
@@ -217,7 +252,7 @@ on_provisional_deleted(void *arg, const ZkReply *reply)
 	deletion_of(slot)->of_provisional = false;
 	if (reply->outcome != CALL_UNKNOWN && !look_again &&
 		strcmp(slot->provisional, reply->asked->path) == 0)
-		slot->provisional[0] = '\0';
+		provisional_forget(slot);
 	call_slot_mark(slot);
 }
 
@@ -262,14 +297,9 @@ worker_marker_attend_provisional(CallSlot *slot)
 					 .owner = {slot->pid, slot->role},
 					 .path = slot->provisional,
 					 .versioned = true};
-	bool wanted;
 
-	if (slot->provisional[0] == '\0' || deletion_of(slot)->of_provisional || !zk_client_connected())
-		return;
-	SpinLockAcquire(&slot->mutex);
-	wanted = slot->provisional_wanted;
-	SpinLockRelease(&slot->mutex);
-	if (wanted)
+	if (slot->provisional[0] == '\0' || deletion_of(slot)->of_provisional ||
+		!zk_client_connected() || provisional_is_wanted(slot))
 		return;
 	deletion_of(slot)->of_provisional = true;
 	if (slot->provisional_czxid == 0)

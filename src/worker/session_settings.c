@@ -341,7 +341,8 @@ session_settings_due(void)
 		return false;
 	check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
 	return zklock_session->info.id == 0 ||
-		   (count_locks_held() == 0 && entries_all_consumed() && !worker_calls_in_doubt());
+		   (count_locks_held() == 0 && entries_all_consumed() && !worker_calls_in_doubt() &&
+			!worker_calls_leave_nodes());
 }
 
 /* Returns when session_settings_due() wants to be called, ms. */

@@ -148,8 +148,9 @@ postmaster_is_stopping(void)
 }
 
 /*
- * Returns true if every backend has given its locks back, and no transaction relies on a
- * reservation.  Reservations then end with the session.
+ * Returns true if every backend has given its locks back, no transaction relies on a
+ * reservation, and no call is to have a persistent lock.  Reservations then end with the
+ * session.
  */
 static bool
 all_released(void)
@@ -163,7 +164,7 @@ all_released(void)
 		if (status.state != ENTRY_FREE && status.state != ENTRY_RELEASING && !status.reserved)
 			return false;
 	}
-	return closed;
+	return closed && !worker_calls_leave_nodes();
 }
 
 /*

@@ -111,6 +111,7 @@ extern void worker_calls_attend(void);
 extern void worker_calls_connected(void);
 extern void worker_calls_at_exit(void);
 extern bool worker_calls_in_doubt(void);
+extern bool worker_calls_leave_nodes(void);
 
 /* call_batch.c: the operations of a batch, sent together */
 extern void worker_batch_send(CallWork *work);
@@ -130,6 +131,7 @@ extern void	 worker_marker_attend(CallSlot *slot);
 extern void	 worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path,
 								   const ZkReply *reply);
 extern void	 worker_marker_attend_provisional(CallSlot *slot);
+extern bool	 worker_marker_provisional_may_stay(CallSlot *slot);
 extern void	 worker_marker_delete_again(void);
 extern int64 worker_marker_next_wakeup(void);
 

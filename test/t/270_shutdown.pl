@@ -6,7 +6,7 @@
 use Zklock::Test;
 use POSIX qw(SIGHUP SIGTERM);
 use PostgreSQL::Test::Utils;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT freeze_asleep);
 
 my ($zk, $proxy, $a, $b, $c) = cast('a b c',
 	zk => { maxSessionTimeout => 600000 }, proxied => 'a', timeout => '10min', conf => ['log_min_messages = debug1']);
@@ -56,6 +56,21 @@ stopping 'a fast shutdown ends transactions and sessions, and waits for a sessio
 	ok(!-e $a->session_file, 'the session is forgotten');
 	unlike($a->log_since($mark), qr/locks still held/, 'the worker has nothing to complain of');
 	$a->assert_log($mark, qr/zklock worker" \(PID \d+\) exited with exit code 1/, 'and has left with exit code 1');
+};
+
+stopping 'a session that is just taking a persistent lock leaves no node' => sub ($id, $mark) {
+	my $path = '/s/persistent';
+	$proxy->hold_reply_of(on($a, 'taker'), "SELECT zk_lock_persistent('$path')", op => 'create2', path => "^$path/");
+	freeze_asleep($s{taker});
+	$proxy->heal;
+	is($a->value(q{SELECT count(*) FROM zk_contenders('/s/nobody')}), 0, 'the worker has the answer');
+	is(scalar(my @nodes = $zk->children($path)), 1, 'the node is there, and its session does not know');
+	$a->begin_stop('fast');
+	wait_until { $a->log_since($mark) =~ /waits until all locks are released|zklock worker" \(PID \d+\) exited/ } 'the worker to have looked';
+	thaw($s{taker}->pid);
+	$a->wait_stopped;
+	is_deeply([ $zk->children($path) ], [], 'nothing is left');
+	unlike($a->log_since($mark), qr/locks still held/, 'the worker has nothing to complain of');
 };
 
 stopping 'in a smart shutdown sessions work on, and their locks are theirs' => sub ($id, $mark) {

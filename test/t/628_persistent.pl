@@ -111,6 +111,22 @@ subtest 'a call that fails leaves nothing' => sub {
 	wait_until { !children($path) } 'the node to be deleted on the next connection';
 
 	$proxy->hold_reply_of($s, lock_of($path), op => 'create2', path => "^$path/");
+	my $refused = $proxy->refuse(op => 'delete', path => "^$path/", code => -103, times => 0);
+	cancel_as_answered($s, sub { $proxy->heal; $a->settle; });
+	fails($s->result, '57014', 'one whose node cannot be deleted yet');
+	$proxy->fired($refused);
+	$proxy->reset_counts;
+	$s->query_start(lock_of('/p/following'));
+	wait_until { grep { ($_->[1] // '') eq '/p/following' } @{ $proxy->requests } } 'another call to have begun';
+	$a->settle;
+	ok($s->busy, 'another call waits with its node');
+	$proxy->clear;
+	ok(my $following = $s->finish, 'until the first one is gone');
+	wait_until { !children($path) } 'the node to be deleted';
+	is(children('/p/following'), 1, 'that of the other call stays');
+	is(unlock($t, '/p/following', $following), 't', 'until it is unlocked');
+
+	$proxy->hold_reply_of($s, lock_of($path), op => 'create2', path => "^$path/");
 	$a->terminate_backend($s->pid);
 	$proxy->heal;
 	wait_until { !children($path) } 'the node of a terminated session to be deleted by the worker';
