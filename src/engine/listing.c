@@ -227,6 +227,8 @@ path_list(Path *path, ZkOwner owner, ListWatch watch)
 {
 	path->calls++;
 	path->lists_sent++;
+	if (watch == LIST_AND_WATCH)
+		path->lists_watching = path->lists_sent;
 	if (watch == LIST_AND_WATCH && path->child_watch == WATCH_NONE)
 		watch_child_set(path, WATCH_ASKED);
 	zk_call((ZkCall){.kind = ZK_GET_CHILDREN, .owner = owner, .path = path->path, .watch = watch == LIST_AND_WATCH},

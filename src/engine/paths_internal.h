@@ -75,8 +75,9 @@ typedef struct Path
 	PathUse		  use;
 
 	/* What the last listing showed, and later news */
-	int		   lists_sent;	/* number of the last listing sent ... */
-	int		   lists_done;	/* ... of the last one answered ... */
+	int		   lists_sent;	   /* number of the last listing sent ... */
+	int		   lists_watching; /* ... of the last one that sets the child watch ... */
+	int		   lists_done;	   /* ... of the last one answered ... */
 	int		   lists_shown; /* ... and of this connection's last that showed the children */
 	WatchState child_watch;
 	bool	   unseen;	 /* the child watch reported a change that no listing has shown */

@@ -273,7 +273,7 @@ engine_needs_watch(const ZkCall *removal)
 	const Path *path = path_find(removal->path);
 
 	if (removal->kind == ZK_UNWATCH_CHILDREN)
-		return path && watch_exists(path->child_watch);
+		return path && (watch_exists(path->child_watch) || path->lists_watching > path->lists_done);
 	path = path_of_child(removal->path, child);
 	for (Cohort *cohort = path ? cohort_first(path) : NULL; cohort; cohort = cohort_after(cohort))
 	{

@@ -123,8 +123,8 @@ unwatch_stray(const Path *path, const char *node)
 {
 	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
-		if ((cohort->own_watch == WATCH_SET && strcmp(path_node(path, cohort->name), node) == 0) ||
-			(cohort->blocker_watch == WATCH_SET && strcmp(path_node(path, cohort->blocker), node) == 0))
+		if ((watch_exists(cohort->own_watch) && strcmp(path_node(path, cohort->name), node) == 0) ||
+			(watch_exists(cohort->blocker_watch) && strcmp(path_node(path, cohort->blocker), node) == 0))
 			return;
 	}
 	zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = node}, NULL, NULL);

@@ -445,6 +445,17 @@ do_show(int path)
 	(void) take_first(sim_paths[path].path, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED, &element);
 }
 
+/* Waits for an element where permits or locks are: the wait shares their child watch. */
+static void
+do_take_elsewhere(int path)
+{
+	const char *suffix = sim_paths[path].use == USE_SEMAPHORE ? "/leases" : "";
+	Element		element;
+
+	(void) take_first(psprintf("%s%s", sim_paths[path].path, suffix), TAKE_CLAIM,
+					  some_timeout(true), STATS_QUEUE, &element);
+}
+
 #define SQL_NULL ((NullableDatum){0, true})
 
 static NullableDatum
@@ -644,6 +655,8 @@ static const Thing things[] = {
 	{"remove", do_remove, USE_QUEUE, 0, XACT_MAX_DEPTH, 1},
 	{"take", do_take, USE_QUEUE, 0, XACT_MAX_DEPTH, 1},
 	{"show", do_show, USE_QUEUE, 0, XACT_MAX_DEPTH, 2},
+	{"take elsewhere", do_take_elsewhere, USE_LOCK, 0, XACT_MAX_DEPTH, 8},
+	{"take elsewhere", do_take_elsewhere, USE_SEMAPHORE, 0, XACT_MAX_DEPTH, 4},
 	{"claim", do_claim, USE_CLAIM, 0, XACT_MAX_DEPTH, 1},
 	{"lock again", do_lock_again, USE_LOCK, 0, XACT_MAX_DEPTH, 2},
 	{"reserve", do_reserve, USE_LOCK, 0, XACT_MAX_DEPTH, 4},
