@@ -337,7 +337,7 @@ cohort_confirmed(Cohort *cohort, const ZkReply *reply)
 	return false;
 }
 
-/* Handles the reply about a node that is read before something is done with it. */
+/* Handles the reply about a node that is looked at before something is done with it. */
 static void
 on_identified(void *arg, const ZkReply *reply)
 {
@@ -350,14 +350,18 @@ on_identified(void *arg, const ZkReply *reply)
 		look_for_element(cohort);
 	else if (cohort_confirmed(cohort, reply))
 		cohort->step(cohort);
-	else if (reply->outcome == CALL_REFUSED)
-		cohort->retry_at = zklock_now_ms() + RETRY_MS;
+	else if (reply->outcome == CALL_REFUSED && cohort_refused(cohort))
+		ereport(LOG, (errmsg("could not look at ZooKeeper node \"%s/%s\": %s",
+							 cohort->path->path, cohort->name, zk_error_name(reply->code)),
+					  errdetail("Nobody can get this %s until that succeeds; it is repeated.",
+								cohort->path->recipe->name)));
 }
 
 /*
  * Has something done with the cohort's node.  After a lost reply or a restart of the worker, a
- * request may be one too many, so a node whose name may be somebody else's by now is read
- * first, unless a watch would have reported that.
+ * request may be one too many, so a node whose name may be somebody else's by now is looked at
+ * first, unless a watch would have reported that.  ZooKeeper before 3.9.3 shows whose the node
+ * is to those who may not read it, too.
  */
 void
 cohort_with_own_node(Cohort *cohort, CohortStep step)
@@ -369,7 +373,7 @@ cohort_with_own_node(Cohort *cohort, CohortStep step)
 	}
 	cohort->step = step;
 	cohort_node_call(cohort,
-					 (ZkCall){.kind = ZK_GET_DATA, .path = path_node(cohort->path, cohort->name)},
+					 (ZkCall){.kind = ZK_EXISTS, .path = path_node(cohort->path, cohort->name)},
 					 on_identified);
 }
 

@@ -177,6 +177,31 @@ subtest 'a path in which no nodes can be created is refused to newcomers' => sub
 	rights('/r/path', 'cdrwa');
 };
 
+subtest 'a node that cannot be read with new credentials is deleted all the same, though its name recurs' => sub {
+	my $use = sub ($credentials) {
+		secret($file, "digest:zklock:$credentials\n");
+		$zk->restart;
+		$_->wait_session foreach $a, $b;
+	};
+	$shell->create('/r/hive', makepath => 1);
+	hold($a, 'holder', '/r/other');
+	$s{holder}->query('SELECT zk_unlock_all()');
+	$a->write_dialect('hive', $s{holder});
+	$a->set_conf('zklock.acl' => 'creator');
+	$a->wait_value(q{SELECT current_setting('zklock.acl')}, 'creator');
+	hold($a, 'holder', '/r/hive');
+	$use->('other');
+	# ZooKeeper 3.9.3 does not even tell those who may not read a node whose it is.
+	my ($node) = $zk->children('/r/hive');
+	$use->('secret') unless eval { $shell->exists("/r/hive/$node"); 1 };
+	is_deeply([ map { $_->{state} } $a->locks(q(path = '/r/hive')) ], ['held'], 'the lock is held');
+	is($s{holder}->query("SELECT zk_unlock('/r/hive')"), 't', 'and released');
+	is($s{holder}->query("SELECT zk_lock('/r/hive') AND zk_unlock('/r/hive')"), 't', 'nothing is in the way of others');
+	$a->set_conf('zklock.acl' => 'open');
+	$a->write_dialect('curator', $s{holder});
+	$use->('secret');
+};
+
 subtest 'the lease goes on although the root cannot be read' => sub {
 	# Heartbeats look at it. That they are refused proves as much.
 	hold($a, 'holder', '/r/other');
