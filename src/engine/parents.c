@@ -201,6 +201,21 @@ obstacle(const Cohort *cohort, const char *parent, const char *name, const ZkRep
 static void try_missing(Path *path);
 static void create_missing(Path *path);
 
+/* Refuses those in a cohort for whom the path, which does not exist, is not to be created. */
+static void
+fail_without_path(Cohort *cohort)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &cohort->queue)
+	{
+		Contender *c = dlist_container(Contender, link, iter.cur);
+
+		if (c->place == PLACE_WAITING && entry_of(c)->request.parent_nodes == PARENTS_EXISTING)
+			contender_fail(c, FAILURE_NO_PATH, 0);
+	}
+}
+
 /* Goes on with the node below the one that was tried, which exists now. */
 static void
 go_down(Path *path)
@@ -265,13 +280,16 @@ on_parent_created(void *arg, const ZkReply *reply)
 		refuse(path, FAILURE_NO_CHILDREN, reply->code);
 }
 
+/* Creates the node that is missing, for those who have come meanwhile as well. */
 static void
 create_missing(Path *path)
 {
 	Cohort *cohort = needy_cohort(path);
 	bool	persistent;
 
-	if (cohort == NULL)
+	if (cohort)
+		fail_without_path(cohort);
+	if (cohort == NULL || dlist_is_empty(&cohort->queue))
 		return;
 	persistent = entry_of(cohort_head(cohort))->request.parent_nodes == PARENTS_PERSISTENT;
 	make_call(cohort,
@@ -335,21 +353,6 @@ try_missing(Path *path)
 		make_call(cohort, (ZkCall){.kind = ZK_GET_CHILDREN, .path = parent}, on_parent_listed);
 	else
 		create_missing(path);
-}
-
-/* Refuses those in a cohort for whom the path, which does not exist, is not to be created. */
-static void
-fail_without_path(Cohort *cohort)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &cohort->queue)
-	{
-		Contender *c = dlist_container(Contender, link, iter.cur);
-
-		if (c->place == PLACE_WAITING && entry_of(c)->request.parent_nodes == PARENTS_EXISTING)
-			contender_fail(c, FAILURE_NO_PATH, 0);
-	}
 }
 
 /*

@@ -73,6 +73,17 @@ clean_story 'nothing is created for who gave up' => sub {
 	ok(!$shell->exists('/gone'), 'no node is there');
 };
 
+clean_story 'nor for who joins the one that gave up, and is to have none created' => sub {
+	hold_creation($s{first}, 'hold_reply_of', '/gone/x');
+	on($a, 'second')->query('SET zklock.parent_nodes = existing');
+	queue($a, 'second', '/gone/x');
+	is($s{first}->cancelled, '57014', 'a wait is cancelled');
+	$proxy->heal;
+	is($s{second}->result->{sqlstate}, '42704', 'the other one is refused');
+	$s{second}->query('RESET zklock.parent_nodes');
+	ok(!$shell->exists('/gone'), 'no node is there');
+};
+
 # Until ZooKeeper has created that node of the path, and before its answer; the session gives up
 sub gives_up_at($node, $path, $meanwhile = undef)
 {
