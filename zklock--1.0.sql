@@ -719,7 +719,7 @@ DECLARE
 BEGIN
 	SELECT state, last_error INTO session FROM zk_session;
 	IF session.state <> 'connected' THEN
-		RAISE WARNING 'zklock is not connected to ZooKeeper: %', concat_ws(', ', session.state, session.last_error)
+		RAISE WARNING 'zklock is not connected to ZooKeeper: %', pg_catalog.concat_ws(', ', session.state, session.last_error)
 			USING HINT = 'Check "zklock.servers", then see view zk_session, and the server log.';
 	END IF;
 EXCEPTION WHEN object_not_in_prerequisite_state THEN

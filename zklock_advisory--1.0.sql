@@ -4,16 +4,28 @@
 \echo Use "CREATE EXTENSION zklock_advisory" to load this file. \quit
 
 /*
- * Programs find this schema before pg_catalog.  What anybody could create here
- * would take the place of PostgreSQL's own.
+ * Programs find this schema before pg_catalog.  What others create here would
+ * take the place of PostgreSQL's own, so only superusers may: its owner and
+ * all who have CREATE.
  */
 DO $$
+DECLARE
+	creator text;
 BEGIN
-	IF has_schema_privilege('public', 'zk_advisory', 'CREATE') THEN
-		RAISE EXCEPTION 'PUBLIC may create objects in schema "zk_advisory"'
+	SELECT CASE WHEN role = 0::oid THEN 'PUBLIC' ELSE pg_catalog.format('role %I', rolname) END INTO creator
+	FROM pg_catalog.pg_namespace
+		CROSS JOIN LATERAL (
+			SELECT nspowner AS role
+			UNION ALL
+			SELECT grantee FROM pg_catalog.aclexplode(nspacl) WHERE privilege_type = 'CREATE'
+		) creators
+		LEFT JOIN pg_catalog.pg_roles r ON r.oid = role
+	WHERE nspname = 'zk_advisory' AND rolsuper IS NOT TRUE;
+	IF FOUND THEN
+		RAISE EXCEPTION '% may create objects in schema "zk_advisory"', creator
 			USING ERRCODE = 'object_not_in_prerequisite_state',
 				DETAIL = 'Programs would take them for PostgreSQL''s own.',
-				HINT = 'REVOKE CREATE ON SCHEMA zk_advisory FROM PUBLIC, or drop the schema.';
+				HINT = 'Have a superuser own the schema, and revoke CREATE on it from others, or drop it.';
 	END IF;
 END
 $$;
@@ -205,9 +217,11 @@ CREATE VIEW zk_advisory.pg_locks AS
 		FROM zk_locks l JOIN pg_database d USING (datname)
 			CROSS JOIN regexp_match(l.path, '^(.*)/(0|-?[1-9]\d{0,18})(?:,(0|-?[1-9]\d{0,9}))?$') part
 		WHERE l.kind = 'lock' AND (l.granted OR l.state IN ('requested', 'waiting'))
-			AND part[1] = coalesce(nullif(current_setting('zklock.advisory_path', true), ''), '/advisory/' || datname)
+			AND part[1] = coalesce(nullif(current_setting('zklock.advisory_path', true), ''),
+				'/advisory/'::text || datname::text)
 	) l
-	WHERE CASE WHEN key2 IS NULL THEN key1 BETWEEN -9223372036854775808 AND 9223372036854775807
-		ELSE key1 BETWEEN -2147483648 AND 2147483647 AND key2 BETWEEN -2147483648 AND 2147483647 END;
+	WHERE CASE WHEN key2 IS NULL THEN key1 BETWEEN numeric '-9223372036854775808' AND numeric '9223372036854775807'
+		ELSE key1 BETWEEN numeric '-2147483648' AND numeric '2147483647'
+			AND key2 BETWEEN numeric '-2147483648' AND numeric '2147483647' END;
 COMMENT ON VIEW zk_advisory.pg_locks IS
 'locks of this server, as pg_catalog.pg_locks shows them, and its advisory locks over all servers';

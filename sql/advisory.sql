@@ -198,7 +198,7 @@ SELECT DISTINCT (pg_identify_object(classid, objid, objsubid)).schema FROM pg_de
 SELECT count(*) FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname LIKE '%advisory%'
   AND (proacl IS NOT NULL OR obj_description(oid) LIKE '%servers%');
 
--- it stays in its schema, and does not come to one that anybody can create in
+-- it stays in its schema, and does not come to one that others can create in
 DROP FUNCTION advisory_functions();
 SELECT outcome('ALTER EXTENSION zklock_advisory SET SCHEMA public');
 DROP EXTENSION zklock_advisory;
@@ -206,4 +206,12 @@ SELECT count(*) FROM pg_proc WHERE probin LIKE '%/zklock' AND prosrc LIKE '%advi
 GRANT CREATE ON SCHEMA zk_advisory TO PUBLIC;
 SELECT outcome('CREATE EXTENSION zklock_advisory');
 SELECT outcome('CREATE EXTENSION zklock_advisory SCHEMA public');
+REVOKE CREATE ON SCHEMA zk_advisory FROM PUBLIC;
+CREATE ROLE "regress zklock app";
+GRANT CREATE ON SCHEMA zk_advisory TO "regress zklock app";
+SELECT outcome('CREATE EXTENSION zklock_advisory');
+REVOKE CREATE ON SCHEMA zk_advisory FROM "regress zklock app";
+ALTER SCHEMA zk_advisory OWNER TO "regress zklock app";
+SELECT outcome('CREATE EXTENSION zklock_advisory');
 DROP SCHEMA zk_advisory;
+DROP ROLE "regress zklock app";
