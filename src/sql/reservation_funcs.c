@@ -131,7 +131,7 @@ zk_rely(PG_FUNCTION_ARGS)
 Datum
 zk_unreserve(PG_FUNCTION_ARGS)
 {
-	char	   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	char	   *path = argument_path(fcinfo, ANY_PATH);
 	Reservation reservation;
 
 	PG_RETURN_BOOL(find_reservation(fcinfo, path, &reservation) && reserve_end(path, &reservation));

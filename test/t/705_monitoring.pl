@@ -88,12 +88,14 @@ subtest 'promtool finds nothing wrong with the alerts, which fire when they shou
 subtest 'locks that are held, waited for and lost are counted, and a loss is an alert' => sub {
 	hold($server, 'holder', '/watched/a');
 	queue($server, 'waiter', '/watched/a');
-	wait_value(qq(sql_zklock_locks{state="$_", col="count"}), 1) foreach qw(held waiting);
+	$server->value(q{SELECT zk_reserve('/watched/b', '1h')});
+	wait_value('sql_zklock_locks{state="held", col="count"}', 2);
+	wait_value('sql_zklock_locks{state="waiting", col="count"}', 1);
 	wait_value('sql_zklock_session{col="connected"}', 1);
-	wait_value('sql_zklock_session{col="locks_in_use"}', 2);
+	wait_value('sql_zklock_session{col="locks_in_use"}', 3);
 	my %firing = firing();
 	is_deeply([ sort keys %firing ], [], 'no alert fires while all is well');
-	my ($lock) = $server->locks(q(state = 'held'));
+	my ($lock) = $server->locks(q(state = 'held' AND path = '/watched/a'));
 	$zk->shell->delete("/watched/a/$lock->{node}");
 	my $alert = wait_alert('ZklockLockLost');
 	is($alert->{labels}{severity}, 'critical', 'the alert fires');
