@@ -204,7 +204,7 @@ define_settings(void)
 							2000, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomStringVariable("zklock.tls_ca_file",
 							   "Sets the file with the authorities that sign the ZooKeeper servers' certificates.",
-							   "If it is set, connections use TLS; ZooKeeper's client library must have been built with OpenSSL, and the other two files must be set, too.",
+							   "If it is set, connections use TLS; ZooKeeper's client library must have been built with OpenSSL. Set both of the other two files or neither.",
 							   &zklock_tls_ca_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,
 							   NULL, NULL);
 	DefineCustomStringVariable("zklock.tls_cert_file",
