@@ -134,12 +134,16 @@ worker_queue_waits_event(const char *path)
 	hash_search(watched, each->path, HASH_REMOVE, NULL);
 }
 
-/* Removes watches where no session waits any more. */
+/*
+ * Removes watches where no session waits any more.  Those that the engine needs are looked at
+ * again: it does not remove what it has not come to set.
+ */
 void
 worker_queue_waits_attend(void)
 {
 	HASH_SEQ_STATUS status;
 	Watched		   *each;
+	bool			left = false;
 
 	if (pg_atomic_read_u32(&call_pool->queue_waits_left) == 0)
 		return;
@@ -152,10 +156,16 @@ worker_queue_waits_attend(void)
 
 		if (queue_wait_exists(each->path, each->queue_length))
 			continue;
-		if (!engine_needs_watch(&removal))
-			zk_call(removal, NULL, NULL);
+		if (engine_needs_watch(&removal))
+		{
+			left = true;
+			continue;
+		}
+		zk_call(removal, NULL, NULL);
 		hash_search(watched, each->path, HASH_REMOVE, NULL);
 	}
+	if (left)
+		pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
 }
 
 /*
