@@ -157,7 +157,8 @@ on_own_watched(void *arg, const ZkReply *reply)
  * Makes sure that we hear of it if someone deletes the cohort's node.  The child watch does
  * while it stands, unless the name is reusable.  But it fires when the contender goes for
  * which the cohort waits, and nothing is to be asked then, so a cohort that waits for another
- * client has a watch of its own.  A session that may not delete its node does not see from the
+ * client has a watch of its own, when it is known that the other one has not gone already: if
+ * it has, a listing follows.  A session that may not delete its node does not see from the
  * reply whether the node still exists, and needs the watch in any case.
  */
 void
@@ -165,8 +166,8 @@ watch_own(Cohort *cohort)
 {
 	Path *path = cohort->path;
 	bool  refused = cohort->state == COHORT_DELETING && cohort->refused_in == COHORT_DELETING;
-	bool  covered = watch_exists(path->child_watch) && !refused && cohort->blocker == NULL &&
-				   !cohort_name_is_reusable(cohort);
+	bool  covered = !refused && !cohort_name_is_reusable(cohort) &&
+				   (cohort->blocker ? cohort->blocker_watch == WATCH_ASKED : watch_exists(path->child_watch));
 
 	if (watch_exists(cohort->own_watch) || covered || !engine_retry_is_due(cohort->own_watch_at))
 		return;
