@@ -297,10 +297,14 @@ library_step(void *which)
 	sim_current = handle->owner; /* whose functions are called */
 	if (handle->connection == NULL)
 	{
+		ModelServer *server = &model_servers[sim_below(MODEL_SERVERS)];
+
+		/* A leader that has been deposed takes clients that others send away. */
+		if (model_deposed && sim_one_in(2))
+			server = model_deposed;
 		handle->heard_at = model_now;
-		handle->connection =
-			model_connect(&model_servers[sim_below(MODEL_SERVERS)], handle->owner,
-						  handle->id.client_id, handle->timeout * MS, handle->zxid);
+		handle->connection = model_connect(server, handle->owner, handle->id.client_id,
+										   handle->timeout * MS, handle->zxid);
 		if (handle->connection == NULL)
 			lose_connection(handle, ZOO_CONNECTING_STATE, ZCONNECTIONLOSS);
 	}

@@ -375,6 +375,13 @@ begin_turmoil(void)
 	{
 		sim_rates.delete_node = 1;
 		sim_rates.stall_connection = 100;
+		sim_rates.freeze = 100;
+	}
+	if (sim_one_in(6)) /* sessions are cancelled at nearly any moment */
+	{
+		sim_rates.cancel = 30;
+		sim_rates.yield = 5;
+		sim_rates.delete_node = 3;
 	}
 	if (sim_one_in(6)) /* leaders change, and connections are short */
 	{

@@ -78,9 +78,19 @@ call_exits(Exits *exits, int code)
 	}
 }
 
+/* A process that is held up at the clock has the spinlock: others run meanwhile. */
+static int
+wait_for_spinlock(volatile slock_t *lock)
+{
+	while (TAS(lock))
+		usleep(1);
+	return 0;
+}
+
 extern void __real_ResetLatch(Latch *latch);
 
 /* clang-format off */
+INSTEAD(s_lock, wait_for_spinlock(lock), int, volatile slock_t *lock, const char *file, int line, const char *function)
 INSTEAD(dsa_pin, (void) 0, void, dsa_area *area)
 INSTEAD(dsa_pin_mapping, (void) 0, void, dsa_area *area)
 INSTEAD(dsa_detach, (void) 0, void, dsa_area *area)

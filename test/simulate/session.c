@@ -634,7 +634,7 @@ enum /* those that drain() does */
 
 static const Thing things[] = {
 	[DO_COMMIT] = {"COMMIT", do_commit, ANY_USE, 1, XACT_MAX_DEPTH, 4, true},
-	[DO_DISCARD_ALL] = {"DISCARD ALL", do_release_all, ANY_USE, 0, XACT_MAX_DEPTH, 30},
+	[DO_DISCARD_ALL] = {"DISCARD ALL", do_release_all, ANY_USE, 0, XACT_MAX_DEPTH, 12},
 	[DO_UNLOCK_PERSISTENTLY] = {"unlock persistently", do_unlock_persistently, USE_LOCK, 0,
 								XACT_MAX_DEPTH, 1},
 	{"BEGIN", do_begin, ANY_USE, 0, 0, 2, true},
