@@ -107,7 +107,7 @@ sub _pictures($self, $directory, @measures)
 				subtitle    => "$places[0][1]; " . _better($chart->{figure}) . '; both axes are logarithmic',
 				description => $description,
 				lines       => \@lines));
-			$text .= "![$description](pictures/$chart->{file})\n\n";
+			$text .= "![$chart->{title}](pictures/$chart->{file})\n\n";
 		}
 	}
 	return $text;
@@ -181,14 +181,14 @@ sub _summary($self, @rows)
 		any { $self->_find(@$_[ 1, 2 ], @names) } @rows
 	} @contestants;
 	return table(1, [ '', map { $_->[0] } @columns ],
-		map { [ "$_->[0]; " . _better($_->[3]), $self->_cells($_, @columns) ] } @rows);
+		map { [ $_->[0] . (_is_rate($_->[3]) ? '' : '; ' . _better($_->[3])), $self->_cells($_, @columns) ] } @rows);
 }
 
 # What users do: in memory with all contestants, elsewhere with Curator
 sub _guarded($self)
 {
 	my @cases = uniq map { $_->{case} } grep { $_->{measure} eq 'guarded' } @{ $self->{series} } or return '';
-	my $rows  = $self->_summary(map { [ "$_: transactions a second", guarded => $_, 'rate' ] } @cases);
+	my $rows  = $self->_summary(map { [ $_, guarded => $_, 'rate' ] } @cases);
 	my $places = table(1, [ "zklock's figure, divided by Curator's", map { lcfirst $_->[1] =~ s/\bZooKeeper //r } @places ], map {
 		my $case = $_;
 		[ $case, map {
@@ -198,18 +198,17 @@ sub _guarded($self)
 		} @places ]
 	} @cases);
 	return <<"END";
-**What locks are for**: lock, `UPDATE` of a row, COMMIT, unlock, in a Java program. zklock: by JDBC alone, with
-`zk_xact_lock`; Curator: with `InterProcessMutex` around the transaction. They do not promise quite the same: zklock proves
-before each COMMIT that the lock is still held, which Curator leaves to the program; Curator's `release()` waits until
-ZooKeeper has removed the node, while zklock's COMMIT does not wait for that. With one ZooKeeper server, data in memory:
+**What locks are for**: lock, `UPDATE` of a row, COMMIT, unlock, in a Java program, by JDBC alone with `zk_xact_lock`, or with
+Curator's `InterProcessMutex` around the transaction. zklock proves before each COMMIT that the lock is still held, which
+Curator leaves to the program; Curator's `release()` waits until ZooKeeper has removed the node, which COMMIT does not.
+Transactions a second, with one ZooKeeper server, data in memory:
 
 $rows
 And elsewhere:
 
 $places
-"0.5 ms to each other host" is what each message takes, in each direction, from the Java program to PostgreSQL and to
-ZooKeeper, and from PostgreSQL to ZooKeeper. That is done by relays (`test/bench/relay.c`), on the same processors: not every
-kernel has netem.
+"0.5 ms" is what each message between the Java program, PostgreSQL and ZooKeeper takes, by relays (`test/bench/relay.c`) on
+the same processors: not every kernel has netem.
 
 END
 }
@@ -218,10 +217,10 @@ sub _paths_that_recur
 {
 	return <<"END";
 **Where zklock is ahead because paths recur.** A server that locks a path again within `zklock.keep_idle`, 100 ms, need not
-ask ZooKeeper: [the node is still there](guide.md#session-or-transaction-level). A closed loop in which each session has a path
-of its own is the best case of that. `keep_idle = 0` is zklock without it; paths that are never locked twice, and 10,000 at
-random, are those for which it does nothing, or little. The price: another server that then wants the lock waits for one more
-round trip. The lines of two servers on one path do not show that: where others have just been, nothing is kept.
+ask ZooKeeper: [the node is still there](guide.md#session-or-transaction-level). A closed loop with a path for each session is
+the best case of that; `keep_idle = 0` is zklock without it, and for paths that are never locked twice, or at random, it does
+little. The price, one more round trip for another server that then wants the lock, is in no line: where others have just
+been, nothing is kept.
 
 END
 }
@@ -229,10 +228,9 @@ END
 sub _left_out
 {
 	return <<"END";
-**What is left out.** `pg_advisory_lock` on two servers, where it excludes nobody. kazoo in guarded transactions, whose program
-is one in Java. Redis where several want one lock: it tells nobody that a lock is free, so its figure would be how often its
-clients ask. Lock servers and clients that Debian 12 has no package of, such as Consul, Hazelcast and Redisson: whoever runs
-this is to have what it was run with.
+**What is left out.** `pg_advisory_lock` on two servers, where it excludes nobody; kazoo in guarded transactions, whose program
+is one in Java; Redis where several want one lock, since it notifies nobody that a lock is free; what Debian 12 has no package
+of, such as Consul, Hazelcast and Redisson.
 
 END
 }
@@ -241,18 +239,15 @@ sub _kept_equal($self)
 {
 	my $most = 3 * $self->{warm_up};
 	return <<"END";
-**What was kept equal.** All contestants ran in one run on one machine, beside the servers, in turn within each of
-$self->{rounds} rounds of $self->{seconds} s; figures are medians of the rounds. A machine has good and bad moments, so
-compare within a line only. No process is tied to a processor: clients and servers of all share the same ones, and whoever
-needs less of them is faster. ZooKeeper, and programs in Java, had worked for $self->{warm_up} s and more, until three seconds
-in a row differed by less than 5 %, or for $most s: they compile themselves as they run. All others had run once. Each
-contestant has paths of its own. Those that lock in ZooKeeper have one session there for each database server, or for each
-process in its place, which all its sessions or threads share. Guarded transactions are those of the same Java program, with
-the same driver, connections and table; on two servers there is a program for each. PostgreSQL does without fsync, except
-where ZooKeeper's data are on disk. All ask a follower of an ensemble. etcd has as many members as ZooKeeper has servers, with
-their data in the same place; its client is etcd's own for Go, with one connection, and a lease for each session. Redis is not
-on a par: one server that loses its locks when it ends (`SET NX PX`, and a deletion that compares), with a connection for each
-session.
+**What was kept equal.** All contestants ran in one run on one machine, beside the servers and on the same processors, in turn
+within each of $self->{rounds} rounds of $self->{seconds} s; figures are medians of the rounds. A machine has good and bad
+moments, so compare within a line only. ZooKeeper and programs in Java, which compile themselves as they run, had worked for
+$self->{warm_up} s and more, until three seconds in a row differed by less than 5 %, or for $most s. Each contestant has paths
+of its own, and one ZooKeeper session for each database server, or for each process in its place. Guarded transactions share
+program, driver, connections and table. PostgreSQL does without fsync, except where ZooKeeper's data are on disk. All ask a
+follower of an ensemble. etcd has as many members as ZooKeeper has servers, with their data in the same place, its own client
+for Go, and a lease for each session. Redis is not on a par: one server that loses its locks when it ends (`SET NX PX`, and a
+deletion that compares).
 
 END
 }
@@ -273,14 +268,15 @@ sub _figures($self, $directory)
 	return <<"END";
 # Benchmarks
 
-How fast is zklock, compared with other locks? Made by `make bench` on $self->{date}.
+The speed of zklock, compared with other locks, measured by `make bench` on $self->{date}. More is better, unless a line
+says that less is.
 
 $guarded**The calls alone**, with one ZooKeeper server that keeps its data in memory:
 
 $calls
 **Bold** is the best lock of the line; in brackets is zklock's figure divided by the contestant's, the median of the rounds.
-`pg_advisory_lock` is that of one server: of the session's own, or through `dblink`. "The least in C" is no lock, but what
-none can do without: a node created, or created and deleted.
+`pg_advisory_lock` is that of one server: of the session's own, or through `dblink`. "The least in C" creates a node, or
+creates and deletes it, which no lock can do without.
 
 $recur$left_out$equal$machine. Processors were idle for $idle of the time before the run and after it.$warning
 
