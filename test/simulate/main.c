@@ -385,8 +385,8 @@ begin_turmoil(void)
 	}
 	if (sim_one_in(6)) /* leaders change, and connections are short */
 	{
-		sim_rates.new_leader = 500;
-		sim_rates.break_connection = 60;
+		sim_rates.new_leader = 300;
+		sim_rates.break_connection = 20;
 	}
 	sim_writers = sim_one_in(6) ? 8 : 2;
 	if (sim_writers > 2) /* most share, and workers end again and again */
