@@ -241,7 +241,7 @@ subtest 'a session is not served behind a node of which nobody knows whose it is
 	$a->cut_off($proxy);
 	my $theirs = made_again($path, $exclusive, 0);
 	unlock('holder', $path);
-	my $refused = $proxy->refuse(op => 'getData', path => "^$path/", code => -102);
+	my $refused = $proxy->refuse(op => 'exists', path => "^$path/", code => -102);
 	$a->reconnect($proxy);
 	$proxy->fired($refused);
 	on($a, 'waiter')->query_start("SELECT zk_lock('$path')");
