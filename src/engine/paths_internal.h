@@ -78,7 +78,7 @@ typedef struct Path
 	int		   lists_sent;	   /* number of the last listing sent ... */
 	int		   lists_watching; /* ... of the last one that sets the child watch ... */
 	int		   lists_done;	   /* ... of the last one answered ... */
-	int		   lists_shown; /* ... and of this connection's last that showed the children */
+	int		   lists_shown;	   /* ... and of this connection's last that showed the children */
 	WatchState child_watch;
 	bool	   unseen;	 /* the child watch reported a change that no listing has shown */
 	int64	   list_at;	 /* when a held lock has it listed for that, ms; 0: not planned */

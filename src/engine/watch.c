@@ -166,8 +166,9 @@ watch_own(Cohort *cohort)
 {
 	Path *path = cohort->path;
 	bool  refused = cohort->state == COHORT_DELETING && cohort->refused_in == COHORT_DELETING;
-	bool  covered = !refused && !cohort_name_is_reusable(cohort) &&
-				   (cohort->blocker ? cohort->blocker_watch == WATCH_ASKED : watch_exists(path->child_watch));
+	bool  covered =
+		!refused && !cohort_name_is_reusable(cohort) &&
+		(cohort->blocker ? cohort->blocker_watch == WATCH_ASKED : watch_exists(path->child_watch));
 
 	if (watch_exists(cohort->own_watch) || covered || !engine_retry_is_due(cohort->own_watch_at))
 		return;

@@ -144,9 +144,9 @@ typedef struct CallSlot
 	 * and, in FREE, by a backend that wants it, when it is to stay.
 	 */
 	char  provisional[CALL_MARKER_SIZE + ZKLOCK_MAX_NODE_NAME];
-	int64 provisional_czxid;	 /* of a contender's node, whose name may be reusable; else 0 */
-	bool  provisional_wanted;	 /* set by the backend with the batch; cleared under the mutex */
-	bool  provisional_abandoned; /* the node was given up before the batch was asked, which wants
+	int64 provisional_czxid;  /* of a contender's node, whose name may be reusable; else 0 */
+	bool  provisional_wanted; /* set by the backend with the batch; cleared under the mutex */
+	bool provisional_abandoned; /* the node was given up before the batch was asked, which wants
 								  * another one: it goes first; protected by the mutex */
 
 	/* The session's search for an element of a queue; protected by queue_wait_lock */
