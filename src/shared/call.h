@@ -141,13 +141,13 @@ typedef struct CallSlot
 	 * A persistent node that was created for the slot and may not stay: a container with
 	 * nothing below it yet, or a contender's node; "" if there is none.  Written by the
 	 * worker, or the next one, which deletes the node when the backend no longer wants it;
-	 * and, in FREE, by a backend that wants it, when it is to stay.
+	 * and, in FREE, by a backend that wants it, when it is to stay.  The last field is set by
+	 * the backend and cleared by the worker, under the mutex.
 	 */
 	char  provisional[CALL_MARKER_SIZE + ZKLOCK_MAX_NODE_NAME];
 	int64 provisional_czxid;  /* of a contender's node, whose name may be reusable; else 0 */
 	bool  provisional_wanted; /* set by the backend with the batch; cleared under the mutex */
-	bool provisional_abandoned; /* the node was given up before the batch was asked, which wants
-								  * another one: it goes first; protected by the mutex */
+	bool  provisional_abandoned; /* an earlier node was given up, and goes before the batch */
 
 	/* The session's search for an element of a queue; protected by queue_wait_lock */
 	uint64 queue_wait_ticket;  /* order of arrival; 0: it does not wait */
