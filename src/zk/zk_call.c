@@ -12,7 +12,10 @@
 
 static uintptr_t next_number = 1; /* 0: a nudge, whose answer nobody waits for */
 
-/* Makes a call, which is in no list.  Copies what it points to, into the same block. */
+/*
+ * Makes a call, which is in no list.  Copies what it points to, into the same block; data with a
+ * NUL behind them, since a handler may make the next call from this one.
+ */
 Call *
 zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg)
 {
@@ -24,7 +27,7 @@ zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg)
 
 	if (asked.data && asked.data_length == 0)
 		asked.data_length = strlen(asked.data);
-	call = palloc(sizeof(Call) + path_size + other_size + also_size + asked.data_length);
+	call = palloc(sizeof(Call) + path_size + other_size + also_size + asked.data_length + 1);
 	*call = (Call){.number = next_number++, .asked = asked, .handler = handler, .arg = arg};
 	copy = (char *) (call + 1);
 	call->asked.path = memcpy(copy, asked.path, path_size);
@@ -32,9 +35,10 @@ zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg)
 		call->asked.other = memcpy(copy + path_size, asked.other, other_size);
 	if (asked.also)
 		call->asked.also = memcpy(copy + path_size + other_size, asked.also, also_size);
+	copy += path_size + other_size + also_size;
 	if (asked.data)
-		call->asked.data =
-			memcpy(copy + path_size + other_size + also_size, asked.data, asked.data_length);
+		call->asked.data = memcpy(copy, asked.data, asked.data_length);
+	copy[asked.data_length] = '\0';
 	return call;
 }
 
