@@ -274,11 +274,10 @@ attend(int index)
 		return;
 	if (work->asked == 0)
 		work->asked = ++last_asked;
+	if (!worker_marker_provisional_may_stay(slot))
+		return;
 	if (worker_marker_may_stay(slot))
-	{
-		if (worker_marker_provisional_may_stay(slot))
-			batch_send(work);
-	}
+		batch_send(work);
 	else if (worker_marker_forbidden(slot) != 0)
 	{
 		worker_marker_unwanted(slot);

@@ -12,6 +12,9 @@
  * is sent again later.  If we lack the right, a batch that would create another one is
  * refused meanwhile, whichever process has the slot by then: else they would grow ever more.
  *
+ * A provisional node belongs to no ZooKeeper session, and the slot has room for the name of one.
+ * So one that was given up is deleted before a batch is sent that creates another.
+ *
  * Runs in: the worker.  All of this is private to it, but for the slots; shared/call.h says
  * what protects them.
  *
