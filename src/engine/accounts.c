@@ -330,6 +330,15 @@ watch_child_give_up(Path *path)
 	watch_child_set(path, WATCH_NONE);
 }
 
+/* Has the watch on a node removed.  Queue waits, which may watch a claim, lose it, too. */
+void
+watch_remove(const Path *path, const char *node)
+{
+	zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = node}, NULL, NULL);
+	if (path->recipe->fixed_name)
+		queue_wait_wake(path->path, strrchr(path->path, '/') - path->path);
+}
+
 void
 watch_own_set(Cohort *cohort, WatchState state)
 {
@@ -357,8 +366,7 @@ watch_blocker_give_up(Cohort *cohort, WatchState state)
 	for (Cohort *other = cohort_first(cohort->path); other; other = cohort_after(other))
 		needed |= other != cohort && other->blocker && strcmp(other->blocker, cohort->blocker) == 0;
 	if (cohort->blocker_watch == WATCH_SET && !needed)
-		zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(cohort->path, cohort->blocker)},
-				NULL, NULL);
+		watch_remove(cohort->path, path_node(cohort->path, cohort->blocker));
 	watch_blocker_set(cohort, state);
 }
 

@@ -456,8 +456,7 @@ forget_node_name(Cohort *cohort)
 	for (Cohort *other = cohort_first(cohort->path); other; other = cohort_after(other))
 		other->listed = false;
 	if (cohort->own_watch == WATCH_SET)
-		zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(cohort->path, cohort->name)},
-				NULL, NULL);
+		watch_remove(cohort->path, path_node(cohort->path, cohort->name));
 	watch_own_set(cohort, WATCH_NONE);
 }
 

@@ -336,6 +336,7 @@ extern bool engine_retry_is_due(int64 at);
 extern void cohort_charge(Cohort *cohort, int64 payer);
 extern void cohort_refund(Cohort *cohort);
 extern void cohort_pay(Cohort *cohort, int64 payer);
+extern void watch_remove(const Path *path, const char *node);
 extern void watch_own_set(Cohort *cohort, WatchState state);
 extern void watch_blocker_set(Cohort *cohort, WatchState state);
 extern void watch_blocker_give_up(Cohort *cohort, WatchState state);
@@ -411,6 +412,7 @@ extern void parents_missing(Cohort *cohort, int code);
 /* node.c */
 extern void cohort_create(Cohort *cohort);
 extern void cohort_find_node(Cohort *cohort);
+extern bool cohort_is_hidden(const Cohort *cohort);
 extern bool cohort_confirmed(Cohort *cohort, const ZkReply *reply);
 extern void cohort_with_own_node(Cohort *cohort, CohortStep step);
 extern void cohort_delete(Cohort *cohort);

@@ -197,6 +197,17 @@ cohort_create(Cohort *cohort)
  */
 
 /*
+ * Returns true if ZooKeeper refuses to show whether the node of a cohort was created.  Nobody
+ * knows how long it does, so those behind it do not wait.
+ */
+bool
+cohort_is_hidden(const Cohort *cohort)
+{
+	return cohort->state == COHORT_CREATING && cohort->list_error != 0 &&
+		   zk_error_outcome(cohort->list_error) != CALL_UNKNOWN;
+}
+
+/*
  * Ends a search that has not found the node.  If ZooKeeper refuses to show it, contenders that
  * wait for it get an error; but it may exist, so the search is repeated, so as not to leave it
  * behind.
@@ -206,7 +217,7 @@ end_find_node(Cohort *cohort)
 {
 	if (cohort->list_error == 0)
 		cohort_end(cohort, END_NOT_CREATED);
-	else if (zk_error_outcome(cohort->list_error) != CALL_UNKNOWN)
+	else if (cohort_is_hidden(cohort))
 	{
 		cohort_fail(cohort, FAILURE_REFUSED, cohort->list_error);
 		cohort->retry_at = zklock_now_ms() + RETRY_MS;

@@ -82,7 +82,7 @@ cohort_watch(Cohort *cohort, const ForeignContender *foreign)
 		watch_blocker(cohort, foreign->name);
 	else if ((!alone || foreign) && path->child_watch == WATCH_NONE)
 		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
-	if (!alone && foreign)
+	if (foreign && (!alone || cohort->orphans_at != 0))
 		watch_for_orphans(cohort);
 }
 
@@ -185,6 +185,8 @@ cohort_plan(Cohort *cohort)
 	/* A session waits for an element being given back, unless ZooKeeper refuses that. */
 	if (before && fixed_name && before->retry_at > 0)
 		cohort_fail(cohort, FAILURE_BUSY, 0);
+	else if (before && cohort_is_hidden(before))
+		cohort_fail(cohort, FAILURE_REFUSED, before->list_error);
 	else if (cohort_must_look(cohort))
 		cohort_end(cohort, END_NOT_CREATED);
 	else if (cohort->replaces && !cohort_is_identified(cohort->replaces))

@@ -127,7 +127,7 @@ unwatch_stray(const Path *path, const char *node)
 			(watch_exists(cohort->blocker_watch) && strcmp(path_node(path, cohort->blocker), node) == 0))
 			return;
 	}
-	zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = node}, NULL, NULL);
+	watch_remove(path, node);
 }
 
 /* Handles the reply about our own node, which is read to set a watch on it. */
@@ -184,16 +184,19 @@ watch_own(Cohort *cohort)
 }
 
 /*
- * Deletes a node that is in our way and our session's, unless a cohort has it, or may yet find
- * that it has.  It was left behind by mistake and would block us for ever.
+ * Deletes a node that is in a cohort's way and our session's, unless a cohort has it, or may
+ * yet find that it has.  It was left behind by mistake and would block us for ever, so it is
+ * looked at again as long as it is there.
  */
 static void
-delete_orphan(Path *path, const char *name)
+delete_orphan(Cohort *waiting, const char *name)
 {
+	Path *path = waiting->path;
 	char *node;
 
 	if (ZKLOCK_FAULT("orphan"))
 		return;
+	waiting->orphans_at = zklock_now_ms() + RETRY_MS;
 	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
 		if (cohort->state == COHORT_CREATING || strcmp(cohort->name, name) == 0 ||
@@ -217,7 +220,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 		watch_blocker_set(cohort, WATCH_SET);
 		cohort->blocker_announces = node_contender_has_version(reply->data, reply->data_length);
 		if (reply->stat.ephemeral_owner == engine.session_id)
-			delete_orphan(path, cohort->blocker);
+			delete_orphan(cohort, cohort->blocker);
 		else if (session_info_has_ended(reply->stat.ephemeral_owner))
 			report_stale(path, cohort->blocker, reply);
 	}
@@ -238,14 +241,15 @@ on_owner_read(void *arg, const ZkReply *reply)
 {
 	Cohort *cohort = arg;
 
-	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
-		delete_orphan(cohort->path, strrchr(reply->asked->path, '/') + 1);
+	if (cohort->state != COHORT_GONE && reply->outcome == CALL_OK &&
+		reply->stat.ephemeral_owner == engine.session_id)
+		delete_orphan(cohort, strrchr(reply->asked->path, '/') + 1);
 	(void) cohort_call_end(cohort);
 }
 
 /*
- * Looks for orphans of ours among other clients' contenders, on behalf of a cohort that watches
- * none of them by itself and has waited for long.
+ * Looks for orphans of ours among other clients' contenders, on behalf of a cohort that has
+ * waited for long: one that watches none of them by itself, or has found one.
  */
 void
 watch_for_orphans(Cohort *cohort)

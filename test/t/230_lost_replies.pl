@@ -50,6 +50,21 @@ subtest 'the place is that of the node whose reply was lost' => sub {
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 };
 
+subtest 'nobody waits behind a node that ZooKeeper does not show' => sub {
+	my ($path, $shell) = ('/l/hidden', $zk->shell);
+	$shell->add_auth('digest', 'admin:secret');
+	$shell->create($path, makepath => 1, acl => [ [ 'digest', 'admin:secret', 'cdrwa' ], [ 'world', 'anyone', 'cdwa' ] ]);
+	my $fault = $proxy->lose_reply(op => 'create2', path => "^$path/");
+	$as[0]->query_start("SELECT zk_lock('$path')");
+	$proxy->fired($fault);
+	is($as[0]->result->{sqlstate}, '42501', 'whose node may not be looked for is refused');
+	is($as[1]->try("SELECT zk_lock('$path')")->{sqlstate}, '42501', 'so is a newcomer');
+	$shell->set_acl($path, [ [ 'world', 'anyone', 'cdrwa' ] ]);
+	wait_until { !$zk->children($path) } 'the node to be found and deleted';
+	is($as[1]->query("SELECT zk_lock('$path') AND zk_unlock('$path')"), 't', 'the path can be locked again');
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+};
+
 foreach my $op (qw(setWatches sync))
 {
 	foreach my $lose (qw(lose_reply lose_request))

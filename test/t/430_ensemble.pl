@@ -94,6 +94,26 @@ subtest 'a node that others create in our session is deleted' => sub {
 	undisturbed('after that');
 };
 
+subtest 'it is deleted when that is allowed, if it was not before' => sub {
+	my $mark = $a->log_mark;
+	my $name = '_c_00000000-0000-0000-0000-000000000001-lock-';
+	$shell->add_auth('digest', 'admin:secret');
+	my @admin = [ 'digest', 'admin:secret', 'cdrwa' ];
+	$s{heir}->query("SELECT zk_lock('/m/protected')");
+	wait_until {
+		eval { $shell->foist($a->session_id, "/m/protected/$name") };
+		grep { /^$name/ } $zk->children('/m/protected');
+	} 'a node in our session';
+	$shell->set_acl('/m/protected', [ @admin, [ 'world', 'anyone', 'crwa' ] ]);
+	queue($a, 'newcomer', '/m/protected');
+	$a->wait_log(qr{LOG:  deleting ZooKeeper node "/m/protected/$name}, $mark);
+	$a->settle;
+	ok((grep { /^$name/ } $zk->children('/m/protected')), 'ZooKeeper refuses that');
+	$shell->set_acl('/m/protected', [ @admin, [ 'world', 'anyone', 'cdrwa' ] ]);
+	hand_on('/m/protected', 'heir', 'newcomer');
+	undisturbed('after the refusal');
+};
+
 subtest 'so is a permit' => sub {
 	my $mark = $a->log_mark;
 	my $name = '_c_00000000-0000-0000-0000-000000000000-lease-';
