@@ -12,7 +12,7 @@ in_tree() {
 	unshare --mount --pid --fork sh -c '
 		mount -t proc proc "$0/proc" && mount -t tmpfs -o mode=1777 tmpfs "$0/dev/shm" &&
 			exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
-				DEBIAN_FRONTEND=noninteractive "$@"
+				DEBIAN_FRONTEND=noninteractive NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt "$@"
 	' "$tree" "$@"
 }
 
@@ -62,4 +62,7 @@ make_tree() {
 	rm -rf "$tree"
 	mkdir -p "$tree"
 	tar -xf "$trees/$1.tar" -C "$tree"
+	# Authorities that this machine trusts, such as that of a proxy, are trusted there, too.
+	[ ! -d /usr/local/share/ca-certificates ] || cp -R /usr/local/share/ca-certificates "$tree/usr/local/share/"
+	in_tree update-ca-certificates >>"$trees/$1.log" 2>&1
 }

@@ -30,18 +30,25 @@
 #define SASL_CB_AUTHNAME 0x4002
 #define SASL_CB_PASS 0x4004
 
-typedef struct SaslCallback
-{
-	unsigned long id; /* 0 ends an array */
-	void (*function)(void);
-	void *context;
-} SaslCallback;
-
 typedef struct SaslSecret
 {
 	unsigned long len;
 	char		  data[ZK_AUTH_SIZE]; /* of any size, for Cyrus SASL */
 } SaslSecret;
+
+typedef int SaslGetUser(void *context, int id, const char **user, unsigned *len);
+typedef int SaslGetPassword(void *connection, void *context, int id, SaslSecret **password);
+
+typedef struct SaslCallback
+{
+	unsigned long id; /* 0 ends an array */
+	union
+	{
+		SaslGetUser		*user;	   /* SASL_CB_AUTHNAME */
+		SaslGetPassword *password; /* SASL_CB_PASS */
+	};
+	void *context;
+} SaslCallback;
 
 typedef struct SaslParams
 {
@@ -130,8 +137,10 @@ read_parameters(SaslIdentity *new)
 	if (new->params.host == NULL)
 		new->params.host = "zk-sasl-md5"; /* any ZooKeeper server, for this mechanism */
 	new->password.len = strlcpy(new->password.data, password, ZK_AUTH_SIZE);
-	new->callbacks[0] = (SaslCallback){SASL_CB_AUTHNAME, (void (*)(void)) get_user, (void *) user};
-	new->callbacks[1] = (SaslCallback){SASL_CB_PASS, (void (*)(void)) get_password, &new->password};
+	new->callbacks[0] =
+		(SaslCallback){SASL_CB_AUTHNAME, .user = get_user, .context = unconstify(char *, user)};
+	new->callbacks[1] =
+		(SaslCallback){SASL_CB_PASS, .password = get_password, .context = &new->password};
 	return NULL;
 }
 

@@ -72,6 +72,9 @@ extern const int  ZOO_SSL_CONNECTING_STATE;
 #pragma weak X509_getm_notBefore
 #pragma weak X509_getm_notAfter
 #pragma weak X509_gmtime_adj
+#pragma weak X509_get_issuer_name
+#pragma weak X509_NAME_add_entry_by_txt
+#pragma weak X509_set_subject_name
 #pragma weak X509_set_pubkey
 #pragma weak X509_sign
 #pragma weak EVP_PKEY_CTX_new_id
@@ -234,6 +237,17 @@ write_made(TlsFile which, const X509 *certificate, const EVP_PKEY *key, int *fd)
 	return fclose(file) == 0 && written;
 }
 
+/* Gives the certificate a name: Java refuses to read one without. */
+static bool
+name_certificate(X509 *certificate)
+{
+	X509_NAME *name = X509_get_issuer_name(certificate);
+
+	return X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
+									  (const unsigned char *) "zklock", -1, -1, 0) == 1 &&
+		   X509_set_subject_name(certificate, name) == 1;
+}
+
 /* Makes a certificate and its key, in files in memory.  Returns NULL, or what is wrong. */
 static const char *
 make_certificate(int *fds)
@@ -244,7 +258,7 @@ make_certificate(int *fds)
 	bool		  made;
 
 	made = algorithm && certificate && EVP_PKEY_keygen_init(algorithm) == 1 &&
-		   EVP_PKEY_keygen(algorithm, &key) == 1 &&
+		   EVP_PKEY_keygen(algorithm, &key) == 1 && name_certificate(certificate) &&
 		   X509_gmtime_adj(X509_getm_notBefore(certificate), 0) &&
 		   X509_gmtime_adj(X509_getm_notAfter(certificate), 0) &&
 		   X509_set_pubkey(certificate, key) == 1 && X509_sign(certificate, key, NULL) > 0 &&
