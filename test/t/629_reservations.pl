@@ -2,7 +2,8 @@
 #
 # Reservations: the server holds a lock for whoever knows its token, for a time, and no session has it. They queue and
 # are lost like any lock; transactions rely on them; the role that made one has it. They outlive sessions and the worker,
-# but not the server. What one session sees of that is in sql/reservation.sql.
+# but not the server. What one session sees of that is in sql/reservation.sql; what becomes of them at each fault, in
+# the table of faults, 292_faults_of_locks.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT cancel_as_answered freeze_asleep story token unlock);

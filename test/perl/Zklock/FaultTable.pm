@@ -37,7 +37,7 @@ session says C<outcome>:
   lost        it had it, and has it no more
 
 Each recipe is one entry of C<%recipes>. What it does differently stands there, as C<expect>, by the
-name of the fault.
+name of the fault; after "waiting: " or "having: " if it is so only then.
 
   ask, answer     a statement, with PATH, and what it returns
   give, given     the statement that gives it back, and what that returns; none if there is nothing to
@@ -58,6 +58,8 @@ name of the fault.
   only            faults come at these calls, and nowhere else: the rest is as with another recipe
   dialect         in which the server writes the names of nodes: C<dialects> names these recipes
   lost            requests and replies are lost, and nothing else happens
+  lasts           the server has it, not the session, which may end, and so may its transaction
+  loss            of what is not shown when it is lost: statements, with PATH and TOKEN, and what these tell
   workers         the worker is away, and comes back, at more moments; it takes its time
   leave           what a session whose call was cancelled does, since it has a part of what it asked for
   always          the outcome of all faults
@@ -139,12 +141,13 @@ my %recipes = (
 		prepare => q{SELECT zk_lock('PATH') AND zk_unlock('PATH')},
 		ask => q{SELECT zk_lock_persistent('PATH') IS NOT NULL},
 		try => q{SELECT zk_lock_persistent('PATH') IS NOT NULL}, undone => 't', again => 'f' },
-	# The session has nothing of it. One whose node is still to be deleted is shown, too. What becomes of it later is
-	# in 629_reservations.pl.
+	# The session has nothing of it, but its transaction relies on it. One whose node is still to be deleted is shown, too.
 	'reservation' => {
-		ask => q{SELECT zk_reserve('PATH', '1h') > 0},
-		give => q{SELECT zk_unreserve('PATH', coalesce((SELECT fencing_token FROM zk_locks WHERE path = 'PATH' AND scope = 'reservation' AND granted), 1))},
-		token => q{SELECT fencing_token FROM zk_locks WHERE path = 'PATH' AND granted}, only => qr/./ },
+		ask => q{BEGIN; SELECT zk_rely('PATH', zk_reserve('PATH', '1h')) IS NOT NULL},
+		give => q{COMMIT; SELECT zk_unreserve('PATH', coalesce((SELECT fencing_token FROM zk_locks WHERE path = 'PATH' AND scope = 'reservation' AND granted), 1))},
+		token => q{SELECT fencing_token FROM zk_locks WHERE path = 'PATH' AND granted}, workers => 1, lasts => 1,
+		loss => { 'COMMIT' => '40001', q{SELECT zk_rely('PATH', TOKEN)} => '40001', q{SELECT zk_renew('PATH', TOKEN, '1h')} => 'f' },
+		expect => { 'having: the backend is terminated' => 'answered' } },
 	'element offered' => {
 		ask => q{SELECT zk_queue_offer('PATH', 'x') ~ '^qn-'},
 		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => '', done => 'x', again => '' },
@@ -280,6 +283,16 @@ my @while_waiting = (
 		} sort keys %held),
 	[ 'who was before it loses its node', sub ($t) { $t->delete_nodes($t->{there}); return 'answered'; } ]);
 
+# What happens besides while the server has what was asked for: it stays
+my @while_lasting = (
+	[ 'the transaction is rolled back', sub ($t) { $t->{session}->query('ROLLBACK'); return 'answered'; } ],
+	[ 'the session forgets everything', sub ($t) { $t->{session}->query($_) foreach 'ROLLBACK', 'DISCARD ALL'; return 'answered'; } ],
+	[ 'the session ends', sub ($t) {
+			$t->{session}->disconnect;
+			wait_until { !kill 0, $t->{session}->pid } 'its backend to be gone';
+			return 'answered';
+		} ]);
+
 sub new($class)
 {
 	my $self = bless { paths => 0 }, $class;
@@ -306,7 +319,7 @@ sub check($self, @names)
 			$self->check_worker_behind if $self->{recipe}{workers};
 			# With the path goes who was before it: 240_node_deleted.pl has what may come of that.
 			$self->check_at_rest('waiting', @while_waiting, grep { $_->[0] !~ /^the path/ } @at_rest);
-			$self->check_at_rest('having', @at_rest);
+			$self->check_at_rest('having', @at_rest, $self->{recipe}{lasts} ? @while_lasting : ());
 		};
 	}
 	my @resting = grep { $_->{give} && !$_->{only} && !ref $_->{ask} } map { $recipes{$_} } @names;
@@ -560,6 +573,7 @@ sub have($self, $name)
 	$self->begin;
 	$self->begin_part('ask');
 	is($self->result->{text}, $self->{recipe}{answer}, "$name: it has it");
+	$self->{had} = $self->token('session') if $self->{recipe}{loss};
 	return;
 }
 
@@ -568,6 +582,9 @@ sub has_had($self, $happens, $outcome, $name)
 	$self->{here}->wait_session;
 	if ($outcome eq 'answered')
 	{
+		# Nothing is released late. What outlasts its session another one gives back.
+		$self->{here}->settle;
+		$self->{session} = $self->{here}->session(name => 'another') if $happens =~ /^the (?:backend|session)/;
 		$self->has_it($name);
 	}
 	else
@@ -589,7 +606,7 @@ sub check_at_rest($self, $state, @faults)
 	{
 		my ($happens, $do) = @$fault;
 		$self->$begin("$state: $happens");
-		my $outcome = $self->outcome($happens, $do->($self));
+		my $outcome = $self->outcome($happens, $do->($self), $state);
 		$self->{proxy}->heal;
 		$self->$end($happens, $outcome, "$state: $happens");
 	}
@@ -599,7 +616,7 @@ sub check_at_rest($self, $state, @faults)
 # It takes long until a server that hangs is noticed: it does so for all at once.
 sub check_hang($self, @recipes)
 {
-	my @story = qw(recipe path session);
+	my @story = qw(recipe path session had);
 	my @stories;
 	foreach my $recipe (@recipes)
 	{

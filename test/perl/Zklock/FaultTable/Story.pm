@@ -207,7 +207,16 @@ sub rival_gets_it($self, $name, $token = undef)
 
 sub is_told_of_loss($self, $name)
 {
-	$self->{here}->wait_value("SELECT bool_or(state = 'lost') FROM zk_locks WHERE path <> '/bystander'", 't');
+	my $loss = $self->{recipe}{loss};
+	$self->{here}->wait_value($loss ? "SELECT count(*) = 0 FROM zk_locks WHERE path = '$self->{path}'"
+		: "SELECT bool_or(state = 'lost') FROM zk_locks WHERE path <> '/bystander'", 't');
+	# Of a token that the server does not know ZooKeeper is asked.
+	$self->{here}->wait_session if $loss;
+	foreach my $statement (sort keys %{ $loss // {} })
+	{
+		my $result = $self->{session}->try($statement =~ s/PATH/$self->{path}/r =~ s/TOKEN/$self->{had}/r);
+		is($result->{ok} ? $result->{text} : $result->{sqlstate}, $loss->{$statement}, "$name: $statement");
+	}
 	is(eval { $self->part('give') } // 'f', 'f', "$name: it is told of the loss");
 	return;
 }
@@ -268,10 +277,10 @@ sub applies($self, $happens)
 	return $happens !~ (ref $self->{recipe}{ask} ? qr/^the backend/ : qr/^its server/);
 }
 
-sub outcome($self, $happens, $outcome)
+sub outcome($self, $happens, $outcome, $state = '')
 {
 	my $recipe = $self->{recipe};
-	return $recipe->{always} // $recipe->{expect}{$happens} // $outcome;
+	return $recipe->{always} // $recipe->{expect}{"$state: $happens"} // $recipe->{expect}{$happens} // $outcome;
 }
 
 # What has become of the asking session is what it should be.
