@@ -24,6 +24,7 @@
 #define PG_FUNCTION_ARGS FunctionCallInfo fcinfo
 #define FLEXIBLE_ARRAY_MEMBER
 #define PGDLLEXPORT
+#define PG_USED_FOR_ASSERTS_ONLY
 #define pg_attribute_aligned(bytes)
 #define StaticAssertDecl(condition, message) struct unused
 #define COMPAT_MODULE_MAGIC(name, version) struct unused
