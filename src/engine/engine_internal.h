@@ -408,6 +408,7 @@ extern void	   cohort_end(Cohort *cohort, CohortEnd how);
 
 /* parents.c */
 extern void parents_missing(Cohort *cohort, int code);
+extern bool parents_create_ahead(Cohort *cohort);
 
 /* node.c */
 extern void cohort_create(Cohort *cohort);

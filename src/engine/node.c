@@ -183,9 +183,11 @@ cohort_create(Cohort *cohort)
 	}
 	else
 	{
+		bool exists = parents_create_ahead(cohort) || path->parents_attempts > 0;
+
 		create.followed = true;
-		create.patient = !cohort_name_is_reusable(cohort) &&
-						 (path->parents_attempts > 0 || zklock_now_ms() >= missing_until);
+		create.patient =
+			!cohort_name_is_reusable(cohort) && (exists || zklock_now_ms() >= missing_until);
 		cohort_node_call(cohort, create, on_node_created);
 		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
 	}

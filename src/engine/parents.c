@@ -28,6 +28,12 @@
  *
  * The walk's calls are made for one session at a time, the one whose turn it is at that step.
  *
+ * Whoever locks a path that did not exist often goes on beside it: a job for each row, say.
+ * So for a while after a path was created, the create of a node on another path below the same
+ * parent is preceded by that of the path, if nothing has to be looked at first.  If the guess
+ * is right, that saves a request and two round trips.  If not, whatever the answer is, the
+ * create of the node is answered as without the guess, which ends.
+ *
  * If nobody needs the path any more before a node has come below it, the containers that
  * were created are deleted again, from below: ZooKeeper removes none that never had a child.
  * What has children or data by then stays.  Another client that has just found such a node
@@ -45,6 +51,13 @@
 
 /* Attempts in a row before we give up */
 #define MAX_ATTEMPTS 16
+
+/* So long after the creation of a path, others beside it are taken to be missing */
+#define GUESS_MS 1000
+
+static char	  guess[ZKLOCK_MAX_PATH]; /* their parent */
+static size_t guess_length;
+static int64  guess_until; /* ms */
 
 /* Returns the cohort for which parents are created, or NULL if nobody needs them now. */
 static Cohort *
@@ -120,6 +133,24 @@ end_call(Path *path)
 	path_mark(path);
 	path->calls--;
 	path->parents_pending = false;
+}
+
+/* Takes note that the path did not exist, and does now. */
+static void
+guess_siblings(const Path *path)
+{
+	guess_length = length_above(path, strlen(path->path));
+	memcpy(guess, path->path, guess_length);
+	guess_until = zklock_now_ms() + GUESS_MS;
+}
+
+/* Returns true if the path is taken to be missing, since one beside it was. */
+static bool
+is_guessed_missing(const Path *path)
+{
+	return path->lists_done == 0 && path->parents_attempts == 0 && path->created_to == 0 &&
+		   zklock_now_ms() < guess_until && guess_length == length_above(path, strlen(path->path)) &&
+		   memcmp(guess, path->path, guess_length) == 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -270,6 +301,8 @@ on_parent_created(void *arg, const ZkReply *reply)
 	if (reply->outcome == CALL_OK || reply->outcome == CALL_NODE_EXISTS)
 	{
 		note_created(path, reply);
+		if (reply->outcome == CALL_OK && path->path[path->missing_len] == '\0')
+			guess_siblings(path);
 		go_down(path);
 	}
 	else if (reply->outcome == CALL_NO_NODE && !path->descending)
@@ -280,23 +313,28 @@ on_parent_created(void *arg, const ZkReply *reply)
 		refuse(path, FAILURE_NO_CHILDREN, reply->code);
 }
 
+/* Returns the create of the node that is missing. */
+static ZkCall
+create_call(const Cohort *cohort)
+{
+	ParentNodes kind = entry_of(cohort_head(cohort))->request.parent_nodes;
+
+	return (ZkCall){.kind = ZK_CREATE,
+					.owner = cohort_owner(cohort),
+					.path = path_above(cohort->path, cohort->path->missing_len),
+					.node_kind = kind == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER};
+}
+
 /* Creates the node that is missing, for those who have come meanwhile as well. */
 static void
 create_missing(Path *path)
 {
 	Cohort *cohort = needy_cohort(path);
-	bool	persistent;
 
 	if (cohort)
 		fail_without_path(cohort);
-	if (cohort == NULL || dlist_is_empty(&cohort->queue))
-		return;
-	persistent = entry_of(cohort_head(cohort))->request.parent_nodes == PARENTS_PERSISTENT;
-	make_call(cohort,
-			  (ZkCall){.kind = ZK_CREATE,
-					   .path = path_above(path, path->missing_len),
-					   .node_kind = persistent ? ZK_PERSISTENT : ZK_CONTAINER},
-			  on_parent_created);
+	if (cohort && !dlist_is_empty(&cohort->queue))
+		make_call(cohort, create_call(cohort), on_parent_created);
 }
 
 /* Handles the data of the parent of a semaphore's nodes, which may be a claim's. */
@@ -380,6 +418,43 @@ parents_missing(Cohort *cohort, int code)
 		path->descending = false;
 		try_missing(path);
 	}
+}
+
+/* Handles the reply to parents_create_ahead(); that to the create of a node below follows. */
+static void
+on_created_ahead(void *arg, const ZkReply *reply)
+{
+	Path *path = arg;
+
+	path_mark(path);
+	path->calls--;
+	guess_until = 0;
+	if (reply->outcome == CALL_OK)
+	{
+		note_created(path, reply);
+		guess_siblings(path);
+	}
+}
+
+/*
+ * Creates the path ahead of a cohort's node, if it is taken to be missing.  Returns true if so.
+ */
+bool
+parents_create_ahead(Cohort *cohort)
+{
+	Path			   *path = cohort->path;
+	size_t				length = strlen(path->path);
+	size_t				above = length_above(path, length);
+	const EntryRequest *request = &entry_of(cohort_head(cohort))->request;
+
+	if (request->kind != REQUEST_LOCK || request->parent_nodes == PARENTS_EXISTING ||
+		!is_guessed_missing(path) ||
+		possible_harm(cohort, path_above(path, above), path->path + above + 1) != 0)
+		return false;
+	path->missing_len = length;
+	path->calls++;
+	zk_call(create_call(cohort), on_created_ahead, path);
+	return true;
 }
 
 /* ------------------------------------------------------------------------

@@ -54,6 +54,56 @@ clean_story 'no more than sixteen levels' => sub {
 	is($s{s}->query("SELECT zk_lock('/deep' || repeat('/a', 2 * $limit - 1))"), 't', 'and sixteen more below those');
 };
 
+# Until a path is created ahead of its lock's node, as one beside it was created a moment ago: on a slow machine that moment
+# may be over, so each attempt has a path of its own. Returns that of the second lock, and the result.
+sub created_ahead($name, $prepare = sub { })
+{
+	my ($n, $path, $result) = (0);
+	wait_until {
+		$n++;
+		$path = "/beside/$name$n/next";
+		$prepare->($path);
+		$proxy->reset_counts;
+		$result = $s{s}->try("SELECT zk_lock('/beside/$name$n/first') AND zk_lock('$path')");
+		my ($asked) = grep { ($_->[1] // '') =~ m{^\Q$path\E(?:/|$)} } @{ $proxy->requests };
+		$asked && $asked->[0] eq 'createContainer';
+	} 'a path to be created ahead';
+	return ($path, $result);
+}
+
+clean_story 'a path beside one that did not exist is created ahead' => sub {
+	my ($path, $result) = created_ahead('missing');
+	is($result->{text}, 't', 'both are locked');
+	is(scalar(grep { $_->[0] eq 'create2' && $_->[1] =~ /^\Q$path\E/ } @{ $proxy->requests }), 1, 'and its node is created once');
+	is(scalar($zk->children($path)), 1, 'there it is');
+};
+
+clean_story 'though it exists' => sub {
+	my ($path, $result) = created_ahead('there', sub ($path) { $shell->create($path, makepath => 1, data => 'theirs'); });
+	is($result->{text}, 't', 'it is locked');
+	is($shell->get($path), 'theirs', 'and as it was');
+	is($s{s}->query("SELECT zk_lock('$path/first') AND zk_unlock('$path/first')"), 't', 'the next ones are locked, too');
+};
+
+clean_story 'what was created ahead for who is refused is deleted' => sub {
+	my ($path, $result) = created_ahead('refused', sub ($path) { $proxy->clear; $proxy->refuse(op => 'create2', path => "^$path/", code => -102); });
+	is($result->{sqlstate}, '42501', 'the node is refused');
+	wait_until { !$shell->exists($path) } 'the path to go';
+	$proxy->clear;
+};
+
+clean_story 'nothing is created ahead that would harm others, or was not to be created' => sub {
+	my $theirs = $shell->create('/beside/harmed/_c_00000000-0000-4000-8000-000000000000-lock-', ephemeral => 1, sequence => 1, makepath => 1);
+	is($s{s}->try("SELECT zk_lock('/beside/harmed/first') AND zk_lock('/beside/harmed/0')")->{sqlstate}, '55006', 'harm is refused');
+	ok(!$shell->exists('/beside/harmed/0'), 'no node is there');
+	$shell->delete($theirs);
+	is($s{s}->query("SELECT zk_lock('/beside/second')"), 't', 'another path is created');
+	$s{s}->query('SET zklock.parent_nodes = existing');
+	is($s{s}->try("SELECT zk_lock('/beside/third')")->{sqlstate}, '42704', 'who is to have none created is refused');
+	$s{s}->query('RESET zklock.parent_nodes');
+	ok(!$shell->exists('/beside/third'), 'no node is there');
+};
+
 clean_story 'of several who wait one gives up' => sub {
 	hold_creation(on($a, 'first'), 'hold_reply_of', '/w/x/y');
 	queue($a, 'second', '/w/x/y');
