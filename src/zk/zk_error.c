@@ -129,7 +129,7 @@ zk_error_sentence(const char *complaint, bool in_use)
 	if (closed && in_use)
 		return psprintf("ZooKeeper server %s closed the connection", server);
 	if (closed)
-		return psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, demand TLS, or have reached its limit of connections per client (maxClientCnxns)",
+		return psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, demand TLS or refuse the certificate, or have reached its limit of connections per client (maxClientCnxns)",
 						server);
 	if (error == ETIMEDOUT)
 		return psprintf("ZooKeeper server %s does not answer", server);

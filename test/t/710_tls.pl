@@ -228,7 +228,9 @@ subtest 'who is asked for no certificate needs none' => sub {
 	$bare->wait_session;
 	is($bare->session_id, $id, 'the next worker continues the session');
 	$bare->set_conf('zklock.servers' => $address, 'zklock.tls_ca_file' => $tls->file('ca.pem'));
-	wait_until { ($bare->zk_session->{last_error} // '') =~ /TLS with ZooKeeper server \Q$address\E fails/ } 'a server that demands one to refuse';
+	# With TLS 1.3 it may refuse when the handshake is over for the client.
+	wait_until { ($bare->zk_session->{last_error} // '') =~ /TLS with ZooKeeper server \Q$address\E fails|\Q$address\E closes .* refuse the certificate/ }
+	'a server that demands one to refuse';
 	pass('a server that demands one refuses');
 	$bare->stop;
 };
