@@ -97,7 +97,10 @@ sub end_term($self)
 # A new path, and a session that will ask there
 sub begin($self)
 {
-	$self->{path} = '/table/' . ++$self->{paths};
+	# Beside another one the path would be created ahead of its nodes, or not: 442_parents.pl.
+	my $parent = '/table/' . ++$self->{paths};
+	$self->{zk}->shell->create($parent, makepath => 1);
+	$self->{path} = "$parent/path";
 	$self->{proxy}->clear;
 	$self->{here}->reconnect($self->{proxy});
 	$self->{session}->disconnect if $self->{session};
