@@ -85,6 +85,16 @@ clean_story 'though it exists' => sub {
 	is($s{s}->query("SELECT zk_lock('$path/first') AND zk_unlock('$path/first')"), 't', 'the next ones are locked, too');
 };
 
+clean_story 'though the request or its answer is lost' => sub {
+	foreach my $lose (qw(lose_request lose_reply))
+	{
+		my ($path, $result) = created_ahead($lose, sub ($path) { $proxy->clear; $proxy->$lose(op => 'createContainer', path => "^$path\$"); });
+		is($result->{text}, 't', "$lose: it is locked");
+		is(scalar($zk->children($path)), 1, 'by one node');
+	}
+	$proxy->clear;
+};
+
 clean_story 'what was created ahead for who is refused is deleted' => sub {
 	my ($path, $result) = created_ahead('refused', sub ($path) { $proxy->clear; $proxy->refuse(op => 'create2', path => "^$path/", code => -102); });
 	is($result->{sqlstate}, '42501', 'the node is refused');
