@@ -28,11 +28,11 @@
  *
  * The walk's calls are made for one session at a time, the one whose turn it is at that step.
  *
- * Whoever locks a path that did not exist often goes on beside it: a job for each row, say.
- * So for a while after a path was created, the create of a node on another path below the same
- * parent is preceded by that of the path, if nothing has to be looked at first.  If the guess
- * is right, that saves a request and two round trips.  If not, whatever the answer is, the
- * create of the node is answered as without the guess, which ends.
+ * Whoever locks paths that did not exist often goes on beside them: a job for each row, say.
+ * So for a while after two paths below one parent were created in a row, the create of a node on
+ * another path there is preceded by that of the path, if nothing has to be looked at first.  If
+ * the guess is right, that saves two requests and two round trips.  If not, whatever the answer
+ * is, the create of the node is answered as without the guess, which ends.
  *
  * If nobody needs the path any more before a node has come below it, the containers that
  * were created are deleted again, from below: ZooKeeper removes none that never had a child.
@@ -52,12 +52,13 @@
 /* Attempts in a row before we give up */
 #define MAX_ATTEMPTS 16
 
-/* So long after the creation of a path, others beside it are taken to be missing */
+/* So long after the creation of two paths, others beside them are taken to be missing */
 #define GUESS_MS 1000
 
 static char	  guess[ZKLOCK_MAX_PATH]; /* their parent */
 static size_t guess_length;
-static int64  guess_until; /* ms */
+static int	  guess_created; /* how many have been created there in a row */
+static int64  guess_until;	 /* ms */
 
 /* Returns the cohort for which parents are created, or NULL if nobody needs them now. */
 static Cohort *
@@ -135,22 +136,22 @@ end_call(Path *path)
 	path->parents_pending = false;
 }
 
+/* Returns true if the path is beside those to which the guess applies. */
+static bool
+is_sibling(const Path *path)
+{
+	return zklock_now_ms() < guess_until && guess_length == length_above(path, strlen(path->path)) &&
+		   memcmp(guess, path->path, guess_length) == 0;
+}
+
 /* Takes note that the path did not exist, and does now. */
 static void
 guess_siblings(const Path *path)
 {
+	guess_created = is_sibling(path) ? guess_created + 1 : 1;
 	guess_length = length_above(path, strlen(path->path));
 	memcpy(guess, path->path, guess_length);
 	guess_until = zklock_now_ms() + GUESS_MS;
-}
-
-/* Returns true if the path is taken to be missing, since one beside it was. */
-static bool
-is_guessed_missing(const Path *path)
-{
-	return path->lists_done == 0 && path->parents_attempts == 0 && path->created_to == 0 &&
-		   zklock_now_ms() < guess_until && guess_length == length_above(path, strlen(path->path)) &&
-		   memcmp(guess, path->path, guess_length) == 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -428,12 +429,13 @@ on_created_ahead(void *arg, const ZkReply *reply)
 
 	path_mark(path);
 	path->calls--;
-	guess_until = 0;
 	if (reply->outcome == CALL_OK)
 	{
 		note_created(path, reply);
 		guess_siblings(path);
 	}
+	else
+		guess_until = 0;
 }
 
 /*
@@ -448,7 +450,7 @@ parents_create_ahead(Cohort *cohort)
 	const EntryRequest *request = &entry_of(cohort_head(cohort))->request;
 
 	if (request->kind != REQUEST_LOCK || request->parent_nodes == PARENTS_EXISTING ||
-		!is_guessed_missing(path) ||
+		path->lists_sent > 0 || guess_created < 2 || !is_sibling(path) ||
 		possible_harm(cohort, path_above(path, above), path->path + above + 1) != 0)
 		return false;
 	path->missing_len = length;

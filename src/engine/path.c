@@ -185,7 +185,7 @@ cohort_plan(Cohort *cohort)
 	/* A session waits for an element being given back, unless ZooKeeper refuses that. */
 	if (before && fixed_name && before->retry_at > 0)
 		cohort_fail(cohort, FAILURE_BUSY, 0);
-	else if (before && cohort_is_hidden(before))
+	else if (before && before->node_calls == 0 && cohort_is_hidden(before))
 		cohort_fail(cohort, FAILURE_REFUSED, before->list_error);
 	else if (cohort_must_look(cohort))
 		cohort_end(cohort, END_NOT_CREATED);

@@ -49,6 +49,9 @@
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
 
+/* Between messages about orphans whose deletion is refused */
+#define REFUSED_PAUSE_MS 60000
+
 typedef struct CheckCall
 {
 	Cohort *cohort;
@@ -183,6 +186,25 @@ watch_own(Cohort *cohort)
 				on_own_watched);
 }
 
+/* Handles the reply to the deletion of an orphan. */
+static void
+on_orphan_deleted(void *arg, const ZkReply *reply)
+{
+	static int64 log_at; /* no message before, ms */
+
+	const char *node = reply->asked->path;
+
+	if (reply->outcome == CALL_OK)
+		ereport(LOG, (errmsg("deleted ZooKeeper node \"%s\", which this server left behind", node)));
+	else if (reply->outcome != CALL_NO_NODE && reply->outcome != CALL_UNKNOWN && zklock_now_ms() >= log_at)
+	{
+		log_at = zklock_now_ms() + REFUSED_PAUSE_MS;
+		ereport(LOG,
+				(errmsg("could not delete ZooKeeper node \"%s\": %s", node, zk_error_name(reply->code)),
+				 errdetail("This server left it behind; it blocks others, and the deletion is repeated.")));
+	}
+}
+
 /*
  * Deletes a node that is in a cohort's way and our session's, unless a cohort has it, or may
  * yet find that it has.  It was left behind by mistake and would block us for ever, so it is
@@ -192,7 +214,6 @@ static void
 delete_orphan(Cohort *waiting, const char *name)
 {
 	Path *path = waiting->path;
-	char *node;
 
 	if (ZKLOCK_FAULT("orphan"))
 		return;
@@ -203,9 +224,7 @@ delete_orphan(Cohort *waiting, const char *name)
 			strcmp(cohort->downgraded_name, name) == 0)
 			return;
 	}
-	node = path_node(path, name);
-	ereport(LOG, (errmsg("deleting ZooKeeper node \"%s\", which this server left behind", node)));
-	zk_call((ZkCall){.kind = ZK_DELETE, .path = node}, NULL, NULL);
+	zk_call((ZkCall){.kind = ZK_DELETE, .path = path_node(path, name)}, on_orphan_deleted, NULL);
 }
 
 /* Handles the reply about the predecessor, which is read to set a watch on it. */
@@ -262,9 +281,13 @@ watch_for_orphans(Cohort *cohort)
 		return;
 	cohort->orphans_at = 0;
 	for (int i = 0; i < path->nforeign; i++)
-		cohort_call(cohort,
-					(ZkCall){.kind = ZK_EXISTS, .path = path_node(path, path->foreign[i].name)},
-					on_owner_read);
+	{
+		const char *name = path->foreign[i].name;
+
+		if (cohort->blocker == NULL || strcmp(cohort->blocker, name) == 0)
+			cohort_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = path_node(path, name)},
+						on_owner_read);
+	}
 }
 
 /* Watches another client's contender. */

@@ -72,8 +72,10 @@ extern const int  ZOO_SSL_CONNECTING_STATE;
 #pragma weak X509_getm_notBefore
 #pragma weak X509_getm_notAfter
 #pragma weak X509_gmtime_adj
-#pragma weak X509_get_issuer_name
+#pragma weak X509_NAME_new
+#pragma weak X509_NAME_free
 #pragma weak X509_NAME_add_entry_by_txt
+#pragma weak X509_set_issuer_name
 #pragma weak X509_set_subject_name
 #pragma weak X509_set_pubkey
 #pragma weak X509_sign
@@ -241,11 +243,16 @@ write_made(TlsFile which, const X509 *certificate, const EVP_PKEY *key, int *fd)
 static bool
 name_certificate(X509 *certificate)
 {
-	X509_NAME *name = X509_get_issuer_name(certificate);
+	X509_NAME *name = X509_NAME_new();
+	bool	   named;
 
-	return X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-									  (const unsigned char *) "zklock", -1, -1, 0) == 1 &&
-		   X509_set_subject_name(certificate, name) == 1;
+	named = name &&
+			X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
+									   (const unsigned char *) "zklock", -1, -1, 0) == 1 &&
+			X509_set_issuer_name(certificate, name) == 1 &&
+			X509_set_subject_name(certificate, name) == 1;
+	X509_NAME_free(name);
+	return named;
 }
 
 /* Makes a certificate and its key, in files in memory.  Returns NULL, or what is wrong. */

@@ -54,9 +54,9 @@ clean_story 'no more than sixteen levels' => sub {
 	is($s{s}->query("SELECT zk_lock('/deep' || repeat('/a', 2 * $limit - 1))"), 't', 'and sixteen more below those');
 };
 
-# Until a path is created ahead of its lock's node, as one beside it was created a moment ago: on a slow machine that moment
-# may be over, so each attempt has a path of its own. Returns that of the second lock, and the result.
-sub created_ahead($name, $prepare = sub { })
+# Until a path is created ahead of its lock's node, as two beside it were created a moment ago: on a slow machine that moment
+# may be over, so each attempt has a path of its own. Returns that of the third lock, "next", and the result.
+sub created_ahead($name, $prepare = sub { }, $which = 'next')
 {
 	my ($n, $path, $result) = (0);
 	wait_until {
@@ -64,8 +64,8 @@ sub created_ahead($name, $prepare = sub { })
 		$path = "/beside/$name$n/next";
 		$prepare->($path);
 		$proxy->reset_counts;
-		$result = $s{s}->try("SELECT zk_lock('/beside/$name$n/first') AND zk_lock('$path')");
-		my ($asked) = grep { ($_->[1] // '') =~ m{^\Q$path\E(?:/|$)} } @{ $proxy->requests };
+		$result = $s{s}->try("SELECT zk_lock('/beside/$name$n/a') AND zk_lock('/beside/$name$n/b') AND zk_lock('$path')");
+		my ($asked) = grep { ($_->[1] // '') =~ m{^/beside/\Q$name$n/$which\E(?:/|$)} } @{ $proxy->requests };
 		$asked && $asked->[0] eq 'createContainer';
 	} 'a path to be created ahead';
 	return ($path, $result);
@@ -73,7 +73,7 @@ sub created_ahead($name, $prepare = sub { })
 
 clean_story 'a path beside one that did not exist is created ahead' => sub {
 	my ($path, $result) = created_ahead('missing');
-	is($result->{text}, 't', 'both are locked');
+	is($result->{text}, 't', 'all are locked');
 	is(scalar(grep { $_->[0] eq 'create2' && $_->[1] =~ /^\Q$path\E/ } @{ $proxy->requests }), 1, 'and its node is created once');
 	is(scalar($zk->children($path)), 1, 'there it is');
 };
@@ -103,15 +103,22 @@ clean_story 'what was created ahead for who is refused is deleted' => sub {
 };
 
 clean_story 'nothing is created ahead that would harm others, or was not to be created' => sub {
-	my $theirs = $shell->create('/beside/harmed/_c_00000000-0000-4000-8000-000000000000-lock-', ephemeral => 1, sequence => 1, makepath => 1);
-	is($s{s}->try("SELECT zk_lock('/beside/harmed/first') AND zk_lock('/beside/harmed/0')")->{sqlstate}, '55006', 'harm is refused');
-	ok(!$shell->exists('/beside/harmed/0'), 'no node is there');
-	$shell->delete($theirs);
-	is($s{s}->query("SELECT zk_lock('/beside/second')"), 't', 'another path is created');
-	$s{s}->query('SET zklock.parent_nodes = existing');
-	is($s{s}->try("SELECT zk_lock('/beside/third')")->{sqlstate}, '42704', 'who is to have none created is refused');
-	$s{s}->query('RESET zklock.parent_nodes');
-	ok(!$shell->exists('/beside/third'), 'no node is there');
+	my ($theirs, $harm, $missing, @created);
+	# As the first path is created ahead after these, they could have been.
+	created_ahead('harmed', sub ($path) {
+			my $parent = $path =~ s{/next$}{}r;
+			$theirs = $shell->create("$parent/_c_00000000-0000-4000-8000-000000000000-lock-", ephemeral => 1, sequence => 1, makepath => 1);
+			$s{s}->query("SELECT zk_lock('$parent/c') AND zk_lock('$parent/d')");
+			$harm = $s{s}->try("SELECT zk_lock('$parent/0')")->{sqlstate};
+			$s{s}->query('SET zklock.parent_nodes = existing');
+			$missing = $s{s}->try("SELECT zk_lock('$parent/missing')")->{sqlstate};
+			$s{s}->query('RESET zklock.parent_nodes');
+			@created = grep { $shell->exists("$parent/$_") } qw(0 missing);
+			$shell->delete($theirs);
+		}, 'a');
+	is($harm, '55006', 'harm is refused');
+	is($missing, '42704', 'so is what is missing, to who is to have nothing created');
+	is_deeply(\@created, [], 'neither node is there');
 };
 
 clean_story 'of several who wait one gives up' => sub {
