@@ -330,11 +330,29 @@ watch_child_give_up(Path *path)
 	watch_child_set(path, WATCH_NONE);
 }
 
-/* Has the watch on a node removed.  Queue waits, which may watch a claim, lose it, too. */
-void
-watch_remove(const Path *path, const char *node)
+/* Returns true if a cohort of the path watches that child: its own node, or its blocker. */
+bool
+watch_is_needed(const Path *path, const char *child)
 {
-	zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = node}, NULL, NULL);
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if ((watch_exists(cohort->own_watch) && strcmp(cohort->name, child) == 0) ||
+			(cohort->blocker && strcmp(cohort->blocker, child) == 0))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Has the watch on a child of the path removed, unless a cohort needs it.  Queue waits, which
+ * may watch a claim, lose it, too.
+ */
+void
+watch_remove(const Path *path, const char *child)
+{
+	if (watch_is_needed(path, child))
+		return;
+	zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(path, child)}, NULL, NULL);
 	if (path->recipe->fixed_name)
 		queue_wait_wake(path->path, strrchr(path->path, '/') - path->path);
 }
@@ -357,17 +375,16 @@ watch_blocker_set(Cohort *cohort, WatchState state)
 	}
 }
 
-/* Gives that watch up, and has it removed if it is set, unless other cohorts need it. */
+/* Gives that watch up, and has it removed if it is set. */
 void
 watch_blocker_give_up(Cohort *cohort, WatchState state)
 {
-	bool needed = false;
+	char *blocker = MemoryContextStrdup(engine.scratch, cohort->blocker);
+	bool  is_set = cohort->blocker_watch == WATCH_SET;
 
-	for (Cohort *other = cohort_first(cohort->path); other; other = cohort_after(other))
-		needed |= other != cohort && other->blocker && strcmp(other->blocker, cohort->blocker) == 0;
-	if (cohort->blocker_watch == WATCH_SET && !needed)
-		watch_remove(cohort->path, path_node(cohort->path, cohort->blocker));
 	watch_blocker_set(cohort, state);
+	if (is_set)
+		watch_remove(cohort->path, blocker);
 }
 
 /* ------------------------------------------------------------------------

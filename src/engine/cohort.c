@@ -453,11 +453,13 @@ requeue(Cohort *cohort, CohortEnd how)
 static void
 forget_node_name(Cohort *cohort)
 {
+	bool was_set = cohort->own_watch == WATCH_SET;
+
 	for (Cohort *other = cohort_first(cohort->path); other; other = cohort_after(other))
 		other->listed = false;
-	if (cohort->own_watch == WATCH_SET)
-		watch_remove(cohort->path, path_node(cohort->path, cohort->name));
 	watch_own_set(cohort, WATCH_NONE);
+	if (was_set)
+		watch_remove(cohort->path, cohort->name);
 }
 
 /*

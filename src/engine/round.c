@@ -275,13 +275,7 @@ engine_needs_watch(const ZkCall *removal)
 	if (removal->kind == ZK_UNWATCH_CHILDREN)
 		return path && (watch_exists(path->child_watch) || path->lists_watching > path->lists_done);
 	path = path_of_child(removal->path, child);
-	for (Cohort *cohort = path ? cohort_first(path) : NULL; cohort; cohort = cohort_after(cohort))
-	{
-		if ((watch_exists(cohort->own_watch) && strcmp(cohort->name, child) == 0) ||
-			(cohort->blocker && strcmp(cohort->blocker, child) == 0))
-			return true;
-	}
-	return false;
+	return path && watch_is_needed(path, child);
 }
 
 /* ------------------------------------------------------------------------

@@ -118,22 +118,9 @@ watch_own_refused(Cohort *cohort)
 }
 
 /*
- * The cohort whose node was to be watched is gone, and the name may be another client's by
- * now.  The watch that was set goes, unless a cohort of ours has that node, or waits for it.
+ * Handles the reply about our own node, which is read to set a watch on it.  If that node is
+ * gone, the name may be another client's by now, and so is the watch.
  */
-static void
-unwatch_stray(const Path *path, const char *node)
-{
-	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-	{
-		if ((watch_exists(cohort->own_watch) && strcmp(path_node(path, cohort->name), node) == 0) ||
-			(watch_exists(cohort->blocker_watch) && strcmp(path_node(path, cohort->blocker), node) == 0))
-			return;
-	}
-	watch_remove(path, node);
-}
-
-/* Handles the reply about our own node, which is read to set a watch on it. */
 static void
 on_own_watched(void *arg, const ZkReply *reply)
 {
@@ -143,7 +130,7 @@ on_own_watched(void *arg, const ZkReply *reply)
 	if (!own_call_end(cohort, reply))
 	{
 		if (reply->outcome == CALL_OK)
-			unwatch_stray(path, reply->asked->path);
+			watch_remove(path, strrchr(reply->asked->path, '/') + 1);
 		return;
 	}
 	if (reply->outcome == CALL_REFUSED)
