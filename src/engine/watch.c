@@ -119,7 +119,7 @@ watch_own_refused(Cohort *cohort)
 
 /*
  * Handles the reply about our own node, which is read to set a watch on it.  If that node is
- * gone, the name may be another client's by now, and so is the watch.
+ * gone, the name may be another client's by now, so the watch that was set is not ours.
  */
 static void
 on_own_watched(void *arg, const ZkReply *reply)
@@ -255,7 +255,8 @@ on_owner_read(void *arg, const ZkReply *reply)
 
 /*
  * Looks for orphans of ours among other clients' contenders, on behalf of a cohort that has
- * waited for long: one that watches none of them by itself, or has found one.
+ * waited for long: one that watches none of them by itself, or has found one.  Where a single
+ * contender is in front, the others do not matter.
  */
 void
 watch_for_orphans(Cohort *cohort)
