@@ -1,6 +1,6 @@
 /*
  * compat.h
- *		The differences between the supported PostgreSQL versions, 15 to 18.
+ *		The differences between the supported PostgreSQL versions, 15 to 19.
  *
  * Every conditional on PG_VERSION_NUM lives here; the other files use only
  * what this header defines.  Each entry names the first version with the
@@ -14,13 +14,15 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "replication/origin.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/wait_event.h"
 
-#if PG_VERSION_NUM < 150001 || PG_VERSION_NUM >= 190000
-#error "zklock supports PostgreSQL 15.1 to 18"
+#if PG_VERSION_NUM < 150001 || PG_VERSION_NUM >= 200000
+#error "zklock supports PostgreSQL 15.1 to 19"
 #endif
 
 /* 18: a module has a name and a version. */
@@ -35,6 +37,18 @@
 /* 18: PostgreSQL's attribute of a function that does not return */
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn __attribute__((noreturn))
+#endif
+
+/* 19: get_database_name() has moved. */
+#if PG_VERSION_NUM >= 190000
+#include "utils/lsyscache.h"
+#else
+#include "commands/dbcommands.h"
+#endif
+
+/* 19: a handler has one argument more than SIG_IGN pretends to have. */
+#if PG_VERSION_NUM < 190000
+#define PG_SIG_IGN SIG_IGN
 #endif
 
 /*
@@ -86,6 +100,17 @@ compat_log_lock_failures(void)
 	return log_lock_failures;
 #else
 	return false;
+#endif
+}
+
+/* 19: what a transaction that is replayed comes from is in a struct. */
+static inline bool
+compat_replays_from_origin(void)
+{
+#if PG_VERSION_NUM >= 190000
+	return replorigin_xact_state.origin != InvalidReplOriginId;
+#else
+	return replorigin_session_origin != InvalidRepOriginId;
 #endif
 }
 

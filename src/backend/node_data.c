@@ -13,7 +13,6 @@
 
 #include "backend/request.h"
 #include "catalog/pg_type.h"
-#include "commands/dbcommands.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"

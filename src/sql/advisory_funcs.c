@@ -22,7 +22,7 @@
 
 #include "backend/lock.h"
 #include "backend/wait.h"
-#include "commands/dbcommands.h"
+#include "compat.h"
 #include "mb/pg_wchar.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"

@@ -35,9 +35,9 @@
 #include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
+#include "compat.h"
 #include "executor/spi.h"
 #include "replication/logicalworker.h"
-#include "replication/origin.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -247,7 +247,7 @@ Datum
 zk_fences_keep_local(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
-	bool replaying = IsLogicalWorker() || replorigin_session_origin != InvalidRepOriginId;
+	bool		 replaying = IsLogicalWorker() || compat_replays_from_origin();
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),

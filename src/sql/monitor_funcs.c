@@ -19,7 +19,7 @@
 #include "backend/display.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
-#include "commands/dbcommands.h"
+#include "compat.h"
 #include "funcapi.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"

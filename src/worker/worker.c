@@ -402,7 +402,7 @@ zklock_worker_main(Datum arg)
 	on_proc_exit(on_exit_last, 0); /* registered first, called last */
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	pqsignal(SIGINT, SIG_IGN);
+	pqsignal(SIGINT, PG_SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 
 	/* No database, but this makes us visible in pg_stat_activity. */
