@@ -20,6 +20,10 @@
  * commit elsewhere (GUARD_EARLY; without the quorum), and before the commit here.  A commit
  * without the command is checked once.
  *
+ * A failed commit does not bring back what DROP DATABASE has deleted.  So the guard also
+ * checks before a command that changes the database or its server outside a transaction block
+ * (GUARD_COMMAND).  The command relies on all that the session holds, as it is about to write.
+ *
  * A transaction that has written also relies on the terms in which this server led when it
  * asked.  The server does not give up leadership while it commits.
  *
@@ -75,6 +79,7 @@ typedef enum CheckWish
 typedef struct Reliance
 {
 	CheckWish wish;
+	bool	  writes;	 /* the transaction has written, or is about to */
 	int		  n;		 /* number of these */
 	int		  unchecked; /* of these: those with a check by a quorum that is not done */
 } Reliance;
@@ -95,15 +100,6 @@ stricter(CommitGuard taken_under)
 	if (ZKLOCK_FAULT("guard-off"))
 		return COMMIT_GUARD_OFF;
 	return Max(taken_under, (CommitGuard) zklock_commit_guard);
-}
-
-/* Returns the guard of a hold, or COMMIT_GUARD_OFF if the transaction does not rely on it. */
-static CommitGuard
-guard_of_hold(const Hold *hold)
-{
-	if (!has_written() && !hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
-		return COMMIT_GUARD_OFF;
-	return stricter(hold->taken_under);
 }
 
 /*
@@ -142,7 +138,8 @@ examine(Reliance *reliance)
 
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 	{
-		CommitGuard guard = guard_of_hold(hold);
+		bool relied = reliance->writes || hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION);
+		CommitGuard guard = relied ? stricter(hold->taken_under) : COMMIT_GUARD_OFF;
 
 		if (guard == COMMIT_GUARD_OFF)
 			continue;
@@ -152,7 +149,7 @@ examine(Reliance *reliance)
 	}
 	for (LeadershipTerm *term = leadership_next(NULL); term != NULL; term = leadership_next(term))
 	{
-		CommitGuard guard = has_written() ? stricter(term->taken_under) : COMMIT_GUARD_OFF;
+		CommitGuard guard = reliance->writes ? stricter(term->taken_under) : COMMIT_GUARD_OFF;
 		int			index;
 
 		if (guard == COMMIT_GUARD_OFF)
@@ -179,14 +176,21 @@ examine(Reliance *reliance)
  * ------------------------------------------------------------------------
  */
 
+/* What waits, for messages */
+static const char *const moments[] = {
+	[GUARD_COMMAND] = "a command that cannot be rolled back",
+	[GUARD_EARLY] = "commit",
+	[GUARD_FINAL] = "commit",
+};
+
 /* Logs a commit that waits, with log_lock_waits, as PostgreSQL does for locks. */
 static void
-log_guard(const char *what, int64 since)
+log_guard(GuardMoment moment, const char *what, int64 since)
 {
 	const char *outage = display_outage();
 
-	ereport(LOG, (errmsg("process %d %s proof of its ZooKeeper locks before commit after %ld ms",
-						 MyProcPid, what, (long) (zklock_now_ms() - since)),
+	ereport(LOG, (errmsg("process %d %s proof of its ZooKeeper locks before %s after %ld ms",
+						 MyProcPid, what, moments[moment], (long) (zklock_now_ms() - since)),
 				  outage ? errdetail_log("%s.", outage) : 0));
 }
 
@@ -194,7 +198,10 @@ log_guard(const char *what, int64 since)
 static void
 guard_context(void *arg)
 {
-	errcontext("while waiting for proof of ZooKeeper locks before commit%s", display_outage_suffix());
+	const GuardMoment *moment = arg;
+
+	errcontext("while waiting for proof of ZooKeeper locks before %s%s", moments[*moment],
+			   display_outage_suffix());
 }
 
 /*
@@ -214,18 +221,16 @@ check_reliance(GuardMoment moment)
 	for (;;)
 	{
 		LeaseState lease;
-		Reliance   reliance = {.wish = NO_CHECKS};
+		Reliance reliance = {.wish = NO_CHECKS, .writes = moment == GUARD_COMMAND || has_written()};
 
 		ResetLatch(MyLatch);
-		if (moment == GUARD_FINAL)
+		if (moment != GUARD_EARLY && zklock_now_ms() >= ask_at)
 		{
-			if (zklock_now_ms() >= ask_at)
-			{
-				reliance.wish = ask_at == start ? NEW_CHECKS : SAME_CHECKS;
-				ask_at = zklock_now_ms() + CHECK_AGAIN_MS;
-			}
-			interrupt_defer();
+			reliance.wish = ask_at == start ? NEW_CHECKS : SAME_CHECKS;
+			ask_at = zklock_now_ms() + CHECK_AGAIN_MS;
 		}
+		if (moment == GUARD_FINAL)
+			interrupt_defer();
 
 		/* Read the lease first: read last, it may be a later ZooKeeper session's. */
 		lease = lease_state();
@@ -240,22 +245,22 @@ check_reliance(GuardMoment moment)
 					 errdetail("The ZooKeeper session was not proved to be alive for a session timeout."),
 					 errhint("Others may have held the locks meanwhile. Retry the work.")));
 		interrupt_resume();
-		interrupt_check(guard_context, NULL);
+		interrupt_check(guard_context, &moment);
 		if (log_lock_waits && !logged && zklock_now_ms() - start >= DeadlockTimeout)
 		{
-			log_guard("still waiting for", start);
+			log_guard(moment, "still waiting for", start);
 			logged = true;
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
 						 zklock_wait_event(ZKLOCK_WAIT_COMMIT_GUARD));
 	}
 	if (logged)
-		log_guard("acquired", start);
+		log_guard(moment, "acquired", start);
 }
 
 /*
- * Checks the locks before the transaction commits, or is prepared.  Raises an error if it
- * must not.
+ * Checks the locks before the transaction commits, or is prepared, or before a command.
+ * Raises an error if it must not go on.
  *
  * No loss interrupts the session after the final check.  An interrupt that has come by then
  * is handled now, so that it does not disturb the commit.  A transaction that has written

@@ -23,8 +23,9 @@
  * PostgreSQL's callbacks for transactions and subtransactions, in a session that has asked
  * for a lock or permit, and a hook that sees its commands, act at these moments:
  *
- *	before commit		the guard may raise an error; at the command COMMIT it looks a
- *						first time, before other extensions' callbacks
+ *	before a command	that a rollback may not undo: the guard may raise an error
+ *	before commit		the guard, too; at the command COMMIT it looks a first time,
+ *						before other extensions' callbacks
  *	before prepare		the guard, too; locks at transaction level cannot be prepared
  *	commit, abort		the outcome is visible: locks at transaction level go; elements
  *						of queues go at commit, and come back at abort
@@ -264,7 +265,24 @@ transaction_leads(int election, int64 *term)
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 
 /*
- * Acts on three commands.
+ * Returns true for a command that a rollback may not undo, which PostgreSQL runs only outside
+ * a transaction block: CREATE DATABASE, DROP TABLESPACE, VACUUM and the like.  PostgreSQL has
+ * no list of these.  In their place stand all commands that it logs as DDL, and two that it
+ * does not log so, if there is no transaction block.  Those that a rollback does undo are
+ * checked earlier than need be; their commit would fail.
+ *
+ * Commands that clean up after a loss, such as DISCARD, SET, ROLLBACK or FETCH, are not DDL.
+ */
+static bool
+is_irrevocable(Node *statement, ProcessUtilityContext context)
+{
+	return context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() &&
+		   (IsA(statement, VacuumStmt) || IsA(statement, ReindexStmt) ||
+			GetCommandLogLevel(statement) == LOGSTMT_DDL);
+}
+
+/*
+ * Acts on three commands, and on those that cannot be undone.
  *
  * DISCARD ALL releases what is held at session level, as for advisory locks.  PostgreSQL has
  * no callback for it.
@@ -280,7 +298,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			 ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
 			 DestReceiver *dest, QueryCompletion *qc)
 {
-	const Node		   *statement = pstmt->utilityStmt;
+	Node			   *statement = pstmt->utilityStmt;
 	bool				discard_all = false;
 	TransactionStmtKind kind = TRANS_STMT_BEGIN; /* on which nothing acts */
 
@@ -288,6 +306,9 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		discard_all = ((const DiscardStmt *) statement)->target == DISCARD_ALL;
 	else if (IsA(statement, TransactionStmt))
 		kind = ((const TransactionStmt *) statement)->kind;
+
+	if (started && is_irrevocable(statement, context))
+		guard_check(GUARD_COMMAND);
 
 	/*
 	 * COMMIT PREPARED and ROLLBACK PREPARED commit or undo the prepared transaction's work

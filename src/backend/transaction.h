@@ -12,8 +12,9 @@
 /* When the commit guard checks the locks */
 typedef enum GuardMoment
 {
-	GUARD_EARLY, /* at the command COMMIT, before callbacks that may commit elsewhere */
-	GUARD_FINAL	 /* before the commit here */
+	GUARD_COMMAND, /* before a command whose effects a rollback may not undo */
+	GUARD_EARLY,   /* at the command COMMIT, before callbacks that may commit elsewhere */
+	GUARD_FINAL	   /* before the commit here */
 } GuardMoment;
 
 /* guard.c: prevents the commit of a transaction that relied on a lost lock */
