@@ -39,7 +39,7 @@ Engine engine = {.retry_at = NEVER, .resume_until = NEVER, .sync_at = NEVER};
 
 static HTAB *accounts;
 
-static const bool watch_steps[][WATCH_REFUSED + 1] PG_USED_FOR_ASSERTS_ONLY = {
+PG_USED_FOR_ASSERTS_ONLY static const bool watch_steps[][WATCH_REFUSED + 1] = {
 	[WATCH_NONE] = {[WATCH_ASKED] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
 	[WATCH_ASKED] = {[WATCH_NONE] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
 	[WATCH_SET] = {[WATCH_NONE] = true},

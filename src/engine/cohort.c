@@ -34,7 +34,7 @@
 #define SEQUENCE_WARNING (1 << 30)
 #define SEQUENCE_LIMIT (PG_INT32_MAX - 1000000)
 
-static const bool cohort_steps[COHORT_GONE + 1][COHORT_GONE + 1] PG_USED_FOR_ASSERTS_ONLY = {
+PG_USED_FOR_ASSERTS_ONLY static const bool cohort_steps[COHORT_GONE + 1][COHORT_GONE + 1] = {
 	[COHORT_PLANNED] = {[COHORT_CREATING] = true, [COHORT_GONE] = true},
 	[COHORT_CREATING] = {[COHORT_PLANNED] = true, [COHORT_CREATED] = true, [COHORT_GONE] = true},
 	[COHORT_CREATED] = {[COHORT_GRANTED] = true, [COHORT_DELETING] = true, [COHORT_GONE] = true},

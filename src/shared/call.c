@@ -45,7 +45,7 @@ void	 *call_area = NULL;
 LWLock	 *queue_wait_lock = NULL; /* held while the sessions that wait are looked at or
 								 * changed */
 
-static const StepBy call_steps[][CALL_GIVEN_UP + 1] PG_USED_FOR_ASSERTS_ONLY = {
+PG_USED_FOR_ASSERTS_ONLY static const StepBy call_steps[][CALL_GIVEN_UP + 1] = {
 	[CALL_FREE] = {[CALL_ASKED] = BY_BACKEND, [CALL_ROOM_WANTED] = BY_BACKEND},
 	[CALL_ROOM_WANTED] = {[CALL_ROOM_GIVEN] = BY_WORKER, [CALL_GIVEN_UP] = BY_BACKEND},
 	[CALL_ROOM_GIVEN] = {[CALL_ASKED] = BY_BACKEND, [CALL_GIVEN_UP] = BY_BACKEND},

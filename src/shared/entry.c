@@ -63,7 +63,7 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
-static const StepBy entry_steps[][ENTRY_RELEASING + 1] PG_USED_FOR_ASSERTS_ONLY = {
+PG_USED_FOR_ASSERTS_ONLY static const StepBy entry_steps[][ENTRY_RELEASING + 1] = {
 	[ENTRY_FREE] = {[ENTRY_REQUESTED] = BY_BACKEND},
 	[ENTRY_REQUESTED] = {[ENTRY_QUEUED] = BY_WORKER, [ENTRY_RELEASING] = BY_BACKEND},
 	[ENTRY_QUEUED] = {[ENTRY_GRANTED] = BY_WORKER, /* unless it is given up before */
