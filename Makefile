@@ -157,7 +157,7 @@ test:
 	@$(run) JOBS=$(JOBS) test/perl/run-tap $(TESTS)
 
 unit-test:
-	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit
+	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit PG_CONFIG=$(PG_CONFIG)
 
 model-quick:
 	@prove test/model/check :: $(BUILD)/model quick

@@ -4,7 +4,7 @@
  *
  * While sessions of this server have long been waiting, one of them asks the engine again
  * and again whether they wait for another server or client, which costs ZooKeeper one sync.
- * If they do, it goes on in this order:
+ * If they do, and others need to know, it goes on in this order:
  *
  *	- It reads which records exist, and the new ones (wait_records.c).
  *	- It takes the waits of this server (own_waits.c).
@@ -322,26 +322,29 @@ static void
 search_once(Search *search)
 {
 	CallStep	ask_engine = {.kind = ZK_REMOTE_WAITS, .path = "/"};
-	const char *record;
+	const char *record = NULL;
 
 	if (!wait_records_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
 		ask_engine.result.outcome != CALL_OK)
 		return;
-	if (own_waits_write(&search->own, 0) == NULL)
+
+	/*
+	 * Our waits are taken after the records of others were read; before, too, if these may
+	 * not be needed.
+	 */
+	if (wait_records_has_own() || own_waits_write(&search->own, 0))
+	{
+		if (!wait_records_read(search))
+			return;
+		record = own_waits_write(&search->own, search->seen);
+	}
+	if (record == NULL)
 	{
 		search->findings.searches = search->findings.nsuspicions = 0;
 		wait_records_withdraw();
 		return;
 	}
-	if (!wait_records_read(search))
-		return;
-
-	/*
-	 * Our waits are taken after the records of others were read.  If ours have ended by
-	 * now, the record stands until the next search: it is too old to confirm anything.
-	 */
-	record = own_waits_write(&search->own, search->seen);
-	if (record == NULL || !wait_search(search))
+	if (!wait_search(search))
 		return;
 	judge_deadlocks(search);
 	wait_records_publish(search, record, search->newest);

@@ -119,6 +119,7 @@ typedef struct KeptNode
 	const struct KeptNode *first; /* of the nodes on its path, which follow each other */
 	int					   wait;  /* the process's, in Search.waits */
 	RecipePeer			   peer;
+	int64				   place;	/* by age, among those on its path */
 	bool				   is_lock; /* otherwise a permit */
 
 	/* The facts */
@@ -153,8 +154,8 @@ typedef struct Search
 
 	/*
 	 * A vertex for each wait, then one for the unknown contender before each, and one that
-	 * waits for all of our waits.  Our waits that are stuck, and all for which they wait,
-	 * are "reached".
+	 * waits for all of our waits; in the first look, others behind these.  Our waits that
+	 * are stuck, and all for which they wait, are "reached".
 	 */
 	WaitGraph	graph;
 	SearchWait *waits;
@@ -173,6 +174,7 @@ typedef struct Search
 extern bool wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
 extern bool wait_records_read(Search *search);
 extern void wait_records_publish(Search *search, const char *text, int64 seen);
+extern bool wait_records_has_own(void);
 extern void wait_records_withdraw(void);
 extern void wait_records_forget(void);
 

@@ -236,6 +236,8 @@ wait_records_read(Search *search)
 		ReadRecord *record = records[i];
 
 		record->lines = NULL;
+		if (search->call.is_called_away(search))
+			return false;
 		if (!is_newest(record))
 			continue;
 		record->lines = parse(record->text, strlen(record->text));
@@ -324,6 +326,13 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 	if (is_answered && (step.result.outcome != CALL_NO_NODE || !search->has_root))
 		report_refusal(search, "create nodes below", step.result.code);
 	wait_records_withdraw();
+}
+
+/* Returns true if this session has published a record, as far as it knows. */
+bool
+wait_records_has_own(void)
+{
+	return own_name[0] != '\0';
 }
 
 /* Withdraws the record of this session, if it has one. */

@@ -15,7 +15,8 @@
  * server, which finds it by itself (deadlock.c).
  *
  * Records may be false.  A first look takes them as they are, and assumes the worst where
- * they say nothing: it finds the suspects, mostly none.  The second look asks ZooKeeper
+ * they say nothing: it finds the suspects, mostly none, in time that is proportional to the
+ * length of the records, whatever they say.  The second look asks ZooKeeper
  * whether the nodes that the suspects name exist and belong to the session that has written
  * the record, and what else is on the paths where they wait; it leaves out what is not
  * confirmed.  So a forged record can have no effect beyond the nodes by which its own
@@ -41,7 +42,7 @@
 #define MAX_WAITS 1000
 #define MAX_KEPT 11000
 
-/* Most operations for one search */
+/* Most operations for one search, and so most nodes that the second look knows */
 #define MAX_FACTS 500
 #define FEW_FACTS 6 /* enough for one deadlock of two */
 
@@ -107,6 +108,10 @@ take_records(Search *search)
 		bool begins = kept == search->kept || strcmp(kept->line->path, kept[-1].line->path) != 0;
 
 		kept->first = begins ? kept : kept[-1].first;
+		kept->place = PG_INT64_MIN;
+		if (kept->peer.numbered)
+			kept->place =
+				(int32) ((uint32) kept->peer.sequence - (uint32) kept->first->peer.sequence);
 		if (!is_held(kept))
 			search->waits[kept->wait].node = kept;
 	}
@@ -137,14 +142,86 @@ is_older(const RecipePeer *peer, const RecipePeer *than)
 static void
 add_named(Search *search, int wait)
 {
+	const ReadRecord *record = search->waits[wait].record;
+	int				  first = wait;
+
+	while (first > 0 && search->waits[first - 1].record == record)
+		first--;
 	for (const WaitLine *line = search->waits[wait].line + 1; line->kind == WAIT_LINE_FOR; line++)
 	{
-		for (int i = 0; i < search->nwaits; i++)
+		int i = first;
+
+		while (i < search->nwaits && search->waits[i].record == record &&
+			   search->waits[i].line->pid != line->pid)
+			i++;
+		if (i < search->nwaits && search->waits[i].record == record)
+			wait_graph_connect(&search->graph, wait, i);
+	}
+}
+
+/* qsort() comparator: by path, there by age */
+static int
+compare_places(const void *a, const void *b)
+{
+	const KeptNode *one = *(const KeptNode *const *) a;
+	const KeptNode *other = *(const KeptNode *const *) b;
+
+	if (one->first != other->first)
+		return one->first < other->first ? -1 : 1;
+	return (one->place > other->place) - (one->place < other->place);
+}
+
+/*
+ * The first look at the queues: a wait for a lock waits for the processes of all older nodes,
+ * since an unknown contender may stand behind any of them, and a wait for a permit for those
+ * that hold one, whatever their age.  So it misses nothing that the second look finds.
+ *
+ * A node that had an edge to each older one would make thousands of nodes millions of edges.
+ * So each place of a queue is a vertex, which waits for the process there and for the place
+ * before it; and so is each semaphore.
+ */
+static void
+add_queues(Search *search)
+{
+	WaitGraph *graph = &search->graph;
+	KeptNode **queue = palloc((search->nkept + 1) * sizeof(KeptNode *));
+	int		   before = WAIT_GRAPH_NONE;
+	int		   semaphore = WAIT_GRAPH_NONE;
+	int		   permits = 0;
+	int		   held = 0;
+
+	for (int i = 0; i < search->nkept; i++)
+		queue[i] = &search->kept[i];
+	qsort(queue, search->nkept, sizeof(KeptNode *), compare_places);
+	for (int i = 0; i < search->nkept; i++)
+	{
+		const KeptNode *kept = queue[i];
+		int				place;
+
+		if (i == 0 || kept->first != queue[i - 1]->first)
 		{
-			if (search->waits[i].record == search->waits[wait].record &&
-				search->waits[i].line->pid == line->pid)
-				wait_graph_connect(&search->graph, wait, i);
+			before = wait_graph_add(graph);
+			semaphore = wait_graph_add(graph);
+			permits = PG_INT32_MAX;
+			held = 0;
 		}
+		if (is_held(kept))
+		{
+			wait_graph_connect(graph, semaphore, kept->wait);
+			held++;
+		}
+		else if (kept->line->permits > 0)
+		{
+			wait_graph_connect(graph, kept->wait, semaphore);
+			permits = Min(permits, kept->line->permits);
+		}
+		else if (kept->is_lock)
+			wait_graph_connect(graph, kept->wait, before);
+		graph->vertices[semaphore].needs = Max(held - permits + 1, 0);
+		place = wait_graph_add(graph);
+		wait_graph_connect(graph, place, kept->wait);
+		wait_graph_connect(graph, place, before);
+		before = place;
 	}
 }
 
@@ -162,8 +239,7 @@ is_behind_unknown(const Search *search, int wait, const KeptNode *kept)
 	if (!is_held(kept) || (kept->wait != wait && !shared))
 		return false;
 
-	/* Until the facts are known, an unknown contender may be anywhere. */
-	return !search->has_facts || (self->unknown.numbered && is_older(&kept->peer, &self->unknown));
+	return self->unknown.numbered && is_older(&kept->peer, &self->unknown);
 }
 
 /*
@@ -205,11 +281,8 @@ add_permit_wait(Search *search, int wait, const KeptNode *self)
 		if (!kept->is_so || !is_held(kept) || !is_older(&kept->peer, &self->peer))
 			continue;
 
-		/*
-		 * A node counts once; until the facts are known, once for each process that claims
-		 * it.
-		 */
-		if (search->has_facts && last && compare_kept(kept, last) == 0)
+		/* A node counts once, though several may claim it. */
+		if (last && compare_kept(kept, last) == 0)
 			continue;
 		wait_graph_connect(&search->graph, wait, kept->wait);
 		older++;
@@ -248,15 +321,17 @@ solve(Search *search)
 		search->graph.vertices[i].tie = search->waits[i].line->pid;
 		if (node && !node->is_so)
 			continue;
-		if (node && node->line->permits > 0)
-		{
-			add_permit_wait(search, i, node);
+		if (node == NULL || node->line->permits == 0)
+			add_named(search, i);
+		if (node == NULL || !search->has_facts)
 			continue;
-		}
-		add_named(search, i);
-		if (node && node->is_lock)
+		if (node->line->permits > 0)
+			add_permit_wait(search, i, node);
+		else if (node->is_lock)
 			add_lock_wait(search, i, node);
 	}
+	if (!search->has_facts)
+		add_queues(search);
 	wait_graph_solve(&search->graph);
 	wait_graph_reach(&search->graph, ours);
 	return search->graph.vertices[ours].stuck;
@@ -267,41 +342,40 @@ solve(Search *search)
  * ------------------------------------------------------------------------
  */
 
-/* Returns true if a record has a node that is confirmed.  "first" is the first on its path. */
-static bool
-is_recorded(const KeptNode *first, const char *name)
-{
-	for (const KeptNode *kept = first; kept->first == first; kept++)
-	{
-		if (kept->is_so && strcmp(kept->line->node, name) == 0)
-			return true;
-	}
-	return false;
-}
-
 /*
  * Finds the nearest unknown contender before each wait on a path: it waits for all those for
  * which others do.
  */
 static void
-find_unknown_contenders(Search *search, const KeptNode *first, const CallStep *list)
+find_unknown_contenders(Search *search, const CallStep *list)
 {
-	for (int i = 0; i < list->result.nchildren; i++)
+	RecipeQueued *queue;
+	RecipePeer	  unknown = {.numbered = false};
+	int			  n = list->result.nchildren;
+
+	queue = palloc_extended(Max(n, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
+	n = recipe_queue(&lock_recipe, list->children, n, queue);
+	for (int i = 0; i < n; i++)
 	{
-		RecipePeer unknown;
+		const WaitLine	line = {.path = list->path, .node = queue[i].name};
+		const KeptNode	key = {.line = &line};
+		const KeptNode *kept =
+			bsearch(&key, search->kept, search->nkept, sizeof(KeptNode), compare_kept);
+		bool recorded = false;
 
-		if (!lock_recipe.read(list->children[i], &unknown) ||
-			unknown.mode != LOCK_MODE_EXCLUSIVE || is_recorded(first, list->children[i]))
-			continue;
-		for (const KeptNode *kept = first; kept->first == first; kept++)
+		/* Several may claim the node. */
+		while (kept && kept > kept->first && compare_kept(kept - 1, &key) == 0)
+			kept--;
+		for (; kept && kept->line && compare_kept(kept, &key) == 0; kept++)
 		{
-			SearchWait *wait = &search->waits[kept->wait];
-
-			if (kept->is_so && kept == wait->node && is_older(&unknown, &kept->peer) &&
-				is_older(&wait->unknown, &unknown))
-				wait->unknown = unknown;
+			recorded |= kept->is_so;
+			if (kept->is_so && kept == search->waits[kept->wait].node)
+				search->waits[kept->wait].unknown = unknown;
 		}
+		if (!recorded && queue[i].peer.mode == LOCK_MODE_EXCLUSIVE)
+			unknown = queue[i].peer;
 	}
+	pfree(queue);
 }
 
 /* How suspect a wait is: the search asks about the most suspect ones first */
@@ -411,7 +485,7 @@ verify(Search *search)
 		if (search->call.is_called_away(search))
 			return false;
 		if (facts.steps[i].kind == ZK_GET_CHILDREN)
-			find_unknown_contenders(search, facts.about[i], &facts.steps[i]);
+			find_unknown_contenders(search, &facts.steps[i]);
 	}
 	search->has_facts = true;
 	return true;
@@ -426,6 +500,8 @@ wait_search(Search *search)
 {
 	search->graph.resize = waits_resize;
 	take_records(search);
+	if (search->call.is_called_away(search))
+		return false;
 	if (solve(search))
 	{
 		if (!verify(search))

@@ -94,50 +94,45 @@ recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n, const Recip
 }
 
 /*
- * Contenders that ask for the same, one of which has to wait.  Those behind that one have to
- * wait as well: all that keeps it out keeps them out, too.
- */
-typedef struct Waiting
-{
-	LockMode mode;
-	int32_t	 permits;
-} Waiting;
-
-/* How many such groups are known; nobody has more than that in earnest. */
-#define MAX_WAITING 8
-
-/* Returns true if the i-th peer holds, with "permits" as the size of the semaphore. */
-static bool
-would_hold(const Recipe *recipe, const RecipePeer *peers, int i, int32_t permits)
-{
-	RecipeRequest request = {.mode = peers[i].mode, .permits = permits};
-	int32_t		  others_permits;
-
-	return recipe_blocker(recipe, peers, i, &peers[i], &request, &others_permits) == RECIPE_NOBODY;
-}
-
-/*
  * Finds out which of the n contenders on a path hold, and do not wait.
  *
  *	peers	in the order of their queue
  *	permits	of a semaphore, in the opinion of those whose names do not state any
  *	holds	has room for n
+ *
+ * Asking recipe_blocker() about each with all peers would take n times as long.  Of those that
+ * come first, a recipe that judges peers one by one needs to see the oldest in each mode, as
+ * no other property counts.  With blocker(), the first hold, as many as the contender and all
+ * before it allow, and one if they name no number.
  */
 void
 recipe_holders(const Recipe *recipe, const RecipePeer *peers, int n, int32_t permits, bool *holds)
 {
-	Waiting known[MAX_WAITING];
-	int		nknown = 0;
+	RecipePeer oldest[2];
+	int		   nmodes = 0;
+	int32_t	   least = INT32_MAX;
 
 	for (int i = 0; i < n; i++)
 	{
-		int32_t asked = peers[i].permits > 0 ? peers[i].permits : permits;
-		int		k = 0;
+		RecipeRequest request = {.mode = peers[i].mode};
+		int32_t		  asked = peers[i].permits > 0 ? peers[i].permits : permits;
+		int32_t		  others_permits;
+		int			  k = 0;
 
-		while (k < nknown && (known[k].mode != peers[i].mode || known[k].permits != asked))
+		if (recipe->blocker)
+		{
+			holds[i] = i < least && (i < asked || i == 0);
+			if (peers[i].permits > 0 && peers[i].permits < least)
+				least = peers[i].permits;
+			continue;
+		}
+		holds[i] = recipe_blocker(recipe, oldest, nmodes, &peers[i], &request, &others_permits) ==
+				   RECIPE_NOBODY;
+		while (k < nmodes && oldest[k].mode != peers[i].mode)
 			k++;
-		holds[i] = k == nknown && would_hold(recipe, peers, i, asked);
-		if (!holds[i] && k == nknown && nknown < MAX_WAITING)
-			known[nknown++] = (Waiting){peers[i].mode, asked};
+		if (k == nmodes)
+			oldest[nmodes++] = peers[i];
+		else if (peers[i].sequence < oldest[k].sequence)
+			oldest[k] = peers[i];
 	}
 }

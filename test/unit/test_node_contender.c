@@ -195,6 +195,54 @@ test_holders(void)
 	ok(wrong == 0, "who holds is found without asking for each");
 }
 
+/* A recipe that counts how many peers it is asked about */
+static int64_t judged;
+
+static bool
+counting_excludes(const RecipePeer *peer, const RecipeRequest *request)
+{
+	judged++;
+	return lock_recipe.excludes(peer, request);
+}
+
+/* Many contenders take time in proportion to their number. */
+static void
+test_many_holders(void)
+{
+	enum
+	{
+		MANY = 40000
+	};
+	static RecipePeer peers[MANY];
+	static bool		  holds[MANY];
+	Recipe			  counting = {.excludes = counting_excludes};
+	int				  n = 0;
+
+	for (int i = 0; i < MANY; i++)
+		peers[i] = (RecipePeer){.sequence = i, .numbered = true, .mode = LOCK_MODE_SHARED};
+	peers[MANY - 100].mode = LOCK_MODE_EXCLUSIVE;
+	judged = 0;
+	recipe_holders(&counting, peers, MANY, 0, holds);
+	for (int i = 0; i < MANY; i++)
+		n += holds[i];
+	is_int(n, MANY - 100, "all readers ahead of a writer hold");
+	ok(judged <= 3 * MANY, "each is judged by a few others, %lld of %d", (long long) judged, MANY);
+
+	/* Each names another number of permits. */
+	for (int i = 0; i < MANY; i++)
+	{
+		peers[i].mode = LOCK_MODE_EXCLUSIVE;
+		peers[i].permits = MANY - i / 2;
+	}
+	counting = (Recipe){.blocker = permit_recipe.blocker};
+	recipe_holders(&counting, peers, MANY, 0, holds);
+	n = 0;
+	for (int i = 0; i < MANY; i++)
+		n += holds[i];
+	ok(n >= MANY / 2 && holds[MANY / 2] && !holds[MANY - 1],
+	   "the least number that those before name counts, %d hold", n);
+}
+
 static void
 test_version(void)
 {
@@ -213,6 +261,7 @@ main(void)
 {
 	test_version();
 	test_holders();
+	test_many_holders();
 	test_json();
 	test_hive();
 	test_damaged();
