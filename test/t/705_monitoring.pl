@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # The directory monitoring: Debian's sql_exporter and Prometheus read a server with its files, the
-# alerts fire when a lock is lost and when the lease is gone, and every query of the dashboard and
-# of pgwatch's metrics answers.
+# alerts fire when a lock is lost and when the lease is gone, elections and claims are shown, and
+# every query of the dashboard and of pgwatch's metrics answers.
 
 use Zklock::Test;
 use File::Basename qw(dirname);
@@ -20,8 +20,13 @@ plan skip_all => 'Prometheus and sql_exporter are not installed'
 my $files     = dirname(__FILE__) . '/../../monitoring';
 my $directory = PostgreSQL::Test::Utils::tempdir('monitoring');
 my $http      = HTTP::Tiny->new(timeout => 10);
-my ($zk, $server) = cast('main', conf => [ q(zklock.session_timeout = '4s'), q(listen_addresses = '127.0.0.1') ]);
+my ($zk, $server) = cast('main', conf => [ q(zklock.session_timeout = '4s'),
+	q(listen_addresses = '127.0.0.1'), q(zklock.elections = '/watched/leader, /watched/other') ]);
 $server->value('CREATE ROLE monitor LOGIN IN ROLE pg_monitor');
+$server->value(q{SELECT zk_claim('/watched/job', now())});
+
+# A file's text with the paths of claims that a DBA writes into it
+sub with_claims($text) { return $text =~ s{ARRAY\[\]}{ARRAY['/watched/job']}r; }
 
 # Starts a program, and returns it when it serves this URL.
 sub start($ready, $name, @arguments)
@@ -35,7 +40,7 @@ sub start($ready, $name, @arguments)
 
 # Debian's programs with this project's files, but another connection, and a second instead of 15 between two looks
 my ($exporter, $prometheus) = map { '127.0.0.1:' . PostgreSQL::Test::Cluster::get_free_port() } 1, 2;
-my $config = slurp_file("$files/sql_exporter.yml");
+my $config = with_claims(slurp_file("$files/sql_exporter.yml"));
 $config =~ s{^  - postgres:.*$}{"  - 'postgres://monitor\@127.0.0.1:" . $server->port . "/postgres?sslmode=disable'"}me or die;
 $config =~ s/^  interval: .*$/  interval: 1s/m or die;
 append_to_file("$directory/exporter.yml", $config);
@@ -92,7 +97,10 @@ subtest 'locks that are held, waited for and lost are counted, and a loss is an 
 	wait_value('sql_zklock_locks{state="held", col="count"}', 2);
 	wait_value('sql_zklock_locks{state="waiting", col="count"}', 1);
 	wait_value('sql_zklock_session{col="connected"}', 1);
-	wait_value('sql_zklock_session{col="locks_in_use"}', 3);
+	wait_value('sql_zklock_session{col="locks_in_use"}', 5);
+	my $held = $server->value(q{SELECT extract(epoch FROM now() - min(granted_at)) FROM zk_locks});
+	wait_until { my ($row) = series('sql_zklock_locks{state="held", col="oldest_hold_seconds"}'); $row->{value}[1] >= $held }
+	'the time of the oldest hold';
 	my %firing = firing();
 	is_deeply([ sort keys %firing ], [], 'no alert fires while all is well');
 	my ($lock) = $server->locks(q(state = 'held' AND path = '/watched/a'));
@@ -107,6 +115,22 @@ subtest 'locks that are held, waited for and lost are counted, and a loss is an 
 	wait_alert('ZklockLocksWereLost');
 	my ($row) = series('sum(sql_zklock_stats{col="waits"})');
 	wait_value('sum(sql_zklock_waits{le="+Inf"})', $row->{value}[1]);
+};
+
+subtest 'who leads, where a candidacy has failed, and when a slot was claimed' => sub {
+	wait_value('sql_zklock_elections{path="/watched/leader", col="is_leader"}', 1);
+	wait_value('sum(sql_zklock_elections{col="has_leader"})', 2);
+	wait_value('sum(sql_zklock_elections{col="failed"})', 0);
+	$server->set_conf('zklock.elections' => '/watched/leader');
+	my $lock = $zk->foreigner('/watched/other');
+	$server->set_conf('zklock.elections' => '/watched/leader, /watched/other');
+	wait_value('sql_zklock_elections{path="/watched/other", col="failed"}', 1);
+	wait_value('sql_zklock_elections{path="/watched/other", col="has_leader"}', 0);
+	$server->set_conf('zklock.elections' => '/watched/leader');
+	wait_value('count(sql_zklock_elections)', 3);
+	$zk->shell->delete($lock);
+	is($server->value(q{SELECT floor(extract(epoch FROM claimed_at)) FROM zk_last_claim('/watched/job')}),
+		int((series('sql_zklock_claims{path="/watched/job"}'))[0]{value}[1]), 'the time of the claim');
 };
 
 subtest 'each query of the dashboard has an answer' => sub {
@@ -135,7 +159,7 @@ subtest 'each metric of pgwatch has a time, and the gauges that it names' => sub
 		my $metric = $definitions->{metrics}{$name};
 		foreach my $sql (values %{ $metric->{sqls} })
 		{
-			my $row = decode_json($session->query("SELECT row_to_json(q) FROM ($sql) q LIMIT 1") || '{}');
+			my $row = decode_json($session->query("SELECT row_to_json(q) FROM (" . with_claims($sql) . ') q LIMIT 1') || '{}');
 			like($row->{epoch_ns}, qr/^\d{19}$/, "$name: a time in nanoseconds");
 			ok(exists $row->{$_}, "$name: $_") foreach grep { $_ ne '*' } @{ $metric->{gauges} };
 		}
@@ -152,4 +176,5 @@ subtest 'a lease that is gone is an alert, until it is back' => sub {
 	ok(wait_no_alert('ZklockLeaseGone'), 'it goes on, and the alert ends');
 };
 
+$server->set_conf('zklock.elections' => '');
 done_clean($zk, $server);
