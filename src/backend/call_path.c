@@ -10,8 +10,8 @@
  * A new node can harm others (recipes/neighbour.c).  Few names can.  For those the parent is
  * listed first, and nothing is created if the list has somebody who would be harmed.
  *
- * ZooKeeper removes no container that never had a child: if the creation stops at one, by an
- * error or a cancellation, the worker deletes it.  A contender's node is provisional as well,
+ * ZooKeeper removes no container that never had a child, or not for five minutes: if the
+ * creation stops at one, by an error or a cancellation, the worker deletes it.  A contender's node is provisional as well,
  * until its session says otherwise.
  *
  * Runs in: backends.

@@ -36,7 +36,8 @@
  * session, so in this order (zk_turn.c), and the walk begins after both answers.
  *
  * If nobody needs the path any more before a node has come below it, the containers that
- * were created are deleted again, from below: ZooKeeper removes none that never had a child.
+ * were created are deleted again, from below: ZooKeeper removes none that never had a child,
+ * from release 3.10 on not for five minutes.
  * What has children or data by then stays.  Another client that has just found such a node
  * finds it gone, as it may at any time with containers, and creates it again.  If the
  * connection or the worker is lost meanwhile, the lowest node may stay; no session can

@@ -22,7 +22,8 @@
  * Such a replacement may come late, and deletes by name.  It demands version 0, which no
  * record has, because its node is created and written in the same step.  Nothing helps
  * against ZooKeeper's own removal, which picks a node first and then deletes whatever has
- * its name; it picks containers that had children, and nodes whose TTL is over.
+ * its name; it picks containers that had children, from release 3.10 on also those that had
+ * none for five minutes, and nodes whose TTL is over.
  *
  * If a path has contenders, a claim is refused; if it has a record, a lock is refused
  * (engine/listing.c).  If a claim and a lock begin at the same moment, both may succeed,

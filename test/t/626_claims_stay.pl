@@ -2,15 +2,15 @@
 #
 # ZooKeeper removes containers, and nodes with a TTL; the record of a claim is in neither. It gets a node of its own, which
 # takes the place of one that is there and has never been used, and has its ACL; that happens once, whoever
-# is late.
+# is late. Nor does what waits rely on containers.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
 use Zklock::JavaPeer;
 
 # What is empty, or too old, goes at once.
-my ($zk, $proxy, $a, $b) = cast('a b',
-	proxied => 'a', zk => { container_check => 200, java => ['-Dzookeeper.extendedTypesEnabled=true'] });
+my @java = '-Dzookeeper.extendedTypesEnabled=true';
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', zk => { container_check => 200, java => \@java });
 my ($s, $t) = ($a->session, $b->session);
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
@@ -117,6 +117,20 @@ subtest 'a node that gets children meanwhile is left alone' => sub {
 	$proxy->heal;
 	fails($s->result, '55006', 'a claim is refused', detail => qr/has or had children/);
 	is($t->query("SELECT zk_unlock('/busy')"), 't', 'the lock is held');
+};
+
+subtest 'containers that never had a child go as well, with ZooKeeper 3.10 after five minutes' => sub {
+	$zk->options(container_check => 1000, java => [ @java, '-Dznode.container.maxNeverUsedIntervalMs=1' ]);
+	$zk->restart;
+	$_->wait_session foreach $a, $b;
+	$java->container('/never');
+	my $container = $shell->exists('/never');
+	$s->query_start(q{SELECT zk_queue_take('/never')});
+	wait_until { my $now = $shell->exists('/never'); $now && $now->{czxid} != $container->{czxid} }
+	'the container to go, and the session that waits for an element there to create another node';
+	is($t->query(q{SELECT zk_queue_offer('/never', 'x') IS NOT NULL}), 't', 'another session offers an element');
+	is($s->finish, 'x', 'the one that waits has it');
+	is($t->query(q{SELECT zk_lock('/idle/lock') AND zk_unlock('/idle/lock')}), 't', 'a path can be locked');
 };
 
 $java->close_session;
