@@ -197,28 +197,7 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_semaphore_release(text) IS
 'release one permit of a semaphore at a ZooKeeper path; false if none was held';
 
-/* Every lock is load on a service others depend on: nobody may by default. */
-REVOKE ALL ON FUNCTION
-	zk_lock(text, interval), zk_lock(text[], interval),
-	zk_xact_lock(text, interval), zk_xact_lock(text[], interval),
-	zk_try_lock(text), zk_try_xact_lock(text),
-	zk_lock_shared(text, interval), zk_lock_shared(text[], interval),
-	zk_xact_lock_shared(text, interval), zk_xact_lock_shared(text[], interval),
-	zk_try_lock_shared(text), zk_try_xact_lock_shared(text),
-	zk_unlock(text), zk_unlock(text[]),
-	zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),
-	zk_lock_tree(text, text, interval), zk_lock_tree_shared(text, text, interval),
-	zk_xact_lock_tree(text, text, interval), zk_xact_lock_tree_shared(text, text, interval),
-	zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text),
-	zk_fencing_token(text),
-	zk_semaphore_acquire(text, integer, interval), zk_xact_semaphore_acquire(text, integer, interval),
-	zk_semaphore_release(text)
-FROM PUBLIC;
-
-/*
- * Reservations: locks that the server holds for whoever knows their tokens.  Nobody may by
- * default.
- */
+/* Reservations: locks that the server holds for whoever knows their tokens. */
 CREATE FUNCTION zk_reserve(path text, duration interval, timeout interval DEFAULT NULL)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'zk_reserve'
@@ -247,15 +226,7 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unreserve(text, bigint) IS
 'end a reservation; false if it is over';
 
-REVOKE ALL ON FUNCTION
-	zk_reserve(text, interval, interval), zk_renew(text, bigint, interval), zk_rely(text, bigint),
-	zk_unreserve(text, bigint)
-FROM PUBLIC;
-
-/*
- * Locks that no session holds: they stay until somebody unlocks them.  Nobody
- * may by default.
- */
+/* Locks that no session holds: they stay until somebody unlocks them. */
 CREATE FUNCTION zk_lock_persistent(path text)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'zk_lock_persistent'
@@ -277,14 +248,7 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_persistent(text, bigint) IS
 'release a persistent lock, whoever took it; false if there is none with that fencing token';
 
-REVOKE ALL ON FUNCTION
-	zk_lock_persistent(text), zk_lock_persistent_shared(text), zk_unlock_persistent(text, bigint)
-FROM PUBLIC;
-
-/*
- * Claims of slots.  Each is load on a service others depend on, and nobody else
- * can claim the slot any more: nobody may by default.
- */
+/* Claims of slots.  Nobody else can claim the slot any more. */
 CREATE FUNCTION zk_claim(path text, slot timestamptz)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_claim'
@@ -313,9 +277,6 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_claim_reset(text) IS
 'have a path forget which slot was claimed last; for superusers';
 
-REVOKE ALL ON FUNCTION zk_claim(text, timestamptz), zk_last_claim(text), zk_claim_reset(text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_last_claim(text) TO pg_monitor;
-
 /*
  * ZooKeeper's queues.  What is offered and removed is not undone by a rollback,
  * but for zk_xact_queue_take().
@@ -326,7 +287,6 @@ AS 'MODULE_PATHNAME', 'zk_queue_offer'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_queue_offer(text, bytea) IS
 'add an element at the end of a ZooKeeper queue; returns its name';
-REVOKE ALL ON FUNCTION zk_queue_offer(text, bytea) FROM PUBLIC;
 
 CREATE FUNCTION zk_queue_peek(path text)
 RETURNS bytea
@@ -334,7 +294,6 @@ AS 'MODULE_PATHNAME', 'zk_queue_peek'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_queue_peek(text) IS
 'the first element of a ZooKeeper queue, which stays there; NULL if there is none';
-REVOKE ALL ON FUNCTION zk_queue_peek(text) FROM PUBLIC;
 
 CREATE FUNCTION zk_queue_remove(path text)
 RETURNS bytea
@@ -342,7 +301,6 @@ AS 'MODULE_PATHNAME', 'zk_queue_remove'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_queue_remove(text) IS
 'remove the first element of a ZooKeeper queue; NULL if there is none';
-REVOKE ALL ON FUNCTION zk_queue_remove(text) FROM PUBLIC;
 
 CREATE FUNCTION zk_queue_take(path text, timeout interval DEFAULT NULL)
 RETURNS bytea
@@ -350,7 +308,6 @@ AS 'MODULE_PATHNAME', 'zk_queue_take'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_queue_take(text, interval) IS
 'remove the first element of a ZooKeeper queue, waiting for one; NULL if the timeout has passed';
-REVOKE ALL ON FUNCTION zk_queue_take(text, interval) FROM PUBLIC;
 
 CREATE FUNCTION zk_xact_queue_take(
 	path text,
@@ -363,19 +320,14 @@ AS 'MODULE_PATHNAME', 'zk_xact_queue_take'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_queue_take(text, interval) IS
 'take the first element of a ZooKeeper queue, which goes when the transaction commits and otherwise stays';
-REVOKE ALL ON FUNCTION zk_xact_queue_take(text, interval) FROM PUBLIC;
 
-/*
- * Elections.  Who may ask whether this server leads, and above all who may have it
- * give up leadership, the administrator says.
- */
+/* Elections */
 CREATE FUNCTION zk_is_leader(path text)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_is_leader'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_is_leader(text) IS
 'whether this server leads the election at a path, provably; if so, the transaction cannot commit what it writes once it does not any more';
-REVOKE ALL ON FUNCTION zk_is_leader(text) FROM PUBLIC;
 
 CREATE FUNCTION zk_await_leadership(path text, timeout interval DEFAULT NULL)
 RETURNS boolean
@@ -383,7 +335,6 @@ AS 'MODULE_PATHNAME', 'zk_await_leadership'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_await_leadership(text, interval) IS
 'wait until this server leads the election at a path; false if the timeout has passed';
-REVOKE ALL ON FUNCTION zk_await_leadership(text, interval) FROM PUBLIC;
 
 CREATE FUNCTION zk_resign(path text)
 RETURNS boolean
@@ -391,8 +342,6 @@ AS 'MODULE_PATHNAME', 'zk_resign'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_resign(text) IS
 'give up leadership and go to the end of the queue; returns when another leads, or this server in a new term';
-REVOKE ALL ON FUNCTION zk_resign(text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_resign(text) TO pg_signal_backend;
 
 CREATE FUNCTION zk_leader(
 	path text,
@@ -406,8 +355,6 @@ AS 'MODULE_PATHNAME', 'zk_leader'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_leader(text) IS
 'who leads the election at a path, of all servers and clients, as ZooKeeper knows';
-REVOKE ALL ON FUNCTION zk_leader(text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_leader(text) TO pg_monitor;
 
 CREATE FUNCTION zk_elections(
 	OUT path text,
@@ -422,8 +369,6 @@ AS 'MODULE_PATHNAME', 'zk_elections'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_elections() IS
 'elections at which this server stands; see view zk_elections';
-REVOKE ALL ON FUNCTION zk_elections() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_elections() TO pg_monitor;
 
 CREATE VIEW zk_elections AS SELECT * FROM zk_elections();
 COMMENT ON VIEW zk_elections IS 'elections at which this server stands';
@@ -434,12 +379,8 @@ COMMENT ON COLUMN zk_elections.term IS 'fencing token of its leadership; NULL if
 COMMENT ON COLUMN zk_elections."position" IS 'in the queue of candidates; NULL if it has none yet';
 COMMENT ON COLUMN zk_elections.since IS 'when that state began';
 COMMENT ON COLUMN zk_elections.leader IS 'who leads, as its node in ZooKeeper says; NULL if ZooKeeper does not tell at once';
-GRANT SELECT ON zk_elections TO pg_monitor;
 
-/*
- * Monitoring.  Everyone may look at zk_locks, as at pg_locks; the function shows of
- * others' locks what is nobody's secret.
- */
+/* Monitoring.  zk_locks() shows of others' locks what is nobody's secret. */
 CREATE FUNCTION zk_locks(
 	OUT pid integer,
 	OUT datname text,
@@ -482,7 +423,6 @@ COMMENT ON COLUMN zk_locks.granted_at IS 'when it was granted';
 COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time and zk_reserve()';
 COMMENT ON COLUMN zk_locks.blocked_by_pid IS 'process of this server that is waited for';
 COMMENT ON COLUMN zk_locks.blocked_by_node IS 'node of another server or client, or of a reservation, that is waited for';
-GRANT SELECT ON zk_locks TO PUBLIC;
 
 CREATE FUNCTION zk_session(
 	OUT state text,
@@ -528,14 +468,8 @@ COMMENT ON COLUMN zk_session.last_error_at IS 'when that was';
 COMMENT ON COLUMN zk_session.requests IS 'requests to ZooKeeper since the server started, with heartbeats';
 COMMENT ON COLUMN zk_session.request_time IS 'how long these took, all together';
 COMMENT ON COLUMN zk_session.request_errors IS 'of these: refused, or never answered';
-REVOKE ALL ON FUNCTION zk_session() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_session() TO pg_monitor;
-GRANT SELECT ON zk_session TO pg_monitor;
 
-/*
- * Who holds and who waits, whatever client it is.  What other services are
- * called, and what they write into their nodes, is for monitoring.
- */
+/* Who holds and who waits, whatever client it is */
 CREATE FUNCTION zk_contenders(
 	path text,
 	OUT "position" integer,
@@ -559,10 +493,8 @@ AS 'MODULE_PATHNAME', 'zk_contenders'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_contenders(text) IS
 'who holds and who waits at a path, of all servers and clients, in the order of the queue';
-REVOKE ALL ON FUNCTION zk_contenders(text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_contenders(text) TO pg_monitor;
 
-/* What all servers publish of waits that last.  Of roles and paths of others, so for monitoring. */
+/* What all servers publish of waits that last */
 CREATE FUNCTION zk_waits(
 	OUT server text,
 	OUT pid integer,
@@ -583,13 +515,8 @@ AS 'MODULE_PATHNAME', 'zk_waits'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_waits() IS
 'waits that last, as all servers publish them, and who is in their way';
-REVOKE ALL ON FUNCTION zk_waits() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_waits() TO pg_monitor;
 
-/*
- * Statistics.  Like PostgreSQL's own, the totals are for everyone, and the reset
- * for superusers and those whom they let.
- */
+/* Statistics */
 CREATE FUNCTION zk_stats(
 	OUT kind text,
 	OUT mode text,
@@ -633,32 +560,37 @@ COMMENT ON COLUMN zk_stats.wait_histogram IS 'waits by how long they were';
 COMMENT ON COLUMN zk_stats.wait_bounds IS 'what the waits in each element of wait_histogram do not reach, in seconds; the last is infinity';
 COMMENT ON COLUMN zk_stats.stats_reset IS 'counted since then';
 
-GRANT SELECT ON zk_stats TO PUBLIC;
-
 CREATE FUNCTION zk_stats_reset()
 RETURNS void
 AS 'MODULE_PATHNAME', 'zk_stats_reset'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_stats_reset() IS 'lets all counts of zk_stats begin at 0 again';
-REVOKE ALL ON FUNCTION zk_stats_reset() FROM PUBLIC;
 
 /*
  * Fencing.  zk_fences has to survive what the data it protects survives, so it
  * is dumped.  Collation "C" has no versions: an index on another one could
  * break with the operating system's next release, and forget a token.
+ *
+ * zk_fence() writes it with the rights of its owner, and so would whatever others could
+ * attach to the table.  So it is in a schema where nobody else can create anything, which
+ * no GRANT ON ALL TABLES IN SCHEMA of an application's reaches.  The schema must not exist:
+ * nothing in it would be known to be the extension's.
  */
-CREATE TABLE zk_fences (
+CREATE SCHEMA zk_fencing;
+COMMENT ON SCHEMA zk_fencing IS 'fencing tokens that zk_fence() has seen';
+
+CREATE TABLE zk_fencing.zk_fences (
 	path text COLLATE "C" PRIMARY KEY,
 	token bigint NOT NULL,
 	fenced_at timestamptz NOT NULL,
 	fenced_by text NOT NULL);
-COMMENT ON TABLE zk_fences IS
+COMMENT ON TABLE zk_fencing.zk_fences IS
 'highest fencing token seen for each ZooKeeper path, by zk_fence()';
-COMMENT ON COLUMN zk_fences.path IS 'ZooKeeper path';
-COMMENT ON COLUMN zk_fences.token IS 'highest fencing token seen';
-COMMENT ON COLUMN zk_fences.fenced_at IS 'when a transaction last fenced the path';
-COMMENT ON COLUMN zk_fences.fenced_by IS 'whose session that was';
-SELECT pg_catalog.pg_extension_config_dump('zk_fences', '');
+COMMENT ON COLUMN zk_fencing.zk_fences.path IS 'ZooKeeper path';
+COMMENT ON COLUMN zk_fencing.zk_fences.token IS 'highest fencing token seen';
+COMMENT ON COLUMN zk_fencing.zk_fences.fenced_at IS 'when a transaction last fenced the path';
+COMMENT ON COLUMN zk_fencing.zk_fences.fenced_by IS 'whose session that was';
+SELECT pg_catalog.pg_extension_config_dump('zk_fencing.zk_fences', '');
 
 CREATE FUNCTION zk_fence(path text, token bigint)
 RETURNS void
@@ -668,28 +600,26 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION zk_fence(text, bigint) IS
 'refuse a fencing token that is older than one seen in this database; holds back other tokens until the transaction ends';
 
-REVOKE ALL ON FUNCTION zk_fence(text, bigint) FROM PUBLIC;
-REVOKE ALL ON TABLE zk_fences FROM PUBLIC;
-REVOKE TRUNCATE ON TABLE zk_fences FROM CURRENT_USER;
-GRANT SELECT ON TABLE zk_fences TO pg_monitor;
-
 /*
  * Fences of one database never change another's: rows that logical replication
  * brings (FOR ALL TABLES includes the table), initial copy included, are
  * dropped.  Dump, restore and pg_upgrade are no replication.  No trigger can drop
  * a replicated TRUNCATE, so nobody has the privilege for one.
+ *
+ * Nor does anybody change fences but zk_fence() and the table's owner, whatever is granted.
  */
-CREATE FUNCTION zk_fences_keep_local()
+CREATE FUNCTION zk_fencing.protect()
 RETURNS trigger
-AS 'MODULE_PATHNAME', 'zk_fences_keep_local'
+AS 'MODULE_PATHNAME', 'zk_fences_protect'
 LANGUAGE C;
-COMMENT ON FUNCTION zk_fences_keep_local() IS
-'trigger that drops what is replicated to table zk_fences from another database';
-REVOKE ALL ON FUNCTION zk_fences_keep_local() FROM PUBLIC;
+COMMENT ON FUNCTION zk_fencing.protect() IS
+'trigger that keeps table zk_fences from others and from what is replicated from another database';
 
-CREATE TRIGGER keep_local BEFORE INSERT OR UPDATE OR DELETE ON zk_fences
-	FOR EACH ROW EXECUTE FUNCTION zk_fences_keep_local();
-ALTER TABLE zk_fences ENABLE REPLICA TRIGGER keep_local;
+CREATE TRIGGER protect BEFORE INSERT OR UPDATE OR DELETE ON zk_fencing.zk_fences
+	FOR EACH ROW EXECUTE FUNCTION zk_fencing.protect();
+CREATE TRIGGER protect_all BEFORE TRUNCATE ON zk_fencing.zk_fences
+	FOR EACH STATEMENT EXECUTE FUNCTION zk_fencing.protect();
+ALTER TABLE zk_fencing.zk_fences ENABLE ALWAYS TRIGGER protect;
 
 /*
  * Administration.  It reaches into other servers' and clients' locks: for superusers
@@ -709,16 +639,66 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_break_lock(text, text) IS
 'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';
 
-REVOKE ALL ON FUNCTION zk_break_lock(text), zk_break_lock(text, text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_break_lock(text), zk_break_lock(text, text) TO pg_signal_backend;
+/*
+ * Privileges.  At first only the owner has any, whatever the default privileges of the
+ * database and of its schemas grant or revoke.  Names mean PostgreSQL's own objects here:
+ * of the operators of two schemas, that whose types fit better would be taken.
+ */
+DO $$
+DECLARE
+	path constant text := pg_catalog.current_setting('search_path');
+	member record;
+BEGIN
+	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	FOR member IN
+		SELECT kind, name, string_agg(DISTINCT ', ' || quote_ident(pg_get_userbyid(grantee)), '') AS grantees
+		FROM pg_extension e
+			JOIN pg_depend d ON refclassid = 'pg_extension'::regclass AND refobjid = e.oid AND deptype = 'e'
+			CROSS JOIN LATERAL (
+				SELECT 'FUNCTION', oid::regprocedure::text, proacl FROM pg_proc
+				WHERE classid = 'pg_proc'::regclass AND oid = objid
+				UNION ALL SELECT 'TABLE', oid::regclass::text, relacl FROM pg_class
+				WHERE classid = 'pg_class'::regclass AND oid = objid
+				UNION ALL SELECT 'SCHEMA', oid::regnamespace::text, nspacl FROM pg_namespace
+				WHERE classid = 'pg_namespace'::regclass AND oid = objid
+			) object (kind, name, acl)
+			LEFT JOIN LATERAL aclexplode(acl) ON grantee <> 0
+		WHERE extname = 'zklock'
+		GROUP BY kind, name
+	LOOP
+		EXECUTE format('REVOKE ALL ON %s %s FROM PUBLIC, CURRENT_USER%s', member.kind, member.name, member.grantees);
+		EXECUTE format('GRANT ALL ON %s %s TO CURRENT_USER', member.kind, member.name);
+	END LOOP;
+	PERFORM set_config('search_path', path, true);
+END
+$$;
+
+/*
+ * Every lock is load on a service others depend on, and what is claimed, taken or offered
+ * is not undone: the administrator says who may.  What is everyone's business is like
+ * PostgreSQL's own locks and statistics.  Each view is for those who may call its function.
+ */
+GRANT SELECT ON zk_locks, zk_stats, zk_session, zk_elections TO PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_locks(), zk_stats() TO PUBLIC;
+
+/* What services are called, what they write into their nodes, and roles and paths of others */
+GRANT EXECUTE ON FUNCTION zk_session(), zk_elections(), zk_leader(text), zk_last_claim(text), zk_contenders(text),
+	zk_waits()
+TO pg_monitor;
+GRANT EXECUTE ON FUNCTION zk_resign(text), zk_break_lock(text), zk_break_lock(text, text) TO pg_signal_backend;
+
+/* The database's owner reads what pg_dump dumps. */
+GRANT USAGE ON SCHEMA zk_fencing TO pg_monitor, pg_database_owner;
+GRANT SELECT ON zk_fencing.zk_fences TO pg_monitor, pg_database_owner;
+REVOKE TRUNCATE ON zk_fencing.zk_fences FROM CURRENT_USER;
 
 /* Whoever creates the extension hears at once what would otherwise be silence at the first lock. */
 DO $$
 DECLARE
 	session record;
 BEGIN
-	SELECT state, last_error INTO session FROM zk_session;
-	IF session.state <> 'connected' THEN
+	SELECT state, last_error INTO session FROM @extschema@.zk_session;
+	IF session.state OPERATOR(pg_catalog.<>) text 'connected' THEN
 		RAISE WARNING 'zklock is not connected to ZooKeeper: %', pg_catalog.concat_ws(', ', session.state, session.last_error)
 			USING HINT = 'Check "zklock.servers", then see view zk_session, and the server log.';
 	END IF;

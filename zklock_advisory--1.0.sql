@@ -5,30 +5,11 @@
 
 /*
  * Programs find this schema before pg_catalog.  What others create here would
- * take the place of PostgreSQL's own, so only superusers may: its owner and
- * all who have CREATE.
+ * take the place of PostgreSQL's own, so the schema must not exist, and only its
+ * owner may create in it.
  */
-DO $$
-DECLARE
-	creator text;
-BEGIN
-	SELECT CASE WHEN role = 0::oid THEN 'PUBLIC' ELSE pg_catalog.format('role %I', rolname) END INTO creator
-	FROM pg_catalog.pg_namespace
-		CROSS JOIN LATERAL (
-			SELECT nspowner AS role
-			UNION ALL
-			SELECT grantee FROM pg_catalog.aclexplode(nspacl) WHERE privilege_type = 'CREATE'
-		) creators
-		LEFT JOIN pg_catalog.pg_roles r ON r.oid = role
-	WHERE nspname = 'zk_advisory' AND rolsuper IS NOT TRUE;
-	IF FOUND THEN
-		RAISE EXCEPTION '% may create objects in schema "zk_advisory"', creator
-			USING ERRCODE = 'object_not_in_prerequisite_state',
-				DETAIL = 'Programs would take them for PostgreSQL''s own.',
-				HINT = 'Have a superuser own the schema, and revoke CREATE on it from others, or drop it.';
-	END IF;
-END
-$$;
+CREATE SCHEMA zk_advisory;
+COMMENT ON SCHEMA zk_advisory IS 'PostgreSQL''s advisory lock functions, over all servers';
 
 /*
  * For each of PostgreSQL's functions one of the same name, with the same
@@ -182,21 +163,6 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_advisory.pg_advisory_unlock_all() IS
 'release all session-level advisory locks over all servers that this session has';
 
-/* Every lock is load on a service others depend on: nobody may by default. */
-REVOKE ALL ON FUNCTION
-	zk_advisory.pg_advisory_lock(bigint), zk_advisory.pg_advisory_lock(integer, integer),
-	zk_advisory.pg_advisory_lock_shared(bigint), zk_advisory.pg_advisory_lock_shared(integer, integer),
-	zk_advisory.pg_advisory_xact_lock(bigint), zk_advisory.pg_advisory_xact_lock(integer, integer),
-	zk_advisory.pg_advisory_xact_lock_shared(bigint), zk_advisory.pg_advisory_xact_lock_shared(integer, integer),
-	zk_advisory.pg_try_advisory_lock(bigint), zk_advisory.pg_try_advisory_lock(integer, integer),
-	zk_advisory.pg_try_advisory_lock_shared(bigint), zk_advisory.pg_try_advisory_lock_shared(integer, integer),
-	zk_advisory.pg_try_advisory_xact_lock(bigint), zk_advisory.pg_try_advisory_xact_lock(integer, integer),
-	zk_advisory.pg_try_advisory_xact_lock_shared(bigint), zk_advisory.pg_try_advisory_xact_lock_shared(integer, integer),
-	zk_advisory.pg_advisory_unlock(bigint), zk_advisory.pg_advisory_unlock(integer, integer),
-	zk_advisory.pg_advisory_unlock_shared(bigint), zk_advisory.pg_advisory_unlock_shared(integer, integer),
-	zk_advisory.pg_advisory_unlock_all()
-FROM PUBLIC;
-
 /*
  * PostgreSQL's view, with the advisory locks over all servers that sessions of this
  * server have and wait for, as PostgreSQL shows its own.  A path tells the key:
@@ -214,10 +180,10 @@ CREATE VIEW zk_advisory.pg_locks AS
 	FROM (
 		SELECT DISTINCT d.oid AS database, part[2]::numeric AS key1, part[3]::numeric AS key2,
 			l.pid, l.mode, l.granted, l.wait_start
-		FROM zk_locks l JOIN pg_database d USING (datname)
-			CROSS JOIN regexp_match(l.path, '^(.*)/(0|-?[1-9]\d{0,18})(?:,(0|-?[1-9]\d{0,9}))?$') part
+		FROM zk_locks l JOIN pg_catalog.pg_database d USING (datname)
+			CROSS JOIN pg_catalog.regexp_match(l.path, '^(.*)/(0|-?[1-9]\d{0,18})(?:,(0|-?[1-9]\d{0,9}))?$') part
 		WHERE l.kind = 'lock' AND (l.granted OR l.state IN ('requested', 'waiting'))
-			AND part[1] = coalesce(nullif(current_setting('zklock.advisory_path', true), ''),
+			AND part[1] = coalesce(nullif(pg_catalog.current_setting('zklock.advisory_path', true), ''),
 				'/advisory/'::text || datname::text)
 	) l
 	WHERE CASE WHEN key2 IS NULL THEN key1 BETWEEN numeric '-9223372036854775808' AND numeric '9223372036854775807'
@@ -225,3 +191,38 @@ CREATE VIEW zk_advisory.pg_locks AS
 			AND key2 BETWEEN numeric '-2147483648' AND numeric '2147483647' END;
 COMMENT ON VIEW zk_advisory.pg_locks IS
 'locks of this server, as pg_catalog.pg_locks shows them, and its advisory locks over all servers';
+
+/*
+ * Privileges.  Every lock is load on a service others depend on: only the owner has any,
+ * whatever the default privileges of the database grant or revoke.  Names mean PostgreSQL's
+ * own objects here: of the operators of two schemas, that whose types fit better would be
+ * taken.
+ */
+DO $$
+DECLARE
+	path constant text := pg_catalog.current_setting('search_path');
+	member record;
+BEGIN
+	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	FOR member IN
+		SELECT kind, name, string_agg(DISTINCT ', ' || quote_ident(pg_get_userbyid(grantee)), '') AS grantees
+		FROM pg_extension e
+			JOIN pg_depend d ON refclassid = 'pg_extension'::regclass AND refobjid = e.oid AND deptype = 'e'
+			CROSS JOIN LATERAL (
+				SELECT 'FUNCTION', oid::regprocedure::text, proacl FROM pg_proc
+				WHERE classid = 'pg_proc'::regclass AND oid = objid
+				UNION ALL SELECT 'TABLE', oid::regclass::text, relacl FROM pg_class
+				WHERE classid = 'pg_class'::regclass AND oid = objid
+				UNION ALL SELECT 'SCHEMA', oid::regnamespace::text, nspacl FROM pg_namespace
+				WHERE classid = 'pg_namespace'::regclass AND oid = objid
+			) object (kind, name, acl)
+			LEFT JOIN LATERAL aclexplode(acl) ON grantee <> 0
+		WHERE extname = 'zklock_advisory'
+		GROUP BY kind, name
+	LOOP
+		EXECUTE format('REVOKE ALL ON %s %s FROM PUBLIC, CURRENT_USER%s', member.kind, member.name, member.grantees);
+		EXECUTE format('GRANT ALL ON %s %s TO CURRENT_USER', member.kind, member.name);
+	END LOOP;
+	PERFORM set_config('search_path', path, true);
+END
+$$;

@@ -67,7 +67,7 @@ SELECT * FROM held;
 SELECT zk_unlock_all();
 -- nor fences any
 SELECT maintained('zk_fence(''/regress/victim'', 9223372036854775807)', 'ANALYZE bait');
-SELECT count(*) FROM zk_fences WHERE path ~ '^/regress/victim';
+SELECT count(*) FROM zk_fencing.zk_fences WHERE path ~ '^/regress/victim';
 
 -- elsewhere an index can have such a function: who inserts calls it; who maintains the table cannot, not even its owner
 DROP FUNCTION maintained(text, text);

@@ -94,15 +94,6 @@ FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid =
 JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
 WHERE extname = 'zklock' ORDER BY p.oid::regprocedure::text COLLATE "C";
 
--- the extension can be moved
-SELECT extrelocatable FROM pg_extension WHERE extname = 'zklock';
-CREATE SCHEMA elsewhere;
-ALTER EXTENSION zklock SET SCHEMA elsewhere;
-SELECT elsewhere.zk_try_lock('/regress/views_a'), elsewhere.zk_unlock('/regress/views_a');
-SELECT count(*) FROM elsewhere.zk_locks WHERE pid = pg_backend_pid() AND state = 'held';
-ALTER EXTENSION zklock SET SCHEMA public;
-DROP SCHEMA elsewhere;
-
 -- A parallel query runs the functions in the leader, where the locks belong.
 DO $$
 BEGIN

@@ -16,13 +16,16 @@
  *
  * zk_fence() is SECURITY DEFINER: its caller may not access the table by other means.  It
  * is defined with a search_path, on which it relies for the names of operators and
- * functions.  The table is in the function's own schema, wherever the extension has been
- * moved, and its name is always qualified with it.
+ * functions.  What is attached to the table would run with the rights of the function's
+ * owner, so zk_fence() refuses to write to a table that is not as the extension made it.  The
+ * lock under which it looks is that of the write: until the transaction ends, nobody attaches
+ * anything.
  *
- * Tokens belong to the data of this database, and not to that of another which gets this
- * one's changes.  So a trigger, which fires only where changes are replayed, drops
- * replicated rows of zk_fences.  Rows that zk_fence() writes pass, also when triggers of
- * replicated tables call it.  The trigger cannot drop a replicated TRUNCATE.
+ * A trigger lets nobody but zk_fence() and the table's owner change a row, whatever has been
+ * granted.  It also drops replicated rows: tokens belong to the data of this database, and
+ * not to that of another which gets this one's changes.  Rows that zk_fence() writes pass,
+ * also when triggers of replicated tables call it.  The trigger cannot drop a replicated
+ * TRUNCATE.
  *
  * Runs in: backends, logical replication workers.  Needs neither the worker of
  * zklock nor shared memory.
@@ -31,34 +34,100 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "access/xact.h"
 #include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "compat.h"
 #include "executor/spi.h"
+#include "nodes/makefuncs.h"
 #include "replication/logicalworker.h"
 #include "sql/arguments.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_fence);
-COMPAT_FUNCTION_INFO_V1(zk_fences_keep_local);
+COMPAT_FUNCTION_INFO_V1(zk_fences_protect);
 
-/*
- * The plans, which are kept for the life of the backend.  PostgreSQL looks up the names in
- * a kept plan again when something has changed.  If the extension has been moved, its old
- * schema may be anybody's by now; so "schema" stores which schema the plans name.
- */
-static struct
-{
-	char	   schema[NAMEDATALEN]; /* empty if there are no plans */
-	SPIPlanPtr write;
-	SPIPlanPtr read;
-} plans;
+#define FENCE_SCHEMA "zk_fencing"
+#define FENCE_TABLE FENCE_SCHEMA ".zk_fences"
+
+/* The plans, which are kept for the life of the backend */
+static SPIPlanPtr write_plan = NULL;
+static SPIPlanPtr read_plan = NULL;
 
 /* True while zk_fence() writes a row, which is this database's own. */
 static bool writing_own = false;
+
+/* ------------------------------------------------------------------------
+ * The table
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Returns what a table has that is not the extension's and that a write would run, or null.
+ * Everything but triggers is for its owner to attach.
+ */
+static const char *
+foreign_part(Relation table)
+{
+	static const Oid types[] = {TEXTOID, INT8OID, TIMESTAMPTZOID, TEXTOID};
+	TupleDesc		 columns = RelationGetDescr(table);
+	int				 n_triggers = table->trigdesc == NULL ? 0 : table->trigdesc->numtriggers;
+
+	if (table->rd_rel->relowner != GetUserId())
+		return "another owner than zk_fence()";
+	for (int i = 0; i < n_triggers; i++)
+	{
+		const Trigger *trigger = &table->trigdesc->triggers[i];
+		FmgrInfo	   function;
+
+		if (OidIsValid(trigger->tgconstrrelid))
+			return psprintf("a foreign key of table \"%s\"", get_rel_name(trigger->tgconstrrelid));
+		fmgr_info(trigger->tgfoid, &function);
+		if (function.fn_addr != zk_fences_protect || trigger->tgqual != NULL)
+			return psprintf("a trigger \"%s\"", trigger->tgname);
+	}
+	if (table->rd_rules != NULL)
+		return "a rule";
+	if (table->rd_rel->relrowsecurity)
+		return "row-level security";
+	if (table->rd_rel->relispartition || columns->natts != lengthof(types) ||
+		columns->constr == NULL || columns->constr->num_defval > 0 || columns->constr->num_check > 0)
+		return "other columns or constraints";
+	for (int i = 0; i < columns->natts; i++)
+	{
+		if (TupleDescAttr(columns, i)->atttypid != types[i])
+			return "a column of another type";
+	}
+	if (list_length(RelationGetIndexList(table)) != 1 || !OidIsValid(table->rd_pkindex))
+		return "another index than its primary key";
+	return NULL;
+}
+
+/* Locks the table for writing, and against changes, until the transaction ends. */
+static void
+lock_table(void)
+{
+	Relation table = table_openrv(makeRangeVar(FENCE_SCHEMA, "zk_fences", -1), RowExclusiveLock);
+	const char *part = foreign_part(table);
+
+	if (part != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table %s is not as the extension made it", FENCE_TABLE),
+				 errdetail("It has %s.", part),
+				 errhint("Code of others could run with the rights of the owner of zk_fence(). Undo that, and revoke all privileges on the table but SELECT from others.")));
+	table_close(table, NoLock);
+}
+
+/* ------------------------------------------------------------------------
+ * Fencing
+ * ------------------------------------------------------------------------
+ */
 
 static SPIPlanPtr
 keep_plan(const char *sql)
@@ -72,33 +141,6 @@ keep_plan(const char *sql)
 	return plan;
 }
 
-/* Makes the plans for the schema of a function, unless they exist. */
-static void
-prepare_plans(Oid function)
-{
-	char	   *schema = get_namespace_name(get_func_namespace(function));
-	const char *table;
-
-	if (schema == NULL)
-		elog(ERROR, "cache lookup failed for the schema of function %u", function);
-	if (strcmp(schema, plans.schema) == 0)
-		return;
-
-	SPI_freeplan(plans.write);
-	SPI_freeplan(plans.read);
-	memset(&plans, 0, sizeof(plans));
-	table = quote_qualified_identifier(schema, "zk_fences");
-	/* The row is locked even if the condition does not hold. */
-	plans.write = keep_plan(psprintf("INSERT INTO %s AS f (path, token, fenced_at, fenced_by) "
-									 "VALUES ($1, $2, clock_timestamp(), session_user) "
-									 "ON CONFLICT (path) DO UPDATE SET token = excluded.token, "
-									 "fenced_at = excluded.fenced_at, fenced_by = excluded.fenced_by "
-									 "WHERE f.token <= $3",
-									 table));
-	plans.read = keep_plan(psprintf("SELECT token, xmin FROM %s WHERE path = $1", table));
-	strlcpy(plans.schema, schema, sizeof(plans.schema));
-}
-
 /*
  * Writes a token if the row has none above "highest".  Locks the row in any case.
  * Returns true if it has written.
@@ -109,10 +151,17 @@ write_token(Datum path, int64 token, int64 highest)
 	Datum		 args[] = {path, Int64GetDatum(token), Int64GetDatum(highest)};
 	volatile int result = 0;
 
+	/* The row is locked even if the condition does not hold. */
+	if (write_plan == NULL)
+		write_plan = keep_plan("INSERT INTO " FENCE_TABLE " AS f (path, token, fenced_at, fenced_by) "
+							   "VALUES ($1, $2, clock_timestamp(), session_user) "
+							   "ON CONFLICT (path) DO UPDATE SET token = excluded.token, "
+							   "fenced_at = excluded.fenced_at, fenced_by = excluded.fenced_by "
+							   "WHERE f.token <= $3");
 	writing_own = true;
 	PG_TRY();
 	{
-		result = SPI_execute_plan(plans.write, args, NULL, false, 0);
+		result = SPI_execute_plan(write_plan, args, NULL, false, 0);
 	}
 	PG_FINALLY();
 	{
@@ -130,8 +179,11 @@ read_token(Datum path, TransactionId *writer)
 {
 	Datum args[] = {path, (Datum) 0, (Datum) 0};
 	bool  isnull;
-	int	  result = SPI_execute_plan(plans.read, args, " nn", false, 0);
+	int	  result;
 
+	if (read_plan == NULL)
+		read_plan = keep_plan("SELECT token, xmin FROM ONLY " FENCE_TABLE " WHERE path = $1");
+	result = SPI_execute_plan(read_plan, args, " nn", false, 0);
 	if (result != SPI_OK_SELECT || SPI_processed != 1)
 		elog(ERROR, "could not read a fencing token: %s", SPI_result_code_string(result));
 	*writer = DatumGetTransactionId(
@@ -170,22 +222,20 @@ advance_token(Datum path, int64 token)
 static void
 report_lower_token(const char *path, const char *shown_path, int64 token, int64 seen)
 {
-	const char *table = quote_qualified_identifier(plans.schema, "zk_fences");
-
 	if (lock_proved_token(path) == token)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("a fencing token has been seen for ZooKeeper path \"%s\" that ZooKeeper cannot have given yet",
 						shown_path),
 				 errdetail("This session holds the lock with token %lld, but table %s has token %lld.",
-						   (long long) token, table, (long long) seen),
+						   (long long) token, FENCE_TABLE, (long long) seen),
 				 errhint("A wrong token was given to zk_fence(), or that of another ensemble, or ZooKeeper has been restored from an old copy. Make sure that nobody writes with such a token any more, then delete the path's row from the table.")));
 	ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					errmsg("fencing token for ZooKeeper path \"%s\" is stale", shown_path),
 					errdetail("The token is %lld, but %lld has been seen.", (long long) token,
 							  (long long) seen),
 					errhint("Somebody else has got the lock since. Roll back, lock again and do the work again. If every new token is refused, a wrong one is in table %s.",
-							table)));
+							FENCE_TABLE)));
 }
 
 /*
@@ -225,8 +275,8 @@ zk_fence(PG_FUNCTION_ARGS)
 								  (long long) token, (long long) proved),
 						errhint("Pass what zk_fencing_token() says for the same path.")));
 
+	lock_table();
 	SPI_connect();
-	prepare_plans(fcinfo->flinfo->fn_oid);
 	seen = advance_token(PG_GETARG_DATUM(0), token);
 	SPI_finish();
 
@@ -236,24 +286,30 @@ zk_fence(PG_FUNCTION_ARGS)
 }
 
 /*
- * zk_fences_keep_local() returns trigger
+ * zk_fencing.protect() returns trigger
  *
- * Drops changes of table zk_fences that are replicated from another database.
+ * Keeps table zk_fences from all but zk_fence() and its owner, and drops changes that are
+ * replicated from another database.
  *
- * The trigger is enabled for replicas.  Not only the replay of changes uses that mode:
- * pg_restore may use it too, and its rows must be written.
+ * A replay uses the mode for replicas.  Not only a replay does: pg_restore may, and its rows
+ * must be written.
  */
 Datum
-zk_fences_keep_local(PG_FUNCTION_ARGS)
+zk_fences_protect(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
-	bool		 replaying = IsLogicalWorker() || compat_replays_from_origin();
+	bool		 replaying = SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA &&
+					 (IsLogicalWorker() || compat_replays_from_origin());
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-						errmsg("zk_fences_keep_local() must be called as a trigger")));
+						errmsg("zk_fencing.protect() must be called as a trigger")));
 	if (replaying && !writing_own)
 		return PointerGetDatum(NULL);
+	if (!writing_own && !has_privs_of_role(GetUserId(), trigger->tg_relation->rd_rel->relowner))
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("permission denied for table %s", FENCE_TABLE),
+						errdetail("Only zk_fence() and the owner of the table change it.")));
 	return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple
 																	  : trigger->tg_trigtuple);
 }

@@ -80,7 +80,7 @@ subtest 'zk_fence() refuses stale tokens there' => sub {
 	is(state_of('writer', fence('/f/a', 5), fence('/f/a', 5), fence('/f/a', 4), fence('/f/a', 6)),
 		'00000 00000 40001 00000', 'in one session');
 	is(state_of('writer', fence('/f/a', 5)), '40001', 'and the next');
-	is($server->value('SELECT path, token, fenced_by FROM zk_fences'), '/f/a|6|writer', 'as the table says');
+	is($server->value('SELECT path, token, fenced_by FROM zk_fencing.zk_fences'), '/f/a|6|writer', 'as the table says');
 	is(state_of('writer', fence('f', 5), fence('/f/a', 0), 'SELECT zk_fence(NULL, 1)'), '22023 22023 22004', 'bad arguments are errors');
 	is(state_of('writer', q{SELECT zk_lock('/f/a')}, q{SELECT count(*) FROM zk_locks}), '42501 55000',
 		'while locks are not to be had');
@@ -99,7 +99,7 @@ subtest 'a role that is limited to some paths stays so' => sub {
 	}
 	is(state_of('limited', q{BEGIN; SET LOCAL zklock.allowed_paths = '/*'; } . fence('/f/a', 9)), '42501',
 		'nor in a transaction');
-	is($server->value("SELECT token FROM zk_fences WHERE path = '/f/a'"), '6', 'nothing has come of it');
+	is($server->value("SELECT token FROM zk_fencing.zk_fences WHERE path = '/f/a'"), '6', 'nothing has come of it');
 };
 
 subtest 'loaded by hand, or for each session, zklock runs no worker and disturbs nothing' => sub {

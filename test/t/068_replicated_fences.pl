@@ -14,7 +14,7 @@ my ($east, $west) = map { Zklock::Server->new($_, @options) } qw(east west);
 
 sub fences($server)
 {
-	return $server->value(q{SELECT string_agg(path || ' ' || token, ', ' ORDER BY path) FROM zk_fences});
+	return $server->value(q{SELECT string_agg(path || ' ' || token, ', ' ORDER BY path) FROM zk_fencing.zk_fences});
 }
 
 sub fence($server, %token)
@@ -67,6 +67,8 @@ foreach my $server ($east, $west)
 }
 $east->value('INSERT INTO account VALUES (1, 100)');
 
+my $triggers = q{SELECT string_agg(format('%s %s', tgname, tgenabled), ', ' ORDER BY tgname) FROM pg_trigger
+	WHERE tgrelid = 'zk_fencing.zk_fences'::regclass};
 my $mine = '/both 5, /west 7';
 
 subtest 'the initial copy' => sub {
@@ -82,8 +84,8 @@ subtest 'changes that follow' => sub {
 	foreach my $change (
 		[ insert => q{SELECT zk_fence('/new', 1)} ],
 		[ update => q{SELECT zk_fence('/both', 21), zk_fence('/east', 11)} ],
-		[ 'update of a key' => q{UPDATE zk_fences SET path = '/west' WHERE path = '/new'} ],
-		[ delete => q{DELETE FROM zk_fences WHERE path IN ('/both', '/west')} ],
+		[ 'update of a key' => q{UPDATE zk_fencing.zk_fences SET path = '/west' WHERE path = '/new'} ],
+		[ delete => q{DELETE FROM zk_fencing.zk_fences WHERE path IN ('/both', '/west')} ],
 		[ truncate => 'TRUNCATE account' ])
 	{
 		my ($name, $sql) = @$change;
@@ -105,7 +107,7 @@ subtest 'changes that follow' => sub {
 subtest 'both directions at once' => sub {
 	# Any other table would go round and round.
 	$_->value('DROP TABLE account') foreach $east, $west;
-	$_->value(q{DELETE FROM zk_fences}) foreach $east, $west;
+	$_->value(q{DELETE FROM zk_fencing.zk_fences}) foreach $east, $west;
 	fence($east, '/both' => 50, '/east' => 51);
 	fence($west, '/both' => 60, '/west' => 61);
 	my @mark = map { $_->log_mark } $east, $west;
@@ -133,10 +135,9 @@ subtest 'dump and restore keep fences, also in the mode for replicas' => sub {
 		$west->value("CREATE DATABASE restored_$role TEMPLATE template0");
 		$west->node->command_ok([ 'pg_restore', '--dbname', $west->connstr("restored_$role"), $dump ], "pg_restore, $role");
 		my $session = $west->session(dbname => "restored_$role");
-		is($session->query(q{SELECT string_agg(path || ' ' || token, ', ' ORDER BY path) FROM zk_fences}), $kept, 'all are there');
-		$session->query('DELETE FROM zk_fences');
-		is($session->query(q{SELECT string_agg(DISTINCT tgenabled::text, '') FROM pg_trigger WHERE tgrelid = 'zk_fences'::regclass}),
-			'R', 'and the trigger is as it was');
+		is($session->query(q{SELECT string_agg(path || ' ' || token, ', ' ORDER BY path) FROM zk_fencing.zk_fences}), $kept, 'all are there');
+		$session->query('DELETE FROM zk_fencing.zk_fences');
+		is($session->query($triggers), 'protect A, protect_all O', 'and the triggers are as they were');
 	}
 };
 
@@ -176,9 +177,7 @@ subtest 'pg_upgrade keeps them' => sub {
 	$new->start;
 	is(fences($new), $kept, 'all are there');
 	fence($new, '/both' => 70);
-	is( $new->value(q{SELECT string_agg(tgname::text, ', ' ORDER BY tgname) FROM pg_trigger
-			WHERE tgrelid = 'zk_fences'::regclass AND tgenabled = 'R'}),
-		'keep_local', 'and the trigger');
+	is($new->value($triggers), 'protect A, protect_all O', 'and the triggers');
 	is($new->value(q{SELECT string_agg(extname || ' ' || extversion, ', ' ORDER BY extname) FROM pg_extension WHERE extname LIKE 'zklock%'}),
 		'zklock 1.0, zklock_advisory 1.0', 'both extensions are of the same version');
 };

@@ -21,7 +21,10 @@ use Zklock::Process;
 use Zklock::Session;
 
 my $top    = abs_path(dirname(__FILE__) . '/../..');
-my ($zk, $server) = cast('a', conf => [ 'max_prepared_transactions = 10', "zklock.elections = '/jobs/leader'" ]);
+my ($zk, $server) = cast('a', conf => [ 'max_prepared_transactions = 10', "zklock.elections = '/jobs/leader'",
+	'search_path = \'"$user", public, zklock\'' ]);
+# As README.md does it
+my $install = "CREATE SCHEMA zklock; GRANT USAGE ON SCHEMA zklock TO PUBLIC; CREATE EXTENSION zklock SCHEMA zklock";
 
 # Needs what the tests do not have: pg_cron.
 my $elsewhere = qr/cron\.schedule/;
@@ -81,9 +84,9 @@ sub run_sql($session, $sql)
 		my ($statement, @said) = @$pair;
 		next if $statement =~ $elsewhere;
 		# A variable of psql's
-		$statement =~ s/:'token'/"'" . $session->query(q{SELECT coalesce(max(token), 0) + 1 FROM zk_fences}) . "'"/e;
+		$statement =~ s/:'token'/"'" . $session->query(q{SELECT coalesce(max(token), 0) + 1 FROM zk_fencing.zk_fences}) . "'"/e;
 		# README.md uses it before it says how it is made.
-		$session->query('DROP EXTENSION zklock') if $statement =~ /^CREATE EXTENSION zklock;/;
+		$session->query('DROP SCHEMA zklock CASCADE') if $statement =~ /^CREATE SCHEMA zklock;/;
 		run_statement($session, $statement, @said);
 	}
 	return;
@@ -150,7 +153,7 @@ foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md
 	subtest $file => sub {
 		my $session = $server->session;
 		$session->query($_)
-		  foreach 'DROP SCHEMA public CASCADE', 'CREATE SCHEMA public', 'CREATE EXTENSION zklock',
+		  foreach 'SET client_min_messages = warning', 'DROP SCHEMA IF EXISTS public, zklock CASCADE', 'CREATE SCHEMA public', $install,
 		  'CREATE TABLE account (id int PRIMARY KEY, balance int)', 'INSERT INTO account VALUES (7, 1000)';
 		$session->query("DO 'BEGIN CREATE ROLE $_; EXCEPTION WHEN duplicate_object THEN END'")
 		  foreach grep { slurp_file("$top/$file") !~ /^CREATE ROLE $_ /m } qw(batch pooled);
