@@ -241,6 +241,7 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 	do
 	{
 		step->marker = psprintf(ELEMENT_RECEIPTS "/%s", node_data_unique(NULL));
+		interrupt_check_client();
 		queue->written = step;
 		queue->in_doubt = true;
 		call_batch(&queue->call, step, 1, CALL_AS_KNOWN);

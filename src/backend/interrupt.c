@@ -25,8 +25,12 @@
 #include "backend/display.h"
 #include "backend/leadership.h"
 #include "backend/transaction.h"
+#include "compat.h"
 #include "miscadmin.h"
 #include "shared/election.h"
+
+/* Of libpq/libpq.h, which does not compile without the header files of Kerberos */
+extern bool pq_check_connection(void);
 
 /* No loss interrupts the session until the transaction has ended. */
 static bool deferred = false;
@@ -149,4 +153,22 @@ interrupt_check(void (*describe)(void *), void *arg)
 	error_context_stack = describe ? &doing : &lost;
 	CHECK_FOR_INTERRUPTS();
 	error_context_stack = lost.previous;
+}
+
+/*
+ * Lets interrupts end what the session is doing, and ends the session if its client is gone.
+ *
+ * By default PostgreSQL does not look for the client during a statement.  A session that may
+ * have waited looks before it does what nobody but its client could undo.  The error is
+ * PostgreSQL's own, and goes to the server log alone.  Resets the latch.
+ */
+void
+interrupt_check_client(void)
+{
+	if (MyProcPort && WaitEventSetCanReportClosed() && !pq_check_connection())
+	{
+		ClientConnectionLost = true;
+		InterruptPending = true;
+	}
+	interrupt_check(NULL, NULL);
 }

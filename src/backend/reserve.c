@@ -83,7 +83,7 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	*token = entry_status(hold->entry).token;
 
 	/* A later cancellation would find a reservation whose token nobody knows. */
-	interrupt_check(NULL, NULL);
+	interrupt_check_client();
 	if (!hold_hand_over(hold))
 		hold_report_lost(hold);
 	return true;

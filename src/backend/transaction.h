@@ -27,6 +27,7 @@ extern void interrupt_set_policy(int policy, void *extra);
 extern void interrupt_defer(void);
 extern void interrupt_resume(void);
 extern void interrupt_check(void (*describe)(void *), void *arg);
+extern void interrupt_check_client(void);
 
 /* transaction.c: what ends when */
 extern int	transaction_begin_call(void);

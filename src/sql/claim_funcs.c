@@ -38,6 +38,7 @@
 #include "backend/call.h"
 #include "backend/display.h"
 #include "backend/request.h"
+#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "fault.h"
 #include "funcapi.h"
@@ -215,7 +216,7 @@ write_record(Claiming *claiming, const ClaimNode *node)
 	(void) claim_record_write(data, &claiming->wanted);
 
 	/* A cancellation that has come already is handled before anything is sent. */
-	CHECK_FOR_INTERRUPTS();
+	interrupt_check_client();
 	claiming->sent = (ClaimSent){.what = node->record.nids > 0 ? CLAIM_SENT_SET : CLAIM_SENT_CREATE,
 								 .czxid = node->czxid,
 								 .version = node->version};

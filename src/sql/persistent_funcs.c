@@ -24,6 +24,7 @@
 #include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/request.h"
+#include "backend/transaction.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"
 #include "shared/settings.h"
@@ -194,7 +195,7 @@ persistent_take(Persistent *lock)
 		return false;
 
 	/* A cancellation that has come already is handled before anything is sent. */
-	CHECK_FOR_INTERRUPTS();
+	interrupt_check_client();
 	create_node(lock);
 	path = node_path(lock, lock->name);
 	until = zklock_now_ms() + KEPT_PATIENCE_MS;
@@ -208,7 +209,7 @@ persistent_take(Persistent *lock)
 		if (look->result.outcome == CALL_OK && look->result.stat.czxid == lock->stat.czxid)
 		{
 			/* A later cancellation would find a lock whose token nobody knows. */
-			CHECK_FOR_INTERRUPTS();
+			interrupt_check_client();
 			call_slot_keep_node(call_slot_own());
 			return true;
 		}

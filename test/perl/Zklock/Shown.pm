@@ -43,7 +43,7 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
                        do from now on comes behind it
   settle               until the server has heard of all that has happened in ZooKeeper and
                        been asked for in other sessions; uses a lock below /t/barrier
-  wait_event($session, 'lock')
+  wait_event($session or $pid, 'lock')
                        until pg_stat_activity shows that it waits for a lock, or, with 'guard', for
                        the proof before COMMIT, or, with 'unlock', until what it has released is free;
                        or for an event of PostgreSQL's, such as 'SyncRep'
@@ -231,7 +231,7 @@ my %wait_events =
 
 sub wait_event($self, $session, $what)
 {
-	my $from = 'FROM pg_stat_activity WHERE pid = ' . $session->pid;
+	my $from = 'FROM pg_stat_activity WHERE pid = ' . (ref $session ? $session->pid : $session);
 	my $ours = $wait_events{$what} or return $self->wait_value("SELECT wait_event $from", $what);
 	# Before release 17 extensions had no names for their events.
 	my $shown = $self->value('SHOW server_version_num') >= 170000 ? "Extension|$ours"
