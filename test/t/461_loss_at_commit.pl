@@ -2,7 +2,7 @@
 #
 # A lock is lost after the last check before a commit, while the commit waits for a
 # synchronous standby. Whatever zklock.on_lock_loss says, the loss must not make the COMMIT
-# return before the standby has the data.
+# return before the standby has the data. If something else ends that wait, PostgreSQL warns, and the transaction's lock goes.
 
 use Zklock::Test;
 
@@ -95,5 +95,31 @@ subtest 'a commit that fails after the last check leaves the setting in force' =
 		'the server refuses the commit');
 	cancelled_as_ever($s, '/r/skew');
 };
+
+my %ends = (cancel => 'canceling wait for synchronous replication due to user request',
+	terminate => 'canceling the wait for synchronous replication and terminating connection due to administrator command');
+
+foreach my $end (sort keys %ends)
+{
+	subtest "a wait for the standby that ends early ($end) releases the transaction's lock before the standby has its work" => sub {
+		my ($s, $next) = map { $primary->session } 1 .. 2;
+		my $mark = $primary->log_mark;
+		$s->query($_) foreach 'BEGIN', "SELECT zk_xact_lock('/r/early')", "INSERT INTO t VALUES ('early $end')";
+		$next->start_waiting("SELECT zk_lock('/r/early')", '/r/early');
+		freeze($receiver);
+		$s->query_start('COMMIT');
+		$primary->wait_event($s, 'SyncRep');
+		ok($next->busy, 'while the commit waits nobody else has the lock');
+		$s->$end;
+		is($next->finish, 't', 'then the next one has it');
+		my @there = map { $_->value("SELECT count(*) FROM t WHERE what = 'early $end'") } $primary, $standby;
+		is("@there", '1 0', 'the work is visible here, and the standby does not have it');
+		$primary->assert_log($mark, qr/WARNING:  $ends{$end}.*might not have been replicated/s, 'PostgreSQL has warned of that');
+		$s->result;
+		thaw($receiver);
+		$next->query("SELECT zk_unlock('/r/early')");
+		$standby->wait_value("SELECT count(*) FROM t WHERE what = 'early $end'", 1);
+	};
+}
 
 done_clean($zk, $primary, $standby);
