@@ -73,12 +73,12 @@ subtest 'nothing names a host that is nobody\'s' => sub {
 subtest 'the list of SQL in the archive is what the extensions have' => sub {
 	my $objects = $server->value(q{
 		SELECT string_agg(DISTINCT name, E'\n' ORDER BY name) FROM (
-			SELECT 'function ' || CASE WHEN NOT extrelocatable THEN extnamespace::regnamespace || '.' ELSE '' END || proname FROM pg_proc p
+			SELECT 'function ' || coalesce(nullif(pronamespace, extnamespace)::regnamespace || '.', '') || proname FROM pg_proc p
 				JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
 				JOIN pg_extension e ON e.oid = d.refobjid AND e.extname LIKE 'zklock%'
 			UNION ALL
 			SELECT CASE relkind WHEN 'v' THEN 'view ' WHEN 'r' THEN 'table ' END
-				|| CASE WHEN NOT extrelocatable THEN extnamespace::regnamespace || '.' ELSE '' END || relname FROM pg_class c
+				|| coalesce(nullif(relnamespace, extnamespace)::regnamespace || '.', '') || relname FROM pg_class c
 				JOIN pg_depend d ON d.objid = c.oid AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
 				JOIN pg_extension e ON e.oid = d.refobjid AND e.extname LIKE 'zklock%') object (name)});
 	my ($listed) = run_command([ $^X, '-n', "$top/tools/sql-objects", glob("$top/zklock*--*.sql") ]);
