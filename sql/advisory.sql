@@ -143,6 +143,26 @@ SELECT outcome(format('SELECT set_config(''zklock.advisory_path'', %L, false), p
 FROM unnest(ARRAY['regress', '/regress/', '/', '/zookeeper', '/' || repeat('x', 1022)]) value;
 RESET zklock.advisory_path;
 
+-- RESET ALL does not lose the way to the function that releases all, which a pool calls next
+SELECT pg_advisory_lock(42);
+SELECT outcome('RESET ALL');
+SHOW search_path;
+SELECT count(*) FROM held;
+SELECT pg_advisory_unlock_all();
+RESET ALL;
+SHOW search_path;
+-- neither had it been found before, nor does it matter for a transaction's locks, or others
+SELECT zk_advisory.pg_advisory_lock(42);
+RESET ALL;
+SELECT zk_advisory.pg_advisory_unlock_all();
+SET search_path = public, zk_advisory, pg_catalog;
+BEGIN;
+SELECT pg_advisory_xact_lock(42), zk_lock('/regress/reset');
+RESET ALL;
+COMMIT;
+SELECT zk_unlock_all();
+SET search_path = public, zk_advisory, pg_catalog;
+
 -- PostgreSQL's function that releases all leaves what it has not taken
 SELECT '/advisory/' || current_database() AS advisory_path \gset
 SELECT zk_lock('/regress/advisory'), zk_lock(:'advisory_path' || '/name'), zk_lock(:'advisory_path' || '/1/2'),

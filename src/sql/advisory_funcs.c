@@ -24,8 +24,10 @@
 #include "backend/wait.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
+#include "parser/parse_func.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
+#include "tcop/utility.h"
 #include "utils/builtins.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_advisory_unlock_all);
@@ -68,6 +70,62 @@ is_of_key(const Hold *hold, const void *prefix)
 }
 
 /* ------------------------------------------------------------------------
+ * RESET ALL
+ * ------------------------------------------------------------------------
+ */
+
+static bool						hooked = false;
+static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
+
+/* Returns what a program calls that names the function without a schema. */
+static Oid
+found_unlock_all(void)
+{
+	return LookupFuncName(list_make1(makeString("pg_advisory_unlock_all")), 0, NULL, true);
+}
+
+static bool
+holds_key_of_session(void)
+{
+	char *prefix = keys_prefix();
+
+	prefix = pg_server_to_any(prefix, strlen(prefix), PG_UTF8);
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) && is_of_key(hold, prefix))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * RESET ALL loses a search_path that the session has set itself.  A pool that then calls
+ * pg_advisory_unlock_all() gets PostgreSQL's, and the next client would have the keys of the
+ * one before.  So the command fails, which undoes it.
+ */
+static void
+utility_hook_of_keys(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+					 ProcessUtilityContext context, ParamListInfo params,
+					 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	const VariableSetStmt *set = (const VariableSetStmt *) pstmt->utilityStmt;
+	bool losing = IsA(set, VariableSetStmt) && set->kind == VAR_RESET_ALL && holds_key_of_session();
+	Oid found = losing ? found_unlock_all() : InvalidOid;
+
+	if (prev_ProcessUtility_hook)
+		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+								 dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	if (losing && found_unlock_all() != found)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot reset \"search_path\" while the session holds advisory locks over all servers"),
+				 errdetail("Without it, pg_advisory_unlock_all() is PostgreSQL's own, which does not release them."),
+				 errhint("Call pg_advisory_unlock_all() before RESET ALL, or use DISCARD ALL, or set \"search_path\" with ALTER ROLE.")));
+}
+
+/* ------------------------------------------------------------------------
  * Locking
  * ------------------------------------------------------------------------
  */
@@ -84,6 +142,14 @@ acquire(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, int64 timeout_m
 	bool	   acquired;
 
 	argument_check_scope(fcinfo, scope);
+
+	/* A session that holds no key needs no hook. */
+	if (!hooked)
+	{
+		prev_ProcessUtility_hook = ProcessUtility_hook;
+		ProcessUtility_hook = utility_hook_of_keys;
+		hooked = true;
+	}
 	acquired = lock_acquire(set, scope, timeout_ms);
 	if (!acquired && timeout_ms == LOCK_WAIT_FOREVER)
 		elog(ERROR, "advisory lock has been waited for and not been acquired");

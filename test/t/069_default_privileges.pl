@@ -46,6 +46,7 @@ sub privileges($session)
 
 my $usual = privileges(database('usual', @create));
 like($usual, qr/^function zk_lock\(text, interval\): postgres has EXECUTE\nfunction zk_lock\(text\[\]/m, 'nobody but the owner may lock');
+like($usual, qr/^function pg_advisory_lock\(bigint\): postgres has EXECUTE\nfunction pg_advisory_lock\(int/, 'nor take an advisory lock over all servers');
 is(join(' ', $usual =~ /^function (\w+).*PUBLIC has EXECUTE$/mg), 'zk_locks zk_stats', 'and everybody may look');
 is(join(' ', sort $usual =~ /^(?:relation|schema) (\w+): pg_database_owner has (?:USAGE|SELECT)$/mg), 'zk_fences zk_fencing', 'the owner of the database reads what is dumped');
 

@@ -125,6 +125,14 @@ subtest 'a lost lock is told, and never taken again' => sub {
 	$s->disconnect;
 };
 
+subtest 'a pool that resets all settings first releases a role\'s keys' => sub {
+	my $s = app($b);
+	$s->query($lock);
+	$s->query('SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all()');
+	is(shown($s, 'objid = 42'), '', 'with a search_path of the role');
+	$s->disconnect;
+};
+
 subtest 'what fails that does not fail in PostgreSQL' => sub {
 	my $s = app($a);
 	fails($s->try("BEGIN; SELECT pg_advisory_xact_lock(42); PREPARE TRANSACTION 'advisory'"), '0A000', 'PREPARE TRANSACTION');
