@@ -177,11 +177,12 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 	check_number();
 	taken = request_hold(&request, take_element_path(queue, name));
 	made = read_claimed(queue, taken, name, got);
-
-	/* The end of a single statement would commit, and remove the element, for nobody. */
-	interrupt_check_client();
 	if (made)
+	{
+		/* The end of a single statement would commit, and remove the element, for nobody. */
+		interrupt_check_client();
 		transaction_acquired(taken, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+	}
 	transaction_end_call(mark, made);
 	return made;
 }

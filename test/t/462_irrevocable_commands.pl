@@ -17,24 +17,23 @@ mkdir "$directory/$_" foreach qw(used old new);
 
 $publisher->value($_) foreach 'CREATE TABLE first (i int)', 'CREATE TABLE second (i int)',
   map { "CREATE PUBLICATION $_ FOR TABLE first" } qw(p more);
-my $unconnected = "CONNECTION '" . ($publisher->connstr('postgres') =~ s/'//gr) . "' PUBLICATION p WITH (copy_data = false";
-my @subscriptions = qw(s_old s_refreshed s_added s_set s_dropped);
+my $connection  = "CONNECTION '" . ($publisher->connstr('postgres') =~ s/'//gr) . "' PUBLICATION";
+my $unconnected = "$connection p WITH (copy_data = false, enabled = false)";
 $main->value($_) foreach
   'CREATE SCHEMA own',
   'CREATE TABLE first (i int)', 'CREATE TABLE second (i int)',
   (map { ("CREATE TABLE $_ AS SELECT i FROM generate_series(1, 100) i", "CREATE INDEX @{[ s/.*\.//r ]}_i ON $_ (i)") } qw(t built dropped rebuilt retabled vacuumed rewritten clustered own.inside)),
   'CLUSTER clustered USING clustered_i',
-  'CREATE TABLE parted (i int) PARTITION BY LIST (i)', 'CREATE INDEX parted_i ON parted (i)',
-  (map { "CREATE TABLE parted_$_ PARTITION OF parted FOR VALUES IN ($_)" } 1, 2),
+  (map { ("CREATE TABLE $_ (i int) PARTITION BY LIST (i)", "CREATE INDEX ${_}_i ON $_ (i)", "CREATE TABLE ${_}_1 PARTITION OF $_ FOR VALUES IN (1)") }
+	  qw(parted reindexed indexed ordered)),
   (map { "CREATE TABLESPACE ts_$_ LOCATION '$directory/$_'" } qw(used old)),
   (map { "CREATE DATABASE $_" } qw(d_old d_forced d_moved d_system d_whole d_clean)),
-  (map { "CREATE SUBSCRIPTION $_ $unconnected)" } @subscriptions),
+  (map { "CREATE SUBSCRIPTION $_ $connection p WITH (copy_data = false)" } qw(s_old s_refreshed s_added s_set)),
+  "CREATE SUBSCRIPTION s_less $connection p, more WITH (copy_data = false)",
   "ALTER SYSTEM SET work_mem = '6MB'";
 $main->session(dbname => $_)->query('CREATE EXTENSION zklock') foreach qw(d_system d_whole d_clean);
-if ($version >= 18)
-{
-	$main->value("CREATE SUBSCRIPTION s_$_ $unconnected, enabled = false)") foreach qw(failover twophase);
-}
+$main->value("CREATE SUBSCRIPTION s_failover $unconnected") if $version >= 17;
+$main->value("CREATE SUBSCRIPTION s_twophase $unconnected") if $version >= 18;
 $publisher->value('ALTER PUBLICATION p ADD TABLE second');
 
 # The commands, by release. Those that would deadlock with each other if they were run at once have a database of their own.
@@ -42,17 +41,16 @@ my %commands = map { $_ => 'postgres' } (
 	'CREATE DATABASE d_new', 'DROP DATABASE d_old', 'DROP DATABASE d_forced WITH (FORCE)', 'ALTER DATABASE d_moved SET TABLESPACE ts_used',
 	"CREATE TABLESPACE ts_new LOCATION '$directory/new'", 'DROP TABLESPACE ts_old',
 	"ALTER SYSTEM SET maintenance_work_mem = '7MB'", 'ALTER SYSTEM RESET work_mem',
-	"CREATE SUBSCRIPTION s_new $unconnected, enabled = false)", 'DROP SUBSCRIPTION s_old', 'ALTER SUBSCRIPTION s_refreshed REFRESH PUBLICATION WITH (copy_data = false)',
+	"CREATE SUBSCRIPTION s_new $unconnected", 'DROP SUBSCRIPTION s_old', 'ALTER SUBSCRIPTION s_refreshed REFRESH PUBLICATION WITH (copy_data = false)',
 	(map { "ALTER SUBSCRIPTION $_ PUBLICATION more WITH (copy_data = false)" } 's_added ADD', 's_set SET'),
+	'ALTER SUBSCRIPTION s_less DROP PUBLICATION more',
 	'CREATE INDEX CONCURRENTLY built_new ON built (i)', 'DROP INDEX CONCURRENTLY dropped_i',
-	'REINDEX INDEX CONCURRENTLY rebuilt_i', 'REINDEX TABLE CONCURRENTLY retabled', 'REINDEX SCHEMA own', 'REINDEX TABLE parted',
-	'VACUUM (DISABLE_PAGE_SKIPPING) vacuumed', 'VACUUM FULL rewritten', 'CLUSTER',
-	'ALTER TABLE parted DETACH PARTITION parted_2 CONCURRENTLY');
+	'REINDEX INDEX CONCURRENTLY rebuilt_i', 'REINDEX TABLE CONCURRENTLY retabled', 'REINDEX SCHEMA own', 'REINDEX TABLE reindexed', 'REINDEX INDEX indexed_i',
+	'VACUUM (DISABLE_PAGE_SKIPPING) vacuumed', 'VACUUM FULL rewritten', 'CLUSTER', 'CLUSTER ordered USING ordered_i',
+	'ALTER TABLE parted DETACH PARTITION parted_1 CONCURRENTLY');
 @commands{ 'REINDEX SYSTEM d_system', 'REINDEX DATABASE d_whole', 'VACUUM' } = qw(d_system d_whole d_clean);
-if ($version >= 18)
-{
-	$commands{$_} = 'postgres' foreach 'ALTER SUBSCRIPTION s_failover SET (failover = true)', 'ALTER SUBSCRIPTION s_twophase SET (two_phase = true)';
-}
+$commands{'ALTER SUBSCRIPTION s_failover SET (failover = true)'}  = 'postgres' if $version >= 17;
+$commands{'ALTER SUBSCRIPTION s_twophase SET (two_phase = true)'} = 'postgres' if $version >= 18;
 
 # All that these commands change: rows, files, slots elsewhere
 sub everything
