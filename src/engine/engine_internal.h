@@ -147,7 +147,6 @@ struct Cohort
 	char	  *blocker;			  /* node being watched, or NULL */
 	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
 	bool	   blocker_announces; /* WATCH_SET: the watch reports a downgrade */
-	int64	   orphans_at;		  /* when watch_for_orphans() looks, ms; 0: not planned */
 };
 
 struct Contender
@@ -156,10 +155,11 @@ struct Contender
 	ContenderPlace place;
 	Path		  *path;	  /* NULL in PLACE_NONE */
 	Cohort		  *cohort;	  /* NULL in PLACE_NONE and PLACE_ARRIVED */
-	int			   next_list; /* number of the first listing sent since it arrived */
+	int64		   next_list; /* number of the first listing sent since it arrived */
 	uint64		   ticket;	  /* its entry's, when round.c began to look at a batch */
 	int64		   came_at;	  /* when it was put into the arrivals, ms */
-	int64		   gives_up;  /* when it waits no more for a node that may be kept, ms; or 0 */
+	bool		   checking; /* a check of its node is under way, perhaps for an earlier one */
+	int64		   gives_up; /* when it waits no more for a node that may be kept, ms; or 0 */
 };
 
 typedef struct Engine
@@ -427,7 +427,7 @@ extern void cohort_downgrade_pump(Cohort *cohort);
 extern bool watch_covers(const Cohort *cohort);
 extern bool cohort_is_identified(const Cohort *cohort);
 extern void watch_own(Cohort *cohort);
-extern void watch_for_orphans(Cohort *cohort);
+extern void watch_for_orphans(const Cohort *cohort);
 extern void watch_blocker(Cohort *cohort, const char *name);
 extern void contender_check(Contender *c);
 

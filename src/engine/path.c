@@ -82,7 +82,7 @@ cohort_watch(Cohort *cohort, const ForeignContender *foreign)
 		watch_blocker(cohort, foreign->name);
 	else if ((!alone || foreign) && path->child_watch == WATCH_NONE)
 		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
-	if (foreign && (!alone || cohort->orphans_at != 0))
+	if (foreign && (!alone || path->orphans_at != 0))
 		watch_for_orphans(cohort);
 }
 

@@ -75,15 +75,20 @@ typedef struct Path
 	PathUse		  use;
 
 	/* What the last listing showed, and later news */
-	int		   lists_sent;	   /* number of the last listing sent ... */
-	int		   lists_watching; /* ... of the last one that sets the child watch ... */
-	int		   lists_done;	   /* ... of the last one answered ... */
-	int		   lists_shown;	   /* ... and of this connection's last that showed the children */
+	int64	   lists_sent;	   /* number of the last listing sent ... */
+	int64	   lists_watching; /* ... of the last one that sets the child watch ... */
+	int64	   lists_done;	   /* ... of the last one answered ... */
+	int64	   lists_shown;	   /* ... and of this connection's last that showed the children */
 	WatchState child_watch;
-	bool	   unseen;	 /* the child watch reported a change that no listing has shown */
-	int64	   list_at;	 /* when a held lock has it listed for that, ms; 0: not planned */
-	int		   nforeign; /* known contenders of other clients */
+	bool	   unseen;	  /* the child watch reported a change that no listing has shown */
+	int64	   list_at;	  /* when a held lock has it listed for that, ms; 0: not planned */
+	int		   nchildren; /* in that listing */
+	int		   nforeign;  /* known contenders of other clients */
 	ForeignContender *foreign;
+
+	/* The search for nodes that our session has left behind among them; watch.c */
+	int64 orphans_at;	/* when it begins, ms; 0: not planned; NEVER: it is under way */
+	int	  orphans_next; /* index in "foreign" of the next one to be looked at */
 
 	/* Creating its missing levels; parents.c */
 	bool	parents_pending; /* a call is outstanding */

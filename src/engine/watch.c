@@ -193,18 +193,17 @@ on_orphan_deleted(void *arg, const ZkReply *reply)
 }
 
 /*
- * Deletes a node that is in a cohort's way and our session's, unless a cohort has it, or may
+ * Deletes a node that is in the way of others and our session's, unless a cohort has it, or may
  * yet find that it has.  It was left behind by mistake and would block us for ever, so it is
  * looked at again as long as it is there.
  */
 static void
-delete_orphan(Cohort *waiting, const char *name)
+delete_orphan(Path *path, const char *name)
 {
-	Path *path = waiting->path;
-
-	if (ZKLOCK_FAULT("orphan"))
+	if (ZKLOCK_FAULT("orphan") || !zk_client_connected())
 		return;
-	waiting->orphans_at = zklock_now_ms() + RETRY_MS;
+	if (path->orphans_at == 0)
+		path->orphans_at = zklock_now_ms() + RETRY_MS;
 	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
 		if (cohort->state == COHORT_CREATING || strcmp(cohort->name, name) == 0 ||
@@ -226,7 +225,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 		watch_blocker_set(cohort, WATCH_SET);
 		cohort->blocker_announces = node_contender_has_version(reply->data, reply->data_length);
 		if (reply->stat.ephemeral_owner == engine.session_id)
-			delete_orphan(cohort, cohort->blocker);
+			delete_orphan(path, cohort->blocker);
 		else if (session_info_has_ended(reply->stat.ephemeral_owner))
 			report_stale(path, cohort->blocker, reply);
 	}
@@ -241,41 +240,59 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	(void) cohort_call_end(cohort);
 }
 
-/* Handles the reply about a contender that is read by watch_for_orphans(). */
+static void on_owner_read(void *arg, const ZkReply *reply);
+
+/* Looks whose the next of other clients' contenders is. */
+static void
+look_at_next(Path *path, ZkOwner owner)
+{
+	const char *name = path->foreign[path->orphans_next++].name;
+
+	path->calls++;
+	zk_call((ZkCall){.kind = ZK_EXISTS, .owner = owner, .path = path_node(path, name)},
+			on_owner_read, path);
+}
+
+/*
+ * Handles the reply to look_at_next(), and goes on with the one behind it.  The round ends
+ * early if nobody is left who could wait.  A listing that comes meanwhile may have a few left
+ * out; the next round finds them.
+ */
 static void
 on_owner_read(void *arg, const ZkReply *reply)
 {
-	Cohort *cohort = arg;
+	Path *path = arg;
 
-	if (cohort->state != COHORT_GONE && reply->outcome == CALL_OK &&
-		reply->stat.ephemeral_owner == engine.session_id)
-		delete_orphan(cohort, strrchr(reply->asked->path, '/') + 1);
-	(void) cohort_call_end(cohort);
+	path->calls--;
+	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
+		delete_orphan(path, strrchr(reply->asked->path, '/') + 1);
+	if (path->orphans_next < path->nforeign && cohort_first(path) && zk_client_connected())
+	{
+		look_at_next(path, reply->asked->owner);
+		return;
+	}
+	path->orphans_at = zklock_now_ms() + RETRY_MS;
+	path->orphans_next = 0;
+	path_mark(path);
 }
 
 /*
  * Looks for orphans of ours among other clients' contenders, on behalf of a cohort that has
- * waited for long: one that watches none of them by itself, or has found one.  Where a single
- * contender is in front, the others do not matter.
+ * waited for long: one that watches none of them by itself, or has found one.  Others decide
+ * how many there are, so they are looked at one after the other, for all cohorts of the path,
+ * and each reply leads to the next look without a look at the path.
  */
 void
-watch_for_orphans(Cohort *cohort)
+watch_for_orphans(const Cohort *cohort)
 {
-	const Path *path = cohort->path;
+	Path *path = cohort->path;
 
-	if (cohort->orphans_at == 0)
-		cohort->orphans_at = zklock_now_ms() + RETRY_MS;
-	if (!engine_retry_is_due(cohort->orphans_at))
+	if (path->orphans_at == 0)
+		path->orphans_at = zklock_now_ms() + RETRY_MS;
+	if (!engine_retry_is_due(path->orphans_at))
 		return;
-	cohort->orphans_at = 0;
-	for (int i = 0; i < path->nforeign; i++)
-	{
-		const char *name = path->foreign[i].name;
-
-		if (cohort->blocker == NULL || strcmp(cohort->blocker, name) == 0)
-			cohort_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = path_node(path, name)},
-						on_owner_read);
-	}
+	path->orphans_at = NEVER;
+	look_at_next(path, cohort_owner(cohort));
 }
 
 /* Watches another client's contender. */
@@ -319,18 +336,28 @@ check_call(CheckCall *call, ZkOperation kind, ZkReplyHandler handler)
 			handler, call);
 }
 
-/* Passes the result of the check to the session that asked for it, if it still exists. */
+/*
+ * Ends a check, and makes the next one if another number has been asked for meanwhile.  If the
+ * node has passed, reports that to the session that asked.
+ */
 static void
-check_passed(const CheckCall *call)
+check_end(CheckCall *call, bool passed)
 {
-	Entry *entry = entry_at(call->index);
+	Contender *c = &engine.contenders[call->index];
+	Entry	  *entry = entry_of(c);
+	bool	   current = entry_generation(call->index) == call->generation;
 
-	if (entry_generation(call->index) != call->generation)
-		return;
-	SpinLockAcquire(&entry->mutex);
-	entry->status.check_done = call->number;
-	SpinLockRelease(&entry->mutex);
-	entry_set_owner_latch(entry);
+	if (passed && current)
+	{
+		SpinLockAcquire(&entry->mutex);
+		entry->status.check_done = call->number;
+		SpinLockRelease(&entry->mutex);
+		entry_set_owner_latch(entry);
+	}
+	c->checking = false;
+	if (!current || entry_status(call->index).check_wanted != call->number)
+		contender_check(c);
+	pfree(call);
 }
 
 /*
@@ -341,9 +368,7 @@ on_check_looked(void *arg, const ZkReply *reply)
 {
 	CheckCall *call = arg;
 
-	if (own_call_end(call->cohort, reply) && cohort_confirmed(call->cohort, reply))
-		check_passed(call);
-	pfree(call);
+	check_end(call, own_call_end(call->cohort, reply) && cohort_confirmed(call->cohort, reply));
 }
 
 /*
@@ -363,16 +388,15 @@ on_node_checked(void *arg, const ZkReply *reply)
 		check_call(call, ZK_EXISTS, on_check_looked);
 		return;
 	}
-	if (reply->outcome == CALL_OK && !reusable)
-		check_passed(call);
-	else if (reply->outcome == CALL_NO_NODE && current)
+	if (reply->outcome == CALL_NO_NODE && current)
 		cohort_end(cohort, END_MISSING);
-	pfree(call);
+	check_end(call, reply->outcome == CALL_OK && !reusable);
 }
 
 /*
  * Asks a quorum whether the node of a holder about to commit exists, if its session wants to
- * know.  If the reply is lost, this is called again for the new connection.
+ * know.  A session may ask again as often as it likes, so one check for an entry is under way
+ * at a time.  If the reply is lost, this is called again for the new connection.
  */
 void
 contender_check(Contender *c)
@@ -380,12 +404,13 @@ contender_check(Contender *c)
 	CheckCall  *call;
 	EntryStatus status;
 
-	if (c->place != PLACE_GRANTED || !zk_client_connected())
+	if (c->place != PLACE_GRANTED || c->checking || !zk_client_connected())
 		return;
 	status = entry_status(entry_index(c));
 	if (status.check_wanted == status.check_done)
 		return;
 
+	c->checking = true;
 	call = palloc(sizeof(CheckCall));
 	*call = (CheckCall){.cohort = c->cohort,
 						.index = entry_index(c),
