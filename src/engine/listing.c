@@ -23,6 +23,9 @@
 #include "engine/engine_internal.h"
 #include "zk/zk_client.h"
 
+/* A path whose last listing showed so many children has long ones; the first counts as short. */
+#define LONG_LISTING 1000
+
 /*
  * Marks a node of ours among the names of a listing, which are in order.  Returns true if it
  * is there.
@@ -204,6 +207,7 @@ on_listed(void *arg, const ZkReply *reply)
 	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
 	{
 		path->lists_shown = path->lists_done;
+		path->nchildren = reply->nchildren;
 		if (!path->recipe->fixed_name)
 			look_at_data(path, reply);
 		apply_listing(path, reply);
@@ -231,6 +235,10 @@ path_list(Path *path, ZkOwner owner, ListWatch watch)
 		path->lists_watching = path->lists_sent;
 	if (watch == LIST_AND_WATCH && path->child_watch == WATCH_NONE)
 		watch_child_set(path, WATCH_ASKED);
-	zk_call((ZkCall){.kind = ZK_GET_CHILDREN, .owner = owner, .path = path->path, .watch = watch == LIST_AND_WATCH},
+	zk_call((ZkCall){.kind = ZK_GET_CHILDREN,
+					 .owner = owner,
+					 .path = path->path,
+					 .watch = watch == LIST_AND_WATCH,
+					 .bulky = path->nchildren >= LONG_LISTING},
 			on_listed, path);
 }

@@ -300,7 +300,8 @@ on_children_listed(void *arg, const ZkReply *reply)
 void
 cohort_find_node(Cohort *cohort)
 {
-	cohort_node_call(cohort, (ZkCall){.kind = ZK_GET_CHILDREN, .path = cohort->path->path},
+	cohort_node_call(cohort,
+					 (ZkCall){.kind = ZK_GET_CHILDREN, .path = cohort->path->path, .bulky = true},
 					 on_children_listed);
 }
 

@@ -26,13 +26,18 @@
  * must be neither an election's path nor that of claims, whose record it would show
  * (listing.c).
  *
+ * Anybody can have a parent grow, and lock many paths below it.  So its stat is read first: a
+ * parent with very many children is not listed, as heartbeats would come behind the listings.
+ * And a parent where no lock would be harmed is not looked at again for a moment: a lock of
+ * Curator's that begins meanwhile finds the node that is there by then in its way as well.
+ *
  * The walk's calls are made for one session at a time, the one whose turn it is at that step.
  *
  * Whoever locks paths that did not exist often goes on beside them: a job for each row, say.
  * So for a while after two paths below one parent were created in a row, the create of a node on
- * another path there is preceded by that of the path, if nothing has to be looked at first.  If
- * the guess is right, that saves two requests and two round trips.  If not, whatever the answer
- * is, the create of the node is answered as without the guess, which ends.  Both go out for one
+ * another path there is preceded by that of the path, if the parent need not be looked at first.
+ * If the guess is right, that saves two requests and two round trips.  If not, whatever the
+ * answer is, the create of the node is answered as without the guess, which ends.  Both go out for one
  * session, so in this order (zk_turn.c), and the walk begins after both answers.
  *
  * If nobody needs the path any more before a node has come below it, the containers that
@@ -57,10 +62,16 @@
 /* So long after the creation of two paths, others beside them are taken to be missing */
 #define GUESS_MS 1000
 
+/* Most children of a parent that is listed */
+#define MAX_LISTED 1000
+
 static char	  guess[ZKLOCK_MAX_PATH]; /* their parent */
 static size_t guess_length;
 static int	  guess_created; /* how many have been created there in a row */
 static int64  guess_until;	 /* ms */
+
+static char	 harmless[ZKLOCK_MAX_PATH + 1]; /* a parent where no lock could be harmed */
+static int64 harmless_until;				/* ms */
 
 /* Returns the cohort for which parents are created, or NULL if nobody needs them now. */
 static Cohort *
@@ -192,13 +203,15 @@ is_semaphore_part(const Cohort *cohort)
 
 /*
  * Returns what kinds of contenders a node of that name may harm, except those for which the
- * session that asks answers.
+ * session that asks answers, and locks where a look has found none a moment ago.
  */
 static int
 possible_harm(const Cohort *cohort, const char *parent, const char *name)
 {
 	int harm = neighbour_harm(parent, name);
 
+	if (zklock_now_ms() < harmless_until && strcmp(harmless, parent) == 0)
+		harm &= ~HARMS_LOCK;
 	if ((harm & HARMS_LOCK) && session_holds(cohort, parent))
 		harm &= ~HARMS_LOCK;
 	return harm;
@@ -206,7 +219,8 @@ possible_harm(const Cohort *cohort, const char *parent, const char *name)
 
 /*
  * Returns why a node is not to be created, by a listing of its parent: it shows somebody who
- * would be harmed, or a semaphore's node would be on the path of an election.
+ * would be harmed, or a semaphore's node would be on the path of an election.  Takes note of a
+ * parent where no lock would be harmed.
  */
 static Failure
 obstacle(const Cohort *cohort, const char *parent, const char *name, const ZkReply *reply)
@@ -223,6 +237,11 @@ obstacle(const Cohort *cohort, const char *parent, const char *name, const ZkRep
 			return FAILURE_HARMFUL;
 		if (is_semaphore_part(cohort) && recipe_shows_election(child))
 			return FAILURE_IS_ELECTION;
+	}
+	if (harm & HARMS_LOCK)
+	{
+		strlcpy(harmless, parent, sizeof(harmless));
+		harmless_until = zklock_now_ms() + GUESS_MS;
 	}
 	return FAILURE_NONE;
 }
@@ -355,7 +374,8 @@ on_parent_read(void *arg, const ZkReply *reply)
 
 /*
  * Handles the listing of the parent of the node to be created, which shows whom that might
- * harm.  If we may not see it, that is no reason to refuse.
+ * harm, or its stat, if it is not to be listed.  If we may not see it, that is no reason to
+ * refuse.
  */
 static void
 on_parent_listed(void *arg, const ZkReply *reply)
@@ -380,6 +400,24 @@ on_parent_listed(void *arg, const ZkReply *reply)
 		create_missing(path);
 }
 
+/* Handles the stat of the parent, which is listed if it has children, and not too many. */
+static void
+on_parent_seen(void *arg, const ZkReply *reply)
+{
+	Path   *path = arg;
+	Cohort *cohort = needy_cohort(path);
+	ZkCall	listing = {.kind = ZK_GET_CHILDREN, .path = reply->asked->path, .bulky = true};
+
+	if (cohort == NULL || reply->outcome != CALL_OK || reply->stat.child_count == 0 ||
+		reply->stat.child_count > MAX_LISTED)
+	{
+		on_parent_listed(path, reply);
+		return;
+	}
+	end_call(path);
+	make_call(cohort, listing, on_parent_listed);
+}
+
 /* Creates the missing node, or first looks at its parent. */
 static void
 try_missing(Path *path)
@@ -391,7 +429,7 @@ try_missing(Path *path)
 
 	if (cohort && parent[0] != '\0' &&
 		(is_semaphore_part(cohort) || possible_harm(cohort, parent, name) != 0))
-		make_call(cohort, (ZkCall){.kind = ZK_GET_CHILDREN, .path = parent}, on_parent_listed);
+		make_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = parent}, on_parent_seen);
 	else
 		create_missing(path);
 }

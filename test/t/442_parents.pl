@@ -121,6 +121,29 @@ clean_story 'nothing is created ahead that would harm others, or was not to be c
 	is_deeply(\@created, [], 'neither node is there');
 };
 
+# Locks paths below a parent whose names might harm others: how often that was listed, and in how many seconds
+sub listed_for($parent)
+{
+	my $begun = time;
+	$proxy->reset_counts;
+	is($s{s}->query("SELECT count(zk_lock('$parent/-' || i)) FROM generate_series(1, 30) i"), 30, 'all are locked');
+	my @asked = map { ($_->[1] // '') eq $parent ? $_->[0] : () } @{ $proxy->requests };
+	return (scalar(grep { $_ eq 'getChildren' } @asked), scalar(@asked), time - $begun);
+}
+
+clean_story 'names that might harm others cost no long listings' => sub {
+	$shell->connect($zk->connect_string, client => 'crowd', timeout => 60);
+	$shell->create($_) foreach qw(/few /many);
+	$shell->create_many("$_->[0]/x", $_->[1], client => 'crowd') foreach [ '/few', 10 ], [ '/many', 1001 ];
+	my ($lists, $all, $seconds) = listed_for('/few');
+	cmp_ok($lists, '>=', 1, 'a parent with few children is listed');
+	cmp_ok($lists, '<=', 2 + $seconds, 'once in a while, for all paths below it');
+	($lists, $all, $seconds) = listed_for('/many');
+	is($lists, 0, 'one with many children is not');
+	cmp_ok($all, '<=', 2 + $seconds, 'its stat is asked for once in a while');
+	$shell->close_connection(client => 'crowd');
+};
+
 clean_story 'of several who wait one gives up' => sub {
 	hold_creation(on($a, 'first'), 'hold_reply_of', '/w/x/y');
 	queue($a, 'second', '/w/x/y');
