@@ -13,31 +13,51 @@
 
 #include "engine/engine_internal.h"
 
-/* Messages about paths that are written at most */
+/* Messages of a level about paths that are written at most on behalf of a role */
 #define MAX_REPORTED 1000
 
 /* Losses that one message names at most */
 #define MAX_LOSSES_NAMED 20
 
+/* How many such messages have been written */
+typedef struct Reported
+{
+	uint64 whose; /* hash key: the role and the level */
+	int	   n;
+} Reported;
+
 /*
  * Returns true if a message about a path is news; this worker then does not write it again.
- * The subject distinguishes the messages about one path.
+ * The subject distinguishes the messages about one path.  Each role is counted by itself, so it
+ * silences nothing that others cause; and so is each level: a warning that two clients hold a
+ * lock at once is not lost after many messages of less weight.
  */
 static bool
-is_news(const Path *path, const char *subject)
+is_news(int level, const Path *path, const char *subject)
 {
 	static HTAB *written;
+	static HTAB *reported;
 
-	char	key[ZKLOCK_MAX_PATH + 64];
-	HASHCTL ctl = {.keysize = sizeof(key), .entrysize = sizeof(key)};
-	bool	found;
+	const ZkCall *answering = zk_flow_answering();
+	uint64	  whose = (uint64) level << 32 | (answering ? answering->owner.role : InvalidOid);
+	char	  key[ZKLOCK_MAX_PATH + 64];
+	HASHCTL	  keys = {.keysize = sizeof(key), .entrysize = sizeof(key)};
+	HASHCTL	  roles = {.keysize = sizeof(whose), .entrysize = sizeof(Reported)};
+	Reported *count;
+	bool	  found;
 
 	if (written == NULL)
-		written = hash_create("zklock messages", 16, &ctl, HASH_ELEM | HASH_STRINGS);
-	if (hash_get_num_entries(written) >= MAX_REPORTED)
+	{
+		written = hash_create("zklock messages", 16, &keys, HASH_ELEM | HASH_STRINGS);
+		reported = hash_create("zklock numbers of messages", 16, &roles, HASH_ELEM | HASH_BLOBS);
+	}
+	count = hash_search(reported, &whose, HASH_ENTER, &found);
+	count->n = found ? count->n : 0;
+	if (count->n >= MAX_REPORTED)
 		return false;
 	snprintf(key, sizeof(key), "%s %s", subject, path->path);
 	hash_search(written, key, HASH_ENTER, &found);
+	count->n += !found;
 	return !found;
 }
 
@@ -48,7 +68,7 @@ is_news(const Path *path, const char *subject)
 void
 report_unrecognised(const Path *path, const char *child)
 {
-	if (!node_name_has_sequence(child) || !is_news(path, "unrecognised"))
+	if (!node_name_has_sequence(child) || !is_news(LOG, path, "unrecognised"))
 		return;
 	ereport(LOG,
 			(errmsg("ignoring child \"%s\" of %s path \"%s\"", child, path->recipe->name, path->path),
@@ -65,7 +85,7 @@ report_if_heedless(const Path *path, const char *name, const RecipeRequest *requ
 {
 	RecipeHeedless why;
 
-	if (!path->recipe->heedless(name, request, &why) || !is_news(path, why.theirs))
+	if (!path->recipe->heedless(name, request, &why) || !is_news(WARNING, path, why.theirs))
 		return;
 	ereport(WARNING,
 			(errmsg("clients that do not wait for each other lock ZooKeeper path \"%s\"", path->path),
@@ -104,7 +124,7 @@ report_heedless(Path *path)
 void
 report_sequence(const Path *path, int64 sequence, int64 limit)
 {
-	if (!is_news(path, "sequence"))
+	if (!is_news(WARNING, path, "sequence"))
 		return;
 	ereport(WARNING,
 			(errmsg("half of the sequence numbers of ZooKeeper path \"%s\" are used up", path->path),
@@ -156,7 +176,7 @@ report_stale(const Path *path, const char *name, const ZkReply *reply)
 	char subject[32];
 
 	snprintf(subject, sizeof(subject), "stale " INT64_FORMAT, reply->stat.czxid);
-	if (!is_news(path, subject))
+	if (!is_news(LOG, path, subject))
 		return;
 	ereport(LOG, (errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
 						 name, path->path, (unsigned long long) reply->stat.ephemeral_owner),

@@ -66,6 +66,25 @@ subtest 'such a client that comes behind ours takes the lock as well' => sub {
 	$kazoo->unlock('k');
 };
 
+subtest 'a role that has caused all messages that it may does not silence it' => sub {
+	my $mark = $a->log_mark;
+	$a->value('CREATE ROLE mallory LOGIN; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory');
+	my $mallory = $a->session(user => 'mallory');
+	$mallory->query(q{DO $$ BEGIN FOR i IN 1 .. 1010 LOOP
+		PERFORM zk_queue_offer('/chatter/' || i, 'x');
+		BEGIN PERFORM zk_lock('/chatter/' || i); EXCEPTION WHEN object_in_use THEN NULL; END;
+	END LOOP; END $$});
+	is(scalar(() = $a->log_since($mark) =~ /ignoring child "qn-/g), 1000, 'it has caused a thousand');
+	$kazoo->lock('k', '/kz/4', patterns => []);
+	is($mallory->query("SELECT zk_try_lock('/kz/4')"), 'f', 'mallory finds a path taken');
+	$a->assert_log($mark, qr{$alarm lock ZooKeeper path "/kz/4"}, 'which is reported');
+	$kazoo->unlock('k');
+	$zk->shell->create('/kz/5/strange-0000000001', makepath => 1);
+	is($a->value("SELECT zk_try_lock('/kz/5')"), 't', 'another role locks a path that has a strange child');
+	$a->assert_log($mark, qr{ignoring child .* "/kz/5"}, 'and that is reported, too');
+	$mallory->disconnect;
+};
+
 subtest "Curator's write lock on a path that is locked in dialect curator is reported" => sub {
 	my $mark = $a->log_mark;
 	$java->acquire('j', '/rw/1', -1, 'write');
