@@ -329,7 +329,7 @@ worker_calls_connected(void)
 
 /*
  * Returns true if something that may change a node has been sent, and its outcome is not
- * known.
+ * known, whether its session still waits for that or not.
  */
 bool
 worker_calls_in_doubt(void)
@@ -337,8 +337,9 @@ worker_calls_in_doubt(void)
 	for (int i = 0; i < zklock_max_processes() && lease_state() != LEASE_OVER; i++)
 	{
 		CallSlot *slot = &call_pool->slots[i];
+		CallState state = call_slot_state(slot);
 
-		if (call_slot_state(slot) == CALL_SENT && slot->writes)
+		if (slot->writes && (state == CALL_SENT || (state == CALL_GIVEN_UP && works[i].pending > 0)))
 			return true;
 	}
 	return false;

@@ -140,6 +140,27 @@ subtest 'what waits is not taken up by a worker that fails' => sub {
 	$c->stop;
 };
 
+subtest 'what waits is not taken up while a call that was given up may still change something' => sub {
+	my $proxy = Zklock::Proxy->start($here->server(1));
+	my $c     = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '30s'"]);
+	my ($caller, $old, $mark) = ($c->session, $c->worker_pid, $c->log_mark);
+	my $restarts = qr/zklock worker restarts because of changed settings/;
+	# Its node is to be deleted again. A worker that ends before the answer does not know of it.
+	$proxy->hold_reply_of($caller, "SELECT zk_queue_offer('/gone/queue', 'x')", op => 'createContainer', path => '^/gone$');
+	is($caller->cancelled, '57014', 'a session gives up');
+	$here->shell->create('/elsewhere');
+	$c->set_conf('zklock.servers' => $proxy->connect_string('/elsewhere'));
+	# The worker has looked whether it may by then.
+	my $beats = $proxy->counts->{multi} || 0;
+	wait_until { $c->log_since($mark) =~ $restarts || ($proxy->counts->{multi} || 0) > $beats + 1 } 'heartbeats';
+	unlike($c->log_since($mark), $restarts, 'nothing is taken up before the answer');
+	$proxy->heal;
+	$c->wait_log($restarts, $mark);
+	ok(!$here->shell->exists('/gone'), 'then it is, and the node is gone');
+	$c->wait_new_worker($old);
+	$c->stop;
+};
+
 subtest 'another ensemble does not continue the session' => sub {
 	hold($a, 'holder', '/m/held');
 	hold($b, 'foreigner', '/m/foreign');
