@@ -124,6 +124,27 @@ subtest 'both directions at once' => sub {
 	$west->value('DROP SUBSCRIPTION from_east');
 };
 
+subtest 'a subscriber without the extension stops at the first fence, until it has it' => sub {
+	$_->value('CREATE DATABASE shop') foreach $east, $west;
+	my ($from, $to) = map { $_->session(dbname => 'shop') } $east, $west;
+	$_->query('CREATE TABLE sold (i int)') foreach $from, $to;
+	$from->query('CREATE PUBLICATION everything FOR ALL TABLES');
+	my $subscribe = q{CREATE SUBSCRIPTION %s CONNECTION '} . $east->connstr('shop') =~ s/'//gr . q{' PUBLICATION everything};
+	$to->query(sprintf $subscribe, 'older');
+	my $mark = $west->log_mark;
+	$from->query($_) foreach 'CREATE EXTENSION zklock', q{SELECT zk_fence('/shop', 1)}, 'INSERT INTO sold VALUES (1)';
+	my $missing = qr{"zk_fencing(?:.zk_fences)?" does not exist};
+	$west->wait_log($missing, $mark);
+	like($to->try(sprintf $subscribe, 'newer')->{message}, $missing, 'another subscription is refused');
+	is($to->query('SELECT count(*) FROM sold'), 0, 'nothing arrives that was done after the fence');
+	$to->query('CREATE EXTENSION zklock');
+	wait_until { $to->query('SELECT count(*) FROM sold') == 1 } 'replication to go on';
+	is($to->query('SELECT count(*) FROM zk_fencing.zk_fences'), 0, 'but for the fence');
+	$to->query('DROP SUBSCRIPTION older');
+	$_->disconnect foreach $from, $to;
+	$_->value('DROP DATABASE shop') foreach $east, $west;
+};
+
 subtest 'dump and restore keep fences, also in the mode for replicas' => sub {
 	my $dump = PostgreSQL::Test::Utils::tempdir . '/dump';
 	$west->node->command_ok([ qw(pg_dump --format=custom --file), $dump, '--dbname', $west->connstr('postgres') ],
