@@ -86,6 +86,27 @@ subtest 'zk_advisory.pg_locks shows who has a key and who waits' => sub {
 	$_->disconnect foreach $holder, $waiter, $reader;
 };
 
+# What pools send in place of DISCARD ALL
+my $npgsql = 'SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); ';
+my %reset = (
+	asyncpg                       => 'SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL',
+	'Npgsql or deadpool-postgres' => "$npgsql DISCARD SEQUENCES; DISCARD TEMP",
+	Odyssey                       => "$npgsql DISCARD PLANS; DISCARD SEQUENCES; DISCARD TEMP");
+
+subtest 'pools that do not send DISCARD ALL release what the role locks as advisory locks, and the rest if they are told to' => sub {
+	$a->value('GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_unlock_all() TO app');
+	foreach my $pool (sort keys %reset)
+	{
+		my $s = app($a);
+		$s->query($_) foreach $lock, q{SELECT zk_lock('/pool')}, $reset{$pool};
+		is($a->lock_count("path = '$path'"), 0, "$pool: the advisory lock is free");
+		is($a->lock_count(q{path = '/pool'}), 1, 'the next client has the other lock');
+		$s->query('SELECT zk_unlock_all()');
+		is($a->lock_count(q{path = '/pool' AND state = 'held'}), 0, 'unless zk_unlock_all() follows');
+		$s->disconnect;
+	}
+};
+
 subtest 'databases of other names meet if they have one path' => sub {
 	$b->value('CREATE DATABASE shard');
 	is($b->node->psql('shard', $install =~ s/^CREATE ROLE.*\n//mr =~ s/^/CREATE EXTENSION zklock; /r, on_error_stop => 1), 0, 'another database');

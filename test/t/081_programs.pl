@@ -111,7 +111,22 @@ subtest 'what the npm registry has' => sub {
 		diag("NOT TESTED: node-pg-migrate and postgres-migrations, since the npm registry cannot be reached\n$errors");
 		plan skip_all => 'the npm registry cannot be reached';
 	}
-	ok(-e "$modules/node_modules/$_/package.json", "$_ is installed") || diag($errors) foreach qw(node-pg-migrate postgres-migrations);
+	ok(-e "$modules/node_modules/$_/package.json", "$_ is installed") || diag($errors) foreach qw(pg node-pg-migrate postgres-migrations);
+
+	subtest 'a number is an interval of so many seconds' => sub {
+		my $pg = program($servers[0], 'interval', dir => $modules, argv => [ 'node', '-e', <<'END' ]);
+const { Client } = require('pg');
+(async () => {
+  const client = new Client();
+  await client.connect();
+  const { rows } = await client.query('SELECT $1::interval::text AS number, $2::interval::text AS string', [5000, '5s']);
+  console.log(rows[0].number, rows[0].string);
+  await client.end();
+})();
+END
+		ends($pg, 0, 'a program calls');
+		is(slurp_file($pg->log_file), "01:23:20 00:00:05\n", 'as doc/guide.md says');
+	};
 
 	subtest 'node-pg-migrate' => sub {
 		take_turns('node',

@@ -124,16 +124,17 @@ END
 	return $directory;
 }
 
-# A pool of two sessions, each of which any transaction may get; the port
+# The guide's pools, that of holders with two sessions, each of which any transaction may get; the port
 my $pool;
 sub pool_port
 {
 	return $pool->{port} if $pool;
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
 	my $conf = PostgreSQL::Test::Utils::tempdir('pool') . '/pgbouncer.ini';
-	append_to_file($conf, join "\n", '[databases]',
-		'postgres = host=' . $server->host . ' port=' . $server->port . ' user=' . $server->value('SELECT current_user'),
-		'[pgbouncer]', 'listen_addr = 127.0.0.1', "listen_port = $port", 'unix_socket_dir =', 'auth_type = any',
+	my $to = 'host=' . $server->host . ' port=' . $server->port . ' user=' . $server->value('SELECT current_user') . ' dbname=postgres';
+	my ($databases) = map { $_->[1] } grep { $_->[0] eq 'ini' } blocks('doc/guide.md');
+	is($databases =~ s/host=\S+ dbname=app/$to/g, 2, 'the guide has two pools');
+	append_to_file($conf, join "\n", $databases, '[pgbouncer]', 'listen_addr = 127.0.0.1', "listen_port = $port", 'unix_socket_dir =', 'auth_type = any',
 		'pool_mode = transaction', 'default_pool_size = 2', 'ignore_startup_parameters = extra_float_digits', '');
 	$pool = Zklock::Process->new(name => 'pgbouncer', argv => [ '/usr/sbin/pgbouncer', $conf ]);
 	wait_until { IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port) } 'the pool to listen';
@@ -143,9 +144,36 @@ sub pool_port
 sub run_python($file, $code)
 {
 	my $program = PostgreSQL::Test::Utils::tempdir('python') . '/example.py';
-	append_to_file($program, "import psycopg2\ndsn = 'host=127.0.0.1 port=" . pool_port() . " dbname=postgres'\n$code");
+	append_to_file($program, join('', "import psycopg2\n",
+		(map { "dsn_of_$_ = 'host=127.0.0.1 port=@{[ pool_port() ]} dbname=$_'\n" } qw(app app_waits)), $code));
 	return is(system('python3', $program), 0, "$file: Python runs");
 }
+
+# What a client of one of the guide's pools gets
+sub through($pool)
+{
+	return Zklock::Session->new(dsn => 'host=127.0.0.1 port=' . pool_port() . " dbname=$pool", name => $pool);
+}
+
+subtest 'those who wait for a reservation keep its holder out of their pool, and not where the guide has them wait' => sub {
+	my $path   = '/jobs/starved';
+	my $holder = through('app');
+	foreach my $waits (qw(app app_waits))
+	{
+		my $token = $holder->query(sprintf(q{SELECT zk_reserve('%s', '%s')}, $path, $waits eq 'app' ? '2s' : '5min'));
+		my @waiters = map { through($waits) } 1 .. 2;
+		$_->query_start("SELECT zk_reserve('$path', '5min')") foreach @waiters;
+		$server->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'waiting'", 2);
+		is($holder->query("SELECT zk_renew('$path', $token, '5min')"), $waits eq 'app' ? 'f' : 't', "they wait in $waits");
+		wait_until
+		{
+			$server->value("SELECT count(zk_unreserve(path, fencing_token)) FROM zk_locks WHERE path = '$path' AND state = 'held'");
+			$server->lock_count("path = '$path'") == 0
+		}
+		'all to have had it';
+		$_->finish foreach @waiters;
+	}
+};
 
 foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md"))
 {
@@ -172,7 +200,7 @@ foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md
 				my $classes = compile($file, $text);
 				if ($text =~ /zk_reserve/)
 				{
-					my $url = 'jdbc:postgresql://127.0.0.1:' . pool_port() . '/postgres?prepareThreshold=0';
+					my $url = 'jdbc:postgresql://127.0.0.1:' . pool_port() . '/app?prepareThreshold=0';
 					is(system('java', '-cp', "$classes:/usr/share/java/postgresql.jar", 'Example', $url), 0, '... and runs, through the pool');
 				}
 				next unless $text =~ /CuratorFrameworkFactory/;
@@ -247,10 +275,10 @@ sub sh_block($block)
 			%ENV = (%ENV, slurp_file("$demo/env") =~ /(\w+)=(\S+)/g);
 		}
 		elsif ($line =~ m{^\. /tmp/zklock-demo\.X+/env$}) { ok(-r "$demo/env", $line); }
-		elsif ($line =~ /^java Service/)
+		elsif ($line =~ /^java (\S+) Service/)
 		{
 			$service = Zklock::Process->new(name => 'service', log => "$directory/service.log", pipes => 1, dir => $directory,
-				argv => [ 'java', '-XX:TieredStopAtLevel=1', 'Service', $ENV{ZOOKEEPER} ]);
+				argv => [ 'java', '-XX:TieredStopAtLevel=1', $1, 'Service', $ENV{ZOOKEEPER} ]);
 		}
 		elsif ($line =~ /^# the service: Enter/) { print { $service->{in} } "\n"; }
 		elsif ($line =~ /^# /) { next; }
