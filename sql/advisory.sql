@@ -143,9 +143,9 @@ SELECT outcome(format('SELECT set_config(''zklock.advisory_path'', %L, false), p
 FROM unnest(ARRAY['regress', '/regress/', '/', '/zookeeper', '/' || repeat('x', 1022)]) value;
 RESET zklock.advisory_path;
 
--- RESET ALL does not lose the way to the function that releases all, which a pool calls next
+-- a reset does not lose the way to the function that releases all, which a pool calls next
 SELECT pg_advisory_lock(42);
-SELECT outcome('RESET ALL');
+SELECT outcome(reset) FROM unnest(ARRAY['RESET ALL', 'RESET search_path', 'SET search_path TO DEFAULT']) reset;
 SHOW search_path;
 SELECT count(*) FROM held;
 SELECT pg_advisory_unlock_all();
@@ -204,8 +204,17 @@ SELECT outcome('SELECT ' || name || '(42)') FROM unnest(ARRAY['pg_advisory_lock'
   'pg_try_advisory_lock_shared']) name;
 SELECT outcome('SET zklock.advisory_path = ''/regress''');
 \c - :superuser
+CREATE ROLE regress_zklock_pool LOGIN NOINHERIT IN ROLE regress_zklock_app;
+\c - regress_zklock_pool
+SET search_path = public, zk_advisory, pg_catalog;
+SET ROLE regress_zklock_app;
+SELECT pg_advisory_lock(42);
+SELECT outcome('RESET ROLE');
+SELECT pg_advisory_unlock_all();
+RESET ROLE;
+\c - :superuser
 DROP OWNED BY regress_zklock_app;
-DROP ROLE regress_zklock_app;
+DROP ROLE regress_zklock_app, regress_zklock_pool;
 
 -- a comment on everything the extension has, and each thing in its schema
 SELECT count(*) FROM pg_depend d WHERE deptype = 'e' AND classid <> 'pg_type'::regclass AND refclassid = 'pg_extension'::regclass

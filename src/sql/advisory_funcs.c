@@ -70,7 +70,7 @@ is_of_key(const Hold *hold, const void *prefix)
 }
 
 /* ------------------------------------------------------------------------
- * RESET ALL
+ * RESET
  * ------------------------------------------------------------------------
  */
 
@@ -99,9 +99,9 @@ holds_key_of_session(void)
 }
 
 /*
- * RESET ALL loses a search_path that the session has set itself.  A pool that then calls
- * pg_advisory_unlock_all() gets PostgreSQL's, and the next client would have the keys of the
- * one before.  So the command fails, which undoes it.
+ * RESET ALL loses a search_path that the session has set itself, and other resets a role that
+ * may use the schema.  A pool that then calls pg_advisory_unlock_all() gets PostgreSQL's, and
+ * the next client would have the keys of the one before.  So the command fails, which undoes it.
  */
 static void
 utility_hook_of_keys(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
@@ -109,20 +109,24 @@ utility_hook_of_keys(PlannedStmt *pstmt, const char *queryString, bool readOnlyT
 					 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
 {
 	const VariableSetStmt *set = (const VariableSetStmt *) pstmt->utilityStmt;
-	bool losing = IsA(set, VariableSetStmt) && set->kind == VAR_RESET_ALL && holds_key_of_session();
-	Oid found = losing ? found_unlock_all() : InvalidOid;
+	bool				   resetting =
+		IsA(set, VariableSetStmt) &&
+		(set->kind == VAR_RESET_ALL || set->kind == VAR_RESET || set->kind == VAR_SET_DEFAULT) &&
+		holds_key_of_session();
+	Oid found = resetting ? found_unlock_all() : InvalidOid;
 
 	if (prev_ProcessUtility_hook)
 		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
 								 dest, qc);
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-	if (losing && found_unlock_all() != found)
+	if (resetting && found_unlock_all() != found)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("cannot reset \"search_path\" while the session holds advisory locks over all servers"),
-				 errdetail("Without it, pg_advisory_unlock_all() is PostgreSQL's own, which does not release them."),
-				 errhint("Call pg_advisory_unlock_all() before RESET ALL, or use DISCARD ALL, or set \"search_path\" with ALTER ROLE.")));
+				 errmsg("cannot reset \"%s\" while the session holds advisory locks over all servers",
+						set->kind == VAR_RESET_ALL ? "search_path" : set->name),
+				 errdetail("Then pg_advisory_unlock_all() would be PostgreSQL's own, which does not release them."),
+				 errhint("Call pg_advisory_unlock_all() first, or use DISCARD ALL, or set \"search_path\" with ALTER ROLE.")));
 }
 
 /* ------------------------------------------------------------------------
