@@ -49,6 +49,7 @@
 #include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "compat.h"
+#include "replication/walsender.h"
 #include "storage/ipc.h"
 #include "tcop/utility.h"
 
@@ -97,6 +98,12 @@ undo(int mark)
 int
 transaction_begin_call(void)
 {
+	if (am_walsender)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot hold ZooKeeper locks in a replication connection"),
+				 errdetail("When the server shuts down, its replication connections end after the zklock worker, which would wait for the locks."),
+				 errhint("Lock in another connection, and keep it for as long as this one.")));
 	start_session();
 	return nacquisitions;
 }

@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Zklock::Cast qw(:DEFAULT freeze_asleep);
 
 my ($zk, $proxy, $a, $b, $c) = cast('a b c',
-	zk => { maxSessionTimeout => 600000 }, proxied => 'a', timeout => '10min', conf => ['log_min_messages = debug1']);
+	zk => { maxSessionTimeout => 600000 }, proxied => 'a', timeout => '10min', conf => [ 'log_min_messages = debug1', 'wal_level = replica', 'max_wal_senders = 1' ]);
 $a->value('CREATE TABLE work (done int)');
 
 # The session has ended, not only its locks.
@@ -153,6 +153,21 @@ stopping 'a slow ZooKeeper hears of all deletions before the session ends' => su
 	$a->stop('fast');
 	$proxy->delay(0);
 	ok(!-e $a->session_file, 'the session is closed when the deletions have been answered');
+};
+
+# The postmaster ends replication connections when all else has gone, the worker too, which would wait for their locks.
+subtest 'nothing for which a shutdown waits can be had in a replication connection' => sub {
+	$a->start_connected;
+	my $token = $a->value("SELECT zk_reserve('/s/reserved', '1h')");
+	$a->value("SELECT zk_queue_offer('/s/elements', 'x')");
+	foreach my $call ("zk_lock('/s/r')", "zk_try_lock_shared('/s/r')", "zk_xact_lock('/s/r', '1s')", "zk_lock(ARRAY['/s/r', '/s/s'])",
+		"zk_semaphore_acquire('/s/r', 1)", "zk_reserve('/s/r', '1s')", "zk_rely('/s/reserved', $token)", "zk_xact_queue_take('/s/elements', '0')")
+	{
+		my (undef, undef, $error) = $a->node->psql('postgres', "\\set VERBOSITY verbose\nSELECT $call", replication => 'database');
+		like($error, qr/ERROR:  0A000: cannot hold ZooKeeper locks in a replication connection\n.*HINT:  /s, $call);
+	}
+	is($a->node->safe_psql('postgres', "SELECT zk_claim('/s/claim', now())", replication => 'database'), 't', 'what is done at once can');
+	$a->stop('fast');
 };
 
 my %away = ('does not answer' => sub { $proxy->blackhole; }, 'cannot be reached' => sub { $a->cut_off($proxy); });
