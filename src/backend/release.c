@@ -17,7 +17,6 @@
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "shared/common.h"
-#include "shared/session_info.h"
 
 /* Raises a WARNING for each hold that was lost.  Returns true if there were any. */
 static bool
@@ -59,14 +58,16 @@ warn_not_held(const LockTarget *target)
 
 /*
  * Looks whether the worker is done with a hold.  The session does not wait for ZooKeeper to
- * come back.
+ * come back, nor for it to do what it refuses.
  */
 static WaitAnswer
-look_whether_released(const Wait *wait, void *hold)
+look_whether_released(const Wait *wait, void *arg)
 {
+	const Hold *hold = arg;
+
 	if (hold_is_settled(hold))
 		return WAIT_OVER;
-	return zklock_connected() ? WAIT_POLLED : WAIT_REFUSED;
+	return entry_will_settle(hold->entry) ? WAIT_POLLED : WAIT_REFUSED;
 }
 
 /*
@@ -75,15 +76,13 @@ look_whether_released(const Wait *wait, void *hold)
 static void
 wait_until_settled(Hold *const *released, int n)
 {
-	bool settled = true;
-
-	for (int i = 0; i < n && settled; i++)
+	for (int i = 0; i < n; i++)
 	{
 		Wait wait;
 
 		wait_begin(&wait, released[i]->path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
 		wait.event = ZKLOCK_WAIT_UNLOCK;
-		settled = wait_until(&wait, look_whether_released, released[i]);
+		(void) wait_until(&wait, look_whether_released, released[i]);
 	}
 }
 

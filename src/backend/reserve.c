@@ -25,7 +25,6 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "shared/common.h"
-#include "shared/session_info.h"
 
 /* Raises an error if there are too many reservations, that of the caller included. */
 static void
@@ -97,7 +96,7 @@ look_whether_ended(const Wait *wait, void *arg)
 
 	if (entry_is_settled(reservation->index, reservation->generation))
 		return WAIT_OVER;
-	return zklock_connected() ? WAIT_POLLED : WAIT_REFUSED;
+	return entry_will_settle(reservation->index) ? WAIT_POLLED : WAIT_REFUSED;
 }
 
 /*

@@ -448,11 +448,14 @@ cohort_refused(Cohort *cohort)
 {
 	static int64 log_at; /* no message before, ms */
 
-	int64 now = zklock_now_ms();
-	bool  is_due = cohort->refusal_logged_in != cohort->state && now >= log_at;
+	int64			 now = zklock_now_ms();
+	const Contender *owner = cohort_head_or_last_owner(cohort);
+	bool			 is_due = cohort->refusal_logged_in != cohort->state && now >= log_at;
 
 	cohort->refused_in = cohort->state;
 	cohort->retry_at = now + RETRY_MS;
+	if (owner)
+		entry_refuse_release(entry_index(owner));
 	if (is_due)
 	{
 		cohort->refusal_logged_in = cohort->state;

@@ -133,6 +133,7 @@ entry_give_up(int index, EntryNotice notice)
 
 	SpinLockAcquire(&entry->mutex);
 	entry->status.notice = notice;
+	entry->status.refused = false;
 	entry_step(entry, ENTRY_RELEASING, BY_BACKEND);
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
@@ -162,6 +163,7 @@ entry_keep_shared(int index)
 	Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
 	entry->status.mode = LOCK_MODE_SHARED;
 	entry->status.downgrading = true;
+	entry->status.refused = false;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
 }
@@ -183,6 +185,16 @@ entry_is_settled(int index, uint32 generation)
 		return true;
 	return status.state != ENTRY_FREE && status.state != ENTRY_RELEASING &&
 		   (status.state != ENTRY_GRANTED || !status.downgrading);
+}
+
+/*
+ * Returns true if the worker will soon be done with an entry that was given up or downgraded:
+ * ZooKeeper can be reached, and does not refuse what is to be done.
+ */
+bool
+entry_will_settle(int index)
+{
+	return zklock_connected() && !entry_status(index).refused;
 }
 
 /* ------------------------------------------------------------------------
@@ -353,6 +365,18 @@ entry_free(int index)
 	entry_pool_put(index, kept);
 	if (notice == ENTRY_NOTICE && owner != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
+}
+
+/* Notes that ZooKeeper refuses what ends or downgrades an entry.  Wakes its owner. */
+void
+entry_refuse_release(int index)
+{
+	Entry *entry = entry_at(index);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->status.refused = true;
+	SpinLockRelease(&entry->mutex);
+	entry_set_owner_latch(entry);
 }
 
 /*

@@ -174,6 +174,13 @@ typedef struct EntryStatus
 	bool		kept;	  /* RELEASING: its node is kept for nobody; set by the worker */
 
 	/*
+	 * Set by the worker when ZooKeeper refuses to end the node, or to replace it by a shared
+	 * one, which the worker asks for again and again; cleared by the owning backend when it
+	 * gives up or downgrades
+	 */
+	bool refused;
+
+	/*
 	 * Why the lock is lost if its node is deleted.  Written by any process that has the
 	 * node deleted, and by the worker.
 	 */
@@ -290,6 +297,7 @@ extern int entry_ask(const EntryRequest *request, const char *data, LossPolicy o
 extern void entry_give_up(int index, EntryNotice notice);
 extern void entry_keep_shared(int index);
 extern bool entry_is_settled(int index, uint32 generation);
+extern bool entry_will_settle(int index);
 extern void entry_consume(int index);
 
 /* Worker */
@@ -300,6 +308,7 @@ extern bool entry_lose(int index, LossReason reason);
 extern bool entry_keep(int index);
 extern void entry_free(int index);
 extern void entry_set_owner_latch(const Entry *entry);
+extern void entry_refuse_release(int index);
 extern void entries_expect_deletion(uint64 cohort_id, LossReason deletion);
 
 /* Any process */

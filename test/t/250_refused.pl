@@ -99,6 +99,7 @@ subtest 'a downgrade that is refused leaves the lock as it was' => sub {
 	my $mark = $a->log_mark;
 	$s->query_start("SELECT zk_unlock('/r/nodowngrade')");
 	$a->wait_log(qr{LOG:  could not replace ZooKeeper node "/r/nodowngrade/_c_\S+" by a shared one: ZNOAUTH}, $mark);
+	is($s->finish, 't', 'the session does not wait for that');
 	my $asked = $zk->mark;
 	$a->restart_worker;
 	$a->wait_session;
@@ -108,8 +109,30 @@ subtest 'a downgrade that is refused leaves the lock as it was' => sub {
 	ok($remote->busy, 'nobody can share the lock');
 	$shell->set_acl('/r/nodowngrade', [ @admin, [ 'world', 'anyone', 'cdrwa' ] ]);
 	is($remote->finish, 't', 'until it is allowed');
-	$s->finish;
 	$_->query("SELECT zk_unlock_shared('/r/nodowngrade')") foreach $s, $remote;
 };
+
+my %release = (
+	'zk_unlock'  => [ "zk_lock('PATH') AND", "zk_unlock('PATH')" ],
+	'zk_unreserve' => [ "set_config('r.token', zk_reserve('PATH', '1h')::text, false) <> '' AND", "zk_unreserve('PATH', current_setting('r.token')::bigint)" ]);
+
+foreach my $function (sort keys %release)
+{
+	subtest "$function does not wait for a deletion that is refused" => sub {
+		my $path = "/r/$function";
+		my ($take, $release) = map { s/PATH/$path/gr } @{ $release{$function} };
+		$shell->create($path);
+		is($s->query("SELECT $take true"), 't', 'a path is locked');
+		$remote->start_queued("SELECT zk_lock('$path')", $path);
+		$shell->set_acl($path, [ @admin, [ 'world', 'anyone', 'cr' ] ]);
+		my $mark = $a->log_mark;
+		is($s->query("SELECT $release"), 't', 'it returns');
+		$a->wait_log(qr{LOG:  could not delete ZooKeeper node "$path/_c_\S+": ZNOAUTH}, $mark);
+		ok($remote->busy, 'nobody has the lock');
+		$shell->set_acl($path, [ @admin, [ 'world', 'anyone', 'cdrwa' ] ]);
+		is($remote->finish, 't', 'until it is allowed');
+		$remote->query("SELECT zk_unlock('$path')");
+	};
+}
 
 done_clean($zk, $a, $b);
