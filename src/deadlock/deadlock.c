@@ -255,6 +255,7 @@ waits_explore(Waits *waits, int pid)
 	{
 		WaitsProcess *process = waits_process(waits, list_nth_int(found, i));
 
+		CHECK_FOR_INTERRUPTS();
 		if (process->explored)
 			continue;
 		process->explored = true;

@@ -36,8 +36,11 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "deadlock/deadlock.h"
 #include "deadlock/deadlock_internal.h"
+#include "fault.h"
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
@@ -55,6 +58,9 @@
  * this many searches are made before the error reports it as unknown.
  */
 #define PATIENT_SEARCHES (2 * HASTE)
+
+/* How often search_lock is tried, once in a millisecond */
+#define LOCK_TRIES 100
 
 /* Longest wait for an answer, ms; there may be no worker to answer */
 #define PATIENCE_MS 10000
@@ -74,6 +80,24 @@ static int64 next_at; /* when the next search is due, ms */
  * ------------------------------------------------------------------------
  */
 
+/*
+ * Takes search_lock.  Returns false if its holder seems to have been stopped: who waits for an
+ * LWLock can be neither cancelled nor terminated.
+ */
+static bool
+lock_search(void)
+{
+	for (int tries = 0; !LWLockConditionalAcquire(search_lock, LW_EXCLUSIVE); tries++)
+	{
+		if (tries == LOCK_TRIES)
+			return false;
+		pg_usleep(1000);
+	}
+	if (ZKLOCK_FAULT("stop-search"))
+		(void) raise(SIGSTOP);
+	return true;
+}
+
 /* Returns true if an entry waits, in that generation. */
 static bool
 is_waiting(int index, uint32 generation)
@@ -86,7 +110,7 @@ is_waiting(int index, uint32 generation)
  * Returns true if the session of this entry, which waits, is the one that searches.  If the
  * one that did waits no more, or has been silent for too long, this one takes over.
  *
- *	findings	set to what the last search has left
+ *	findings	set to what the last search has left, if that can be read
  */
 static bool
 take_over(int index, SearchFindings *findings)
@@ -95,7 +119,8 @@ take_over(int index, SearchFindings *findings)
 	int64			now = zklock_now_ms();
 	bool			is_ours;
 
-	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	if (!lock_search())
+		return false;
 	if (!is_waiting(search->searcher, search->generation) || now - search->alive_at > SILENCE_MS)
 	{
 		search->searcher = index;
@@ -104,6 +129,8 @@ take_over(int index, SearchFindings *findings)
 	is_ours = search->searcher == index;
 	if (is_ours)
 		search->alive_at = now;
+	if (is_ours && pg_atomic_exchange_u32(&search->reloaded, 0) != 0)
+		search->findings.next_at = 0;
 	*findings = search->findings;
 	LWLockRelease(search_lock);
 	return is_ours;
@@ -111,7 +138,8 @@ take_over(int index, SearchFindings *findings)
 
 /*
  * Has the session of another entry search from now on, or none for ENTRY_NONE, if the
- * session of this entry does now.  The other one is woken; it may be the same.
+ * session of this entry does now.  The other one is woken; it may be the same.  If the lock
+ * cannot be had, another session takes over later, and what was found is found again.
  *
  *	findings	what the search has left, or NULL if there was none
  */
@@ -121,7 +149,8 @@ pass_on(int index, int next, const SearchFindings *findings)
 	DeadlockSearch *search = deadlock_search;
 	bool			was_ours;
 
-	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	if (!lock_search())
+		return;
 	was_ours = search->searcher == index;
 	if (was_ours)
 	{

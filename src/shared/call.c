@@ -25,7 +25,10 @@
  * When sessions of a server wait for an element of a queue, one at a time looks for it: the
  * one that came first.  The worker wakes it alone when something has happened there; when
  * it has an element, or goes, it wakes the next.  So a thousand sessions that wait ask
- * ZooKeeper no more than one does, and each gets its turn.
+ * ZooKeeper no more than one does, and each gets its turn.  All this is under no lock: a
+ * session takes or gives back its ticket by a full barrier before it looks at those of others,
+ * so of two that come and go at the same time one sees the other.  Two that come at once may
+ * both look, which does no harm.
  *
  * Runs in: backends and the worker, as call.h says.
  *
@@ -33,7 +36,10 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "compat.h"
+#include "fault.h"
 #include "miscadmin.h"
 #include "shared/call.h"
 #include "shared/session_info.h"
@@ -41,9 +47,6 @@
 #include "storage/shmem.h"
 
 CallPool *call_pool = NULL;
-void	 *call_area = NULL;
-LWLock	 *queue_wait_lock = NULL; /* held while the sessions that wait are looked at or
-								 * changed */
 
 PG_USED_FOR_ASSERTS_ONLY static const StepBy call_steps[][CALL_GIVEN_UP + 1] = {
 	[CALL_FREE] = {[CALL_ASKED] = BY_BACKEND, [CALL_ROOM_WANTED] = BY_BACKEND},
@@ -59,7 +62,7 @@ PG_USED_FOR_ASSERTS_ONLY static const StepBy call_steps[][CALL_GIVEN_UP + 1] = {
 	[CALL_GIVEN_UP] = {[CALL_FREE] = BY_WORKER},
 };
 
-static dsa_area *area; /* as attached in this process, or NULL */
+static dsa_area *area; /* the postmaster's, which each process inherits attached */
 
 /* ------------------------------------------------------------------------
  * At the start
@@ -77,56 +80,50 @@ void
 call_pool_init(CallPool *pool)
 {
 	zklock_marks_init(pool->marks, lengthof(pool->marks));
+	pg_atomic_init_u64(&pool->last_ticket, 0);
 	pg_atomic_init_u32(&pool->queue_waits_left, 0);
 	for (int i = 0; i < zklock_max_processes(); i++)
+	{
 		SpinLockInit(&pool->slots[i].mutex);
+		pg_atomic_init_u64(&pool->slots[i].queue_wait_ticket, 0);
+		pg_atomic_init_u32(&pool->slots[i].queue_wait_changed, 0);
+	}
 }
 
-/* Makes the area.  It never grows, as it must not depend on other shared memory. */
+/*
+ * Makes the area, in the postmaster.  It never grows, as it must not depend on other shared
+ * memory.  Nobody attaches to it later: that would take a lock for which the worker waits when
+ * it allocates.
+ */
 void
 call_area_init(void *place, int tranche)
 {
-	dsa_area *made = dsa_create_in_place(place, CALL_AREA_SIZE, tranche, NULL);
-
-	dsa_pin(made);
-	dsa_set_size_limit(made, CALL_AREA_SIZE);
-	dsa_detach(made);
-}
-
-/* Returns the area, to which it attaches on first use. */
-static dsa_area *
-get_area(void)
-{
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
-	if (area == NULL)
-	{
-		area = dsa_attach_in_place(call_area, NULL);
-		dsa_pin_mapping(area);
-		on_shmem_exit(dsa_on_shmem_exit_release_in_place, PointerGetDatum(call_area));
-	}
+	area = dsa_create_in_place(place, CALL_AREA_SIZE, tranche, NULL);
+	dsa_pin(area);
+	dsa_set_size_limit(area, CALL_AREA_SIZE);
 	MemoryContextSwitchTo(old);
-	return area;
 }
 
 /* Returns the address of a slot's batch or answer, which may have room of its own. */
 char *
 call_slot_text(CallSlot *slot, const CallRoom *room)
 {
-	return room->size > 0 ? dsa_get_address(get_area(), room->at) : slot->buffer;
+	return room->size > 0 ? dsa_get_address(area, room->at) : slot->buffer;
 }
 
 /* Allocates room in the area.  Returns InvalidDsaPointer if there is none now. */
 dsa_pointer
 call_room_allocate(Size size)
 {
-	return dsa_allocate_extended(get_area(), size, DSA_ALLOC_NO_OOM);
+	return dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
 }
 
 void
 call_room_free(dsa_pointer room)
 {
-	dsa_free(get_area(), room);
+	dsa_free(area, room);
 }
 
 /* ------------------------------------------------------------------------
@@ -281,6 +278,26 @@ call_slot_wake(CallSlot *slot)
  */
 
 /*
+ * Returns true if a slot's session waits at a path of "length" bytes.
+ *
+ *	ticket	set to its ticket
+ */
+static bool
+queue_wait_is_at(CallSlot *slot, const char *path, size_t length, uint64 *ticket)
+{
+	bool is_there;
+
+	*ticket = pg_atomic_read_u64(&slot->queue_wait_ticket);
+	if (*ticket == 0)
+		return false;
+	pg_read_barrier();
+	is_there = strncmp(slot->queue_wait_path, path, length) == 0 &&
+			   slot->queue_wait_path[length] == '\0';
+	pg_read_barrier();
+	return is_there && pg_atomic_read_u64(&slot->queue_wait_ticket) == *ticket;
+}
+
+/*
  * Returns the slot of the session that is the first to wait at a path of "length" bytes, or
  * NULL.
  */
@@ -288,15 +305,17 @@ static CallSlot *
 first_queue_wait(const char *path, size_t length)
 {
 	CallSlot *first = NULL;
+	uint64	  lowest = PG_UINT64_MAX;
+	uint64	  ticket;
 
+	if (ZKLOCK_FAULT("stop-queue"))
+		(void) raise(SIGSTOP);
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
-		CallSlot *slot = &call_pool->slots[i];
-
-		if (slot->queue_wait_ticket != 0 &&
-			(first == NULL || slot->queue_wait_ticket < first->queue_wait_ticket) &&
-			strncmp(slot->queue_wait_path, path, length) == 0 && slot->queue_wait_path[length] == '\0')
-			first = slot;
+		if (!queue_wait_is_at(&call_pool->slots[i], path, length, &ticket) || ticket > lowest)
+			continue;
+		first = &call_pool->slots[i];
+		lowest = ticket;
 	}
 	return first;
 }
@@ -305,7 +324,7 @@ first_queue_wait(const char *path, size_t length)
 static void
 wake_to_look(CallSlot *slot)
 {
-	slot->queue_wait_changed = true;
+	pg_atomic_write_u32(&slot->queue_wait_changed, 1);
 	call_slot_wake(slot);
 }
 
@@ -315,12 +334,11 @@ queue_wait_join(const char *path)
 {
 	CallSlot *slot = call_slot_own();
 
-	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
-	Assert(slot->queue_wait_ticket == 0);
-	slot->queue_wait_ticket = ++call_pool->last_ticket;
-	slot->queue_wait_changed = true;
+	Assert(pg_atomic_read_u64(&slot->queue_wait_ticket) == 0);
 	strlcpy(slot->queue_wait_path, path, sizeof(slot->queue_wait_path));
-	LWLockRelease(queue_wait_lock);
+	pg_atomic_write_u32(&slot->queue_wait_changed, 1);
+	pg_atomic_exchange_u64(&slot->queue_wait_ticket,
+						   pg_atomic_add_fetch_u64(&call_pool->last_ticket, 1));
 }
 
 /*
@@ -331,15 +349,12 @@ bool
 queue_wait_is_turn(bool anyhow)
 {
 	CallSlot *slot = call_slot_own();
-	bool	  turn;
 
-	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
-	turn = (slot->queue_wait_changed || anyhow) &&
-		   first_queue_wait(slot->queue_wait_path, strlen(slot->queue_wait_path)) == slot;
-	if (turn)
-		slot->queue_wait_changed = false;
-	LWLockRelease(queue_wait_lock);
-	return turn;
+	if ((pg_atomic_read_u32(&slot->queue_wait_changed) == 0 && !anyhow) ||
+		first_queue_wait(slot->queue_wait_path, strlen(slot->queue_wait_path)) != slot)
+		return false;
+	pg_atomic_exchange_u32(&slot->queue_wait_changed, 0);
+	return true;
 }
 
 /* Ends this session's wait, if it waits, and wakes the next one. */
@@ -349,55 +364,42 @@ queue_wait_leave(void)
 	CallSlot *slot = call_slot_own();
 	CallSlot *next;
 
-	if (slot->queue_wait_ticket == 0)
+	if (pg_atomic_exchange_u64(&slot->queue_wait_ticket, 0) == 0)
 		return;
-	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
-	slot->queue_wait_ticket = 0;
 	next = first_queue_wait(slot->queue_wait_path, strlen(slot->queue_wait_path));
 	if (next)
-		wake_to_look(next);
-	LWLockRelease(queue_wait_lock);
-	if (next == NULL)
 	{
-		pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
-		zklock_wake_worker();
+		wake_to_look(next);
+		return;
 	}
+	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
+	zklock_wake_worker();
 }
 
 /* Wakes the first to wait at a path of "length" bytes, since something has happened there. */
 void
 queue_wait_wake(const char *path, size_t length)
 {
-	CallSlot *first;
+	CallSlot *first = first_queue_wait(path, length);
 
-	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
-	first = first_queue_wait(path, length);
 	if (first)
 		wake_to_look(first);
-	LWLockRelease(queue_wait_lock);
 }
 
 /* Wakes all that wait, since something may have happened at any path. */
 void
 queue_wait_wake_all(void)
 {
-	LWLockAcquire(queue_wait_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
-		if (call_pool->slots[i].queue_wait_ticket != 0)
+		if (pg_atomic_read_u64(&call_pool->slots[i].queue_wait_ticket) != 0)
 			wake_to_look(&call_pool->slots[i]);
 	}
-	LWLockRelease(queue_wait_lock);
 }
 
 /* Returns true if a session waits at a path of "length" bytes. */
 bool
 queue_wait_exists(const char *path, size_t length)
 {
-	bool exists;
-
-	LWLockAcquire(queue_wait_lock, LW_SHARED);
-	exists = first_queue_wait(path, length) != NULL;
-	LWLockRelease(queue_wait_lock);
-	return exists;
+	return first_queue_wait(path, length) != NULL;
 }

@@ -12,7 +12,6 @@
 #include "postmaster/postmaster.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
-#include "storage/lwlock.h"
 #include "storage/spin.h"
 #include "utils/dsa.h"
 
@@ -149,10 +148,14 @@ typedef struct CallSlot
 	bool  provisional_wanted; /* set by the backend with the batch; cleared under the mutex */
 	bool  provisional_abandoned; /* an earlier node was given up, and goes before the batch */
 
-	/* The session's search for an element of a queue; protected by queue_wait_lock */
-	uint64 queue_wait_ticket;  /* order of arrival; 0: it does not wait */
-	bool   queue_wait_changed; /* the path has changed since it looked */
-	char   queue_wait_path[ZKLOCK_MAX_PATH + 1];
+	/*
+	 * The session's search for an element of a queue.  Written by the session, which writes
+	 * the path only while it has no ticket; a path is good if the ticket is the same before
+	 * and after it is read.  Any process may write that the path has changed.
+	 */
+	pg_atomic_uint64 queue_wait_ticket;	 /* order of arrival; 0: it does not wait */
+	pg_atomic_uint32 queue_wait_changed; /* 1: the path has changed since it looked */
+	char			 queue_wait_path[ZKLOCK_MAX_PATH + 1];
 
 	/* the batch: CallOperations and their texts; then the answer: CallResults and theirs */
 	char buffer[CALL_BUFFER_SIZE] pg_attribute_aligned(MAXIMUM_ALIGNOF);
@@ -163,7 +166,7 @@ typedef struct CallPool
 	/* Bit i: the worker must look at slot i.  Set by any process, cleared by the worker. */
 	pg_atomic_uint64 marks[ZKLOCK_MARK_WORDS(MAX_BACKENDS + NUM_AUXILIARY_PROCS)];
 
-	uint64			 last_ticket;	   /* protected by queue_wait_lock */
+	pg_atomic_uint64 last_ticket;	   /* of a session that waits for an element of a queue */
 	pg_atomic_uint32 queue_waits_left; /* a path may have lost its last session that waits */
 
 	CallSlot slots[FLEXIBLE_ARRAY_MEMBER]; /* one for each possible process */
@@ -171,8 +174,6 @@ typedef struct CallPool
 
 /* In shared memory */
 extern CallPool *call_pool;
-extern void		*call_area; /* for texts that do not fit into a slot */
-extern LWLock	*queue_wait_lock;
 
 extern Size call_pool_size(void);
 extern void call_pool_init(CallPool *pool);

@@ -9,6 +9,7 @@
 #ifndef ZKLOCK_DEADLOCK_SEARCH_H
 #define ZKLOCK_DEADLOCK_SEARCH_H
 
+#include "port/atomics.h"
 #include "shared/entry.h"
 #include "storage/lwlock.h"
 
@@ -35,23 +36,25 @@ typedef struct SearchFindings
 } SearchFindings;
 
 /*
- * Protected by search_lock, which is held for one copy.  A word is read whole.  So
- * search_is_ours() reads "searcher" without the lock, and sessions that search read the
- * worker's settings without it.
+ * Protected by search_lock, but for what the worker writes: it takes no lock that a session
+ * may hold.  A word is read whole.  So search_is_ours() reads "searcher" without the lock, and
+ * sessions that search read the worker's settings without it.
  */
 typedef struct DeadlockSearch
 {
 	int			   searcher;   /* the entry of the session that searches, or ENTRY_NONE ... */
 	uint32		   generation; /* ... in this generation */
 	int64		   alive_at;   /* when it last looked here, ms */
-	SearchFindings findings;   /* written by it; the worker clears "next_at" */
+	SearchFindings findings;   /* written by it */
 
 	/*
 	 * The server's settings, written by the worker before it connects: a session may have
 	 * set its own
 	 */
-	int deadlock_timeout; /* ms */
-	int parent_nodes;
+	int				 deadlock_timeout; /* ms */
+	int				 parent_nodes;
+	pg_atomic_uint32 reloaded; /* set after these; cleared by the session that searches next,
+								* for which the search is due at once */
 } DeadlockSearch;
 
 /* In shared memory */

@@ -37,8 +37,12 @@
 /* How often session_info_read() tries, once in a millisecond */
 #define READ_TRIES 100
 
+/* A worker that has not published for so long that the lease has lapsed does nothing. */
+#define WORKER_LATE_MS 1000
+
+#define WORKER_STOPPED "The zklock worker has been stopped, or gets no processor time."
+
 SharedSession *zklock_session = NULL;
-LWLock		  *zklock_session_lock = NULL;
 
 /* Stores why no lock is granted from now on, or "" if nothing is in the way. */
 static void
@@ -63,6 +67,7 @@ session_info_init(SharedSession *session)
 {
 	set_no_worker(&session->info);
 	pg_atomic_init_u32(&session->worker, ZKLOCK_NO_WORKER);
+	pg_atomic_init_u32(&session->version, 0);
 	pg_atomic_init_u64(&session->lease_until, 0);
 	pg_atomic_init_u64(&session->lease_over, 0);
 }
@@ -90,36 +95,64 @@ session_info_keep_secret(void)
  */
 
 /*
- * Copies the session's state without its password, which only the worker may see.  If the
- * lease has ended, the copy has that as its obstacle: a worker that is stopped does not
- * publish it.  If it is stopped while it holds the lock, that is all that the copy has: who
- * waits for an LWLock cannot be cancelled, nor terminated.
+ * Begins a change of the session's state.  The version stays odd if an earlier worker has
+ * failed in the middle.
+ */
+static void
+begin_change(void)
+{
+	pg_atomic_write_u32(&zklock_session->version, pg_atomic_read_u32(&zklock_session->version) | 1);
+	pg_write_barrier();
+}
+
+static void
+end_change(void)
+{
+	pg_write_barrier();
+	pg_atomic_write_u32(&zklock_session->version, pg_atomic_read_u32(&zklock_session->version) + 1);
+}
+
+/*
+ * Copies the session's state without its password, which only the worker may see.  A worker
+ * publishes within a moment that the lease has lapsed; if it has not, it does nothing, and
+ * the copy has that as its obstacle.  If it has been stopped while it writes, that is all
+ * that the copy has.
  */
 void
 session_info_read(SessionInfo *info)
 {
-	int tries = 0;
+	int	   tries = 0;
+	uint32 version;
 
-	while (!LWLockConditionalAcquire(zklock_session_lock, LW_SHARED))
+	for (;;)
 	{
+		version = pg_atomic_read_u32(&zklock_session->version);
+		pg_read_barrier();
+		*info = zklock_session->info;
+		if (ZKLOCK_FAULT("stop-view"))
+			(void) raise(SIGSTOP);
+		pg_read_barrier();
+		if (version % 2 == 0 && pg_atomic_read_u32(&zklock_session->version) == version)
+			break;
 		if (++tries == READ_TRIES)
 		{
 			*info = (SessionInfo){.state = SESSION_DOWN,
-								  .obstacle = "The zklock worker has been stopped.",
+								  .obstacle = WORKER_STOPPED,
 								  .obstacle_since = zklock_now_us()};
 			return;
 		}
 		pg_usleep(1000);
 	}
-	*info = zklock_session->info;
-	LWLockRelease(zklock_session_lock);
 	explicit_bzero(info->password, sizeof(info->password));
 	if (info->obstacle[0] == '\0' && info->state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS)
 	{
 		int64 until = lease_until();
 
-		snprintf(info->obstacle, sizeof(info->obstacle), SESSION_UNPROVED, info->server);
 		info->obstacle_since = until > 0 ? until : zklock_now_us();
+		if (zklock_ms_since(info->obstacle_since) < WORKER_LATE_MS)
+			snprintf(info->obstacle, sizeof(info->obstacle), SESSION_UNPROVED, info->server);
+		else
+			strlcpy(info->obstacle, WORKER_STOPPED, sizeof(info->obstacle));
 	}
 }
 
@@ -134,9 +167,9 @@ zklock_connected(void)
 void
 session_info_set_state(SessionState state)
 {
-	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	begin_change();
 	zklock_session->info.state = state;
-	LWLockRelease(zklock_session_lock);
+	end_change();
 }
 
 /* Stores an error: a sentence without its period. */
@@ -145,10 +178,10 @@ session_info_set_error(const char *message)
 {
 	SessionInfo *session = &zklock_session->info;
 
-	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	begin_change();
 	strlcpy(session->last_error, message, sizeof(session->last_error));
 	session->last_error_at = GetCurrentTimestamp();
-	LWLockRelease(zklock_session_lock);
+	end_change();
 }
 
 /* Stores why no lock is granted: a sentence or two, or "" if nothing is in the way. */
@@ -157,22 +190,22 @@ session_info_set_obstacle(const char *text)
 {
 	SessionInfo *session = &zklock_session->info;
 
-	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	begin_change();
 	if (ZKLOCK_FAULT("fail-status"))
 		elog(ERROR, "fault: fail-status");
 	set_obstacle(session, text);
-	LWLockRelease(zklock_session_lock);
+	end_change();
 }
 
 /* Publishes a new state of the session. */
 void
 session_info_publish(const SessionInfo *info)
 {
-	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	begin_change();
+	zklock_session->info = *info;
 	if (ZKLOCK_FAULT("stop-status"))
 		(void) raise(SIGSTOP);
-	zklock_session->info = *info;
-	LWLockRelease(zklock_session_lock);
+	end_change();
 }
 
 /* Remembers the id of a ZooKeeper session of ours that has ended. */
@@ -279,9 +312,9 @@ zklock_worker_begins(void)
 void
 zklock_worker_ends(void)
 {
-	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	begin_change();
 	set_no_worker(&zklock_session->info);
-	LWLockRelease(zklock_session_lock);
+	end_change();
 	pg_atomic_write_u32(&zklock_session->worker, ZKLOCK_NO_WORKER);
 }
 

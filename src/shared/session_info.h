@@ -13,7 +13,6 @@
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "shared/common.h"
-#include "storage/lwlock.h"
 #include "storage/proc.h"
 
 #define ZKLOCK_ENDED_SESSIONS 16
@@ -88,10 +87,11 @@ typedef struct SharedSession
 	pg_atomic_uint64 lease_over;  /* when locks held under it count as lost */
 
 	/*
-	 * Written under zklock_session_lock, and read by others under it, but for the state,
-	 * which is one word.  The worker reads it without the lock.
+	 * Others copy it until they find the same even version before and after; the state alone
+	 * is one word.  So neither side ever waits for the other.
 	 */
-	SessionInfo info;
+	pg_atomic_uint32 version; /* grows with each change of "info"; odd during it */
+	SessionInfo		 info;
 
 	/* Read by the worker alone, and by the next one, under no lock */
 	SessionSettings settings;
@@ -105,13 +105,6 @@ typedef void (*MarkVisitor)(int index);
 
 /* In shared memory */
 extern SharedSession *zklock_session;
-
-/*
- * Protects zklock_session->info, which is too large to be copied under a spinlock.  It is
- * held for one copy, and nothing that can fail is done under it; so the worker may take it
- * when it exits.
- */
-extern LWLock *zklock_session_lock;
 
 /* At the start */
 extern void session_info_init(SharedSession *session);

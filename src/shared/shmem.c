@@ -25,7 +25,7 @@
 #include "storage/shmem.h"
 
 #define TRANCHE "zklock"
-#define NLOCKS 3
+#define NLOCKS 1
 
 DeadlockSearch *deadlock_search = NULL;
 LWLock		   *search_lock = NULL;
@@ -79,6 +79,7 @@ zklock_shmem_startup(void)
 {
 	LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE);
 	ZklockShared *shared;
+	void		 *area; /* for texts of calls that do not fit into a slot */
 	bool		  found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
@@ -87,6 +88,7 @@ zklock_shmem_startup(void)
 	{
 		session_info_init(&shared->session);
 		shared->search.searcher = ENTRY_NONE;
+		pg_atomic_init_u32(&shared->search.reloaded, 0);
 		stats_init(&shared->stats);
 		entries_init(&shared->entries, wanted_entries());
 	}
@@ -96,15 +98,13 @@ zklock_shmem_startup(void)
 	call_pool = part("zklock calls", call_pool_size(), &found);
 	if (!found)
 		call_pool_init(call_pool);
-	call_area = ShmemInitStruct("zklock room for calls", CALL_AREA_SIZE, &found);
+	area = ShmemInitStruct("zklock room for calls", CALL_AREA_SIZE, &found);
 	if (!found)
-		call_area_init(call_area, locks->lock.tranche);
-	queue_wait_lock = &locks[0].lock;
+		call_area_init(area, locks->lock.tranche);
 	zklock_session = &shared->session;
 	session_info_keep_secret();
-	zklock_session_lock = &locks[1].lock;
 	deadlock_search = &shared->search;
-	search_lock = &locks[2].lock;
+	search_lock = &locks->lock;
 	stats_shared = &shared->stats;
 	entry_pool = &shared->entries;
 	LWLockRelease(AddinShmemInitLock);

@@ -79,17 +79,10 @@ on_malformed(const char *fault)
 								   zklock_session->info.server, fault));
 }
 
-/*
- * Wakes, at any exit, backends that wait; they then wait for the next worker.
- *
- * A worker that fails may hold an LWLock, for which it would wait here for ever.  shmem_exit()
- * releases all of them first, but not in earlier minor releases of PostgreSQL: there
- * ProcKill() does, which runs after this callback.
- */
+/* Wakes, at any exit, backends that wait; they then wait for the next worker. */
 static void
 on_exit_worker(int code, Datum arg)
 {
-	LWLockReleaseAll();
 	zklock_worker_ends();
 	worker_calls_at_exit();
 	for (int i = 0; i < entries_max(); i++)
@@ -287,11 +280,9 @@ on_answered(CallOutcome outcome, int64 us)
 static void
 reload_search(void)
 {
-	LWLockAcquire(search_lock, LW_EXCLUSIVE);
 	deadlock_search->deadlock_timeout = DeadlockTimeout;
 	deadlock_search->parent_nodes = zklock_parent_nodes;
-	deadlock_search->findings.next_at = 0;
-	LWLockRelease(search_lock);
+	pg_atomic_write_u32(&deadlock_search->reloaded, 1);
 }
 
 static void

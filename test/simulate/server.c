@@ -92,11 +92,8 @@ extern void __real_ResetLatch(Latch *latch);
 /* clang-format off */
 INSTEAD(s_lock, wait_for_spinlock(lock), int, volatile slock_t *lock, const char *file, int line, const char *function)
 INSTEAD(dsa_pin, (void) 0, void, dsa_area *area)
-INSTEAD(dsa_pin_mapping, (void) 0, void, dsa_area *area)
-INSTEAD(dsa_detach, (void) 0, void, dsa_area *area)
 INSTEAD(dsa_set_size_limit, (void) 0, void, dsa_area *area, Size limit)
 INSTEAD(dsa_create_in_place, place, dsa_area *, void *place, Size size, int tranche, dsm_segment *segment)
-INSTEAD(dsa_attach_in_place, place, dsa_area *, void *place, dsm_segment *segment)
 INSTEAD(dsa_allocate_extended, (dsa_pointer) (uintptr_t) malloc(size), dsa_pointer, dsa_area *area, Size size, int flags)
 INSTEAD(dsa_free, free((void *) (uintptr_t) pointer), void, dsa_area *area, dsa_pointer pointer)
 INSTEAD(dsa_get_address, (void *) (uintptr_t) pointer, void *, dsa_area *area, dsa_pointer pointer)

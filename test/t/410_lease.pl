@@ -44,6 +44,7 @@ subtest 'a server that is stopped for longer than a session timeout has lost its
 		{
 			# The clock alone has told.
 			is($a->value("SELECT lease_remaining FROM zk_session"), '00:00:00', 'no lease is left');
+			wait_until { $a->zk_session->{obstacle} =~ /^The zklock worker has been stopped/ } 'zk_session to say that it is not ZooKeeper';
 			is($a->wait_lock($s{$_}, 'lost')->{granted}, 'f', "$_ has lost its lock, says zk_locks") foreach qw(xact session);
 			fails($s{hander}->try("SELECT $_('$path-hander')"), '40001', "lost for $_",
 				detail => 'The ZooKeeper session was not proved to be alive for a session timeout.')

@@ -4,9 +4,10 @@
 #
 # An error ends the worker, whatever it was doing: it has taken up what backends ask for, or
 # what ZooKeeper has answered, and has done nothing about it. All that it knew is gone, but
-# for what is in shared memory. At its exit it writes once more what zk_session shows, under an
-# LWLock: if it failed while it held that, and waited for itself there, no new worker would start, and
-# zk_session would hang.
+# for what is in shared memory. At its exit it writes once more what zk_session shows, also if it failed while
+# it wrote that.
+#
+# A process is stopped while it has something that others need: these can be cancelled, and the worker does not wait.
 #
 # A backend fails in the middle of asking for a lock: the statement fails and leaves
 # nothing behind, and what the session held before, it holds. See test/faults/README.md.
@@ -164,7 +165,7 @@ foreach my $recipe (qw(exclusive semaphore))
 	};
 }
 
-subtest 'a worker that fails while it holds the lock of zk_session ends, again and again' => sub {
+subtest 'a worker that fails while it writes what zk_session shows ends, again and again' => sub {
 	hold($a, 'holder', '/f/view');
 	my $token = token('holder', '/f/view');
 	queue($a, 'waiter', '/f/view');
@@ -182,7 +183,36 @@ subtest 'a worker that fails while it holds the lock of zk_session ends, again a
 	all_disconnect();
 };
 
-subtest 'a worker that is stopped while it holds the lock of zk_session keeps nobody from giving up' => sub {
+# ---- processes that are stopped, as by a debugger
+
+sub is_stopped($pid) { return slurp_file("/proc/$pid/stat") =~ /\) T /; }
+
+# The worker that is stopped goes on, without the fault.
+sub worker_goes_on($stopped)
+{
+	my $mark = $a->log_mark;
+	$a->set_conf('zklock.faults' => '');
+	# It may be stopped once more before it reads the setting.
+	wait_until { kill 'CONT', $stopped; $a->log_since($mark) =~ /\[$stopped\].* faults are now ""/ } 'it to go on without the fault';
+	return session_lives();
+}
+
+# A session is stopped in a statement, by a fault of its own, and goes on in the end.
+sub stopping_itself($name, $fault, $sql, $code)
+{
+	on($a, $name)->query("SET zklock.faults = '$fault'");
+	$s{$name}->query_start($sql);
+	wait_until { is_stopped($s{$name}->pid) } "$name to be stopped";
+	$code->();
+	# Each time that it comes there it is stopped again.
+	$a->value('SELECT pg_cancel_backend(' . $s{$name}->pid . ')');
+	wait_until { kill 'CONT', $s{$name}->pid; !$s{$name}->busy } "$name to go on";
+	$s{$name}->result;
+	$s{$name}->query('RESET zklock.faults');
+	return;
+}
+
+subtest 'a worker that is stopped while it writes what zk_session shows keeps nobody from giving up' => sub {
 	hold($a, 'holder', '/f/stopped');
 	queue($a, 'waiter', '/f/stopped');
 	my $token  = token('holder', '/f/stopped');
@@ -193,17 +223,57 @@ subtest 'a worker that is stopped while it holds the lock of zk_session keeps no
 	my $stopped;
 	wait_until {
 		$stopped = $a->value("SELECT max(pid) FROM pg_stat_activity WHERE backend_type = 'zklock worker' AND pid <> $worker");
-		$stopped && slurp_file("/proc/$stopped/stat") =~ /\) T /;
+		$stopped && is_stopped($stopped);
 	} 'it to be stopped';
 	is($s{waiter}->cancelled, '57014', 'who waits gives up');
-	is($a->value('SELECT obstacle FROM zk_session'), 'The zklock worker has been stopped.', 'zk_session says why nothing is granted');
-	my $mark = $a->log_mark;
-	$a->set_conf('zklock.faults' => '');
-	# It may be stopped once more before it reads the setting.
-	wait_until { kill 'CONT', $stopped; $a->log_since($mark) =~ /\[$stopped\].* faults are now ""/ } 'it to go on without the fault';
-
-	session_lives();
+	like($a->value('SELECT obstacle FROM zk_session'), qr/^The zklock worker has been stopped/, 'zk_session says why nothing is granted');
+	worker_goes_on($stopped);
 	is(token('holder', '/f/stopped'), $token, 'the holder has its token');
+	all_disconnect();
+};
+
+subtest 'a worker that is stopped while it looks whose turn at a queue it is keeps nobody from giving up' => sub {
+	my $take = "SELECT zk_queue_take('/f/queue')";
+	on($a, "taker $_")->query_start($take) foreach 1 .. 3;
+	wait_until { $zk->watch_count } 'them to wait';
+	$a->wait_event($s{"taker $_"}, 'element') foreach 1 .. 3;
+	my $worker = $a->worker_pid;
+	$a->set_faults('stop-queue');
+	on($b, 'offerer')->query("SELECT zk_queue_offer('/f/queue', 'x')");
+	wait_until { is_stopped($worker) } 'the worker to be stopped';
+	is($s{'taker 2'}->cancelled, '57014', 'a wait is cancelled');
+	is($s{'taker 1'}->terminated, '57P01', 'a session is terminated');
+	worker_goes_on($worker);
+	is($s{'taker 3'}->finish, 'x', 'the next one has the element');
+	all_disconnect();
+};
+
+subtest 'a backend that is stopped while it reads what zk_session shows does not stop the worker' => sub {
+	hold($a, 'holder', '/f/view');
+	my $token = token('holder', '/f/view');
+	stopping_itself('reader', 'stop-view', 'SELECT state FROM zk_session', sub {
+		my $worker = $a->worker_pid;
+		$a->value("SELECT pg_terminate_backend($worker)");
+		$a->wait_new_worker($worker);
+		session_lives();
+		is(token('holder', '/f/view'), $token, 'the holder has its token');
+	});
+	all_disconnect();
+};
+
+subtest 'a backend that is stopped while it has the lock of the search for deadlocks keeps nobody' => sub {
+	hold($a, 'holder', '/f/search');
+	on($a, $_)->query("SET deadlock_timeout = '10ms'; SET log_lock_waits = on") foreach qw(searcher waiter other next);
+	stopping_itself('searcher', 'stop-search', "SELECT zk_lock('/f/search')", sub {
+		my $mark = $a->log_mark;
+		$s{$_}->query_start("SELECT zk_lock('/f/search')") foreach qw(waiter other next);
+		$a->wait_log(qr/process @{[ $s{$_}->pid ]} still waiting for/, $mark) foreach qw(waiter other next);
+		is($s{waiter}->cancelled, '57014', 'a wait is cancelled');
+		is($s{other}->terminated, '57P01', 'a session is terminated');
+		$a->reload;
+		session_lives();
+	});
+	$s{holder}->hands_over('/f/search', $s{next}, 'who goes on waiting has its turn');
 	all_disconnect();
 };
 
