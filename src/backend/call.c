@@ -30,7 +30,7 @@
 #include "storage/ipc.h"
 
 #define ANSWER_MS 30000 /* how long an impatient call waits for anything */
-#define LOOK_MS 1000	/* a worker that has gone sets no latch for is_called_away() */
+#define LOOK_MS 1000	/* a worker that has gone sets no latch */
 
 /* ------------------------------------------------------------------------
  * Batches and answers
@@ -118,11 +118,13 @@ is_usable(CallSlot *slot)
 
 /*
  * Waits until the slot is in a state, or until a time, ms; -1: for ever.  Returns true if it
- * is.
+ * is.  A wait that is not for ever ends when there has been no worker for too long.
  */
 static bool
 wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
 {
+	int64 absent_since = 0;
+
 	for (;;)
 	{
 		long timeout;
@@ -130,19 +132,16 @@ wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
 		ResetLatch(MyLatch);
 		if (call_slot_state(slot) == state)
 			return true;
-		timeout = until < 0 ? -1 : zklock_ms_until(until);
-		if (timeout == 0 || (call->is_called_away && call->is_called_away(call->away_arg)))
+		timeout = until < 0 ? LOOK_MS : Min(zklock_ms_until(until), LOOK_MS);
+		if (timeout == 0 || (call->is_called_away && call->is_called_away(call->away_arg)) ||
+			(request_lacks_worker(&absent_since) && until >= 0))
 			return false;
 		if (!call->is_called_away)
 			CHECK_FOR_INTERRUPTS();
-		else
-			timeout = timeout < 0 ? LOOK_MS : Min(timeout, LOOK_MS);
 		if (call->sleep)
 			call->sleep(call->sleep_arg, until < 0 ? NEVER : until);
 		else
-			(void) WaitLatch(MyLatch,
-							 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0),
-							 timeout,
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
 							 zklock_wait_event(call->is_called_away ? ZKLOCK_WAIT_LOCK
 																	: ZKLOCK_WAIT_CALL));
 	}

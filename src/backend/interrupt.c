@@ -139,6 +139,27 @@ name_lost(void *arg)
 }
 
 /*
+ * Has errors say what the session is doing, and name what was lost, until
+ * interrupt_context_end().
+ *
+ *	describe	adds what the session is doing to an error, or NULL
+ */
+void
+interrupt_context_begin(InterruptContext *context, void (*describe)(void *), void *arg)
+{
+	context->lost = (ErrorContextCallback){.callback = name_lost, .previous = error_context_stack};
+	context->doing =
+		(ErrorContextCallback){.callback = describe, .arg = arg, .previous = &context->lost};
+	error_context_stack = describe ? &context->doing : &context->lost;
+}
+
+void
+interrupt_context_end(const InterruptContext *context)
+{
+	error_context_stack = context->lost.previous;
+}
+
+/*
  * Lets interrupts end what the session is doing.  The error says what the session was doing
  * and names what was lost.
  *
@@ -147,12 +168,11 @@ name_lost(void *arg)
 void
 interrupt_check(void (*describe)(void *), void *arg)
 {
-	ErrorContextCallback lost = {.callback = name_lost, .previous = error_context_stack};
-	ErrorContextCallback doing = {.callback = describe, .arg = arg, .previous = &lost};
+	InterruptContext context;
 
-	error_context_stack = describe ? &doing : &lost;
+	interrupt_context_begin(&context, describe, arg);
 	CHECK_FOR_INTERRUPTS();
-	error_context_stack = lost.previous;
+	interrupt_context_end(&context);
 }
 
 /*

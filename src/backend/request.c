@@ -14,8 +14,13 @@
 #include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
+#include "storage/pmsignal.h"
 #include "utils/timestamp.h"
 #include "zk/zk_client.h"
+
+/* How long a call waits for a worker to appear. */
+#define WORKER_ABSENT_MS 10000
+#define WORKER_LATE_MS 3000 /* by then the postmaster should have started one */
 
 /*
  * Raises an error if this server stands at an election at the path or above it.  Other
@@ -103,6 +108,27 @@ request_hold(EntryRequest *request, const char *path)
  * Errors that a session gets
  * ------------------------------------------------------------------------
  */
+
+/*
+ * Returns true if there has been no worker for too long: nobody can answer.  PostgreSQL 15's
+ * postmaster may overlook for a minute that a worker has ended, if it was just about to sleep;
+ * it looks again when it is woken.
+ *
+ *	since	when the caller first found none, ms; 0: there was one
+ */
+bool
+request_lacks_worker(int64 *since)
+{
+	int64 now = zklock_now_ms();
+
+	if (zklock_worker_pid() != 0)
+		*since = 0;
+	else if (*since == 0)
+		*since = now;
+	else if (now - *since >= WORKER_LATE_MS)
+		SendPostmasterSignal(PMSIGNAL_BACKGROUND_WORKER_CHANGE);
+	return *since != 0 && now - *since >= WORKER_ABSENT_MS;
+}
 
 /*
  * Raises the error for a path that is used for something else; "detail" is a sentence that

@@ -12,6 +12,7 @@
 
 extern void				request_refuse_election(const char *path);
 extern Hold			   *request_hold(EntryRequest *request, const char *path);
+extern bool				request_lacks_worker(int64 *since);
 pg_noreturn extern void request_report_other_use(const char *path, const char *detail);
 pg_noreturn extern void request_report_unreachable(const char *path);
 pg_noreturn extern void request_report_failure(int index, const char *path, Failure failure, int code);

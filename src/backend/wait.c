@@ -28,14 +28,9 @@
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
-#include "storage/pmsignal.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-
-/* How long a call waits for a worker to appear. */
-#define WORKER_ABSENT_MS 10000
-#define WORKER_LATE_MS 3000 /* by then the postmaster should have started one */
 
 /* How long a session sleeps if nothing sets its latch for what it waits for */
 #define LOOK_MS 1000
@@ -50,14 +45,18 @@
 #define MAX_SLEEP_MS (INT64CONST(24) * 24 * 60 * 60 * 1000)
 
 /*
- * Adds the wait to the context of an error that ends it, such as a timeout.  Bytes of the
- * path may be escaped: converting them could fail, which is not allowed here.
+ * Adds the wait to the context of an error that ends it, such as a timeout, if it is for a
+ * lock.  Messages about the wait itself name it anyway.  Bytes of the path may be escaped:
+ * converting them could fail, which is not allowed here.
  */
 static void
 wait_context(void *arg)
 {
 	const Wait *wait = arg;
 
+	if (wait->event != ZKLOCK_WAIT_LOCK || geterrcode() == ERRCODE_SUCCESSFUL_COMPLETION ||
+		geterrcode() == ERRCODE_T_R_DEADLOCK_DETECTED)
+		return;
 	errcontext("while waiting for %s on ZooKeeper path \"%s\"%s", wait->what,
 			   display_utf8(wait->path), display_outage_suffix());
 }
@@ -72,7 +71,6 @@ wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64
 				   .counted = {.kind = kind, .start_us = zklock_now_us()},
 				   .event = ZKLOCK_WAIT_LOCK,
 				   .entry = ENTRY_NONE,
-				   .absent_since = -1,
 				   .deadlock_check_at = DeadlockTimeout};
 }
 
@@ -93,25 +91,8 @@ is_out_of_time(const Wait *wait, int64 waited)
 }
 
 /*
- * Raises an error if there has been no worker for too long.  PostgreSQL 15's postmaster may
- * overlook for a minute that a worker has ended, if it was just about to sleep; it looks
- * again when it is woken.
- */
-static void
-watch_worker(Wait *wait, int64 waited)
-{
-	if (zklock_worker_pid() != 0)
-		wait->absent_since = -1;
-	else if (wait->absent_since < 0)
-		wait->absent_since = waited;
-	else if (waited - wait->absent_since >= WORKER_ABSENT_MS)
-		request_report_unreachable(wait->path);
-	else if (waited - wait->absent_since >= WORKER_LATE_MS)
-		SendPostmasterSignal(PMSIGNAL_BACKGROUND_WORKER_CHANGE);
-}
-
-/*
- * Raises a NOTICE, once, if nothing has been granted to anybody for deadlock_timeout.
+ * Raises a NOTICE, once, if nothing has been granted to anybody for deadlock_timeout.  A call
+ * that does not wait for others, or lacks a worker, ends soon, and does not.
  *
  * Returns when it is to be called again, ms.
  */
@@ -121,7 +102,8 @@ report_outage(Wait *wait)
 	SessionInfo session;
 	int64		notice_at;
 
-	if (wait->outage_reported || zklock_connected())
+	if (wait->outage_reported || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since != 0 ||
+		zklock_connected())
 		return NEVER;
 	session_info_read(&session);
 
@@ -178,7 +160,7 @@ wait_sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
 		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
 
 	/* Nothing sets the latch when the lease lapses, or if no worker comes. */
-	if (answer == WAIT_POLLED || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
+	if (answer == WAIT_POLLED || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since != 0)
 		sleep = Min(sleep, LOOK_MS);
 	return sleep;
 }
@@ -212,18 +194,17 @@ look_for_deadlock(Wait *wait, int64 waited, int64 until)
 void
 wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 {
-	int64		  waited = zklock_ms_since(wait->counted.start_us);
-	int64		  outage_at;
-	MemoryContext context;
-	MemoryContext old;
+	int64			 waited = zklock_ms_since(wait->counted.start_us);
+	int64			 outage_at;
+	InterruptContext doing;
+	MemoryContext	 context;
+	MemoryContext	 old;
 
-	watch_worker(wait, waited);
+	if (request_lacks_worker(&wait->absent_since))
+		request_report_unreachable(wait->path);
 
-	/*
-	 * Hold interrupts: ereport() looks for them, and the wait's error context is not set
-	 * here.
-	 */
-	HOLD_INTERRUPTS();
+	/* A message may wait for a client that does not read it, and a search takes time. */
+	interrupt_context_begin(&doing, wait_context, wait);
 	context = AllocSetContextCreate(CurrentMemoryContext, "zklock wait", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	look_for_deadlock(wait, waited, until);
@@ -232,17 +213,10 @@ wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
 		wait_log_lasting(wait, until);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
-	RESUME_INTERRUPTS();
+	interrupt_context_end(&doing);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 (long) wait_sleep_time(wait, answer, waited, Min(until, outage_at)),
 					 zklock_wait_event(event));
-}
-
-/* Lets interrupts end the wait.  Only a wait for a lock has an error context. */
-static void
-check_interrupts(Wait *wait)
-{
-	interrupt_check(wait->event == ZKLOCK_WAIT_LOCK ? wait_context : NULL, wait);
 }
 
 /*
@@ -256,7 +230,7 @@ sleep_until_notified(Wait *wait, WaitAnswer answer)
 {
 	int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
 
-	check_interrupts(wait);
+	interrupt_check(wait_context, wait);
 	if (is_out_of_time(wait, zklock_ms_since(wait->counted.start_us)))
 		return false;
 	wait_sleep(wait, answer, until, wait->event);
@@ -295,7 +269,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 	PG_ENSURE_ERROR_CLEANUP(break_off_wait, PointerGetDatum(wait));
 	{
 		/* Setting the timeout clears the indicator that it has ended the part before. */
-		check_interrupts(wait);
+		interrupt_check(wait_context, wait);
 		if (LockTimeout > 0 && wait->event == ZKLOCK_WAIT_LOCK)
 		{
 			int64 left = LockTimeout - zklock_ms_since(wait->counted.start_us);

@@ -31,10 +31,10 @@ typedef struct Wait
 	const char	   *what;		/* what is waited for; for messages, too */
 	int64			timeout_ms; /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
 	CountedWait		counted;
-	ZklockWaitEvent event;		  /* ..._LOCK: lock_timeout and log_lock_waits apply */
-	bool			is_logged;	  /* log_lock_waits has logged that it lasts */
-	int				entry;		  /* the entry that waits, or ENTRY_NONE */
-	int64			absent_since; /* no worker since, ms after the start; -1: there is one */
+	ZklockWaitEvent event;			   /* ..._LOCK: lock_timeout and log_lock_waits apply */
+	bool			is_logged;		   /* log_lock_waits has logged that it lasts */
+	int				entry;			   /* the entry that waits, or ENTRY_NONE */
+	int64			absent_since;	   /* no worker since, ms; 0: there is one */
 	int64			deadlock_check_at; /* when to look for a deadlock, ms after the start */
 	bool			outage_reported;   /* the client has had the NOTICE of the outage */
 } Wait;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Without ZooKeeper nobody is left in silence: neither who creates the extension, nor who waits
-# for a lock or an element of a queue.
+# for a lock or an element of a queue. A client that does not read what it is told keeps nothing.
 
 use Zklock::Test;
 
@@ -68,31 +68,59 @@ subtest 'so is who waits for an element, from before or since' => sub {
 	}
 };
 
-subtest 'who waits is told when the connection has just been lost, or the worker' => sub {
+# Who does not wait for others, or lacks a worker, gets an answer soon, and is told nothing before.
+subtest 'who waits is told when the connection has just been lost, but not if the worker is away' => sub {
 	my $worker;
 	my %outage = (
-		connection => [ 'There is no connection to ZooKeeper.*\.', sub { $a->cut_off($proxy) }, sub { $a->reconnect($proxy) } ],
-		worker     => [ 'The zklock worker is not running\.', sub { $worker = $a->worker_away }, sub { $a->worker_back($worker) } ]);
-	my ($holder, $waiter, $late) = map { $a->session } 1 .. 3;
+		connection => [ sub { $a->cut_off($proxy) }, sub { $a->reconnect($proxy) } ],
+		worker     => [ sub { $worker = $a->worker_away }, sub { $a->worker_back($worker) } ]);
+	my ($holder, $waiter, $trier, $late) = map { $a->session } 1 .. 4;
 	foreach my $what (sort keys %outage)
 	{
-		my ($obstacle, $begin, $end) = @{ $outage{$what} };
-		my $told = qr{NOTICE:  still waiting for ExclusiveLock on ZooKeeper path "/silence/%s"\n.*DETAIL:  $obstacle It has been so since};
+		my ($begin, $end) = @{ $outage{$what} };
+		my $told = $what eq 'worker' ? 0 : 1;
 		my $mark = $a->log_mark;
 		$holder->query("SELECT zk_lock('/silence/$what')");
 		$waiter->start_waiting("SELECT zk_lock('/silence/$what')", "/silence/$what");
 		$begin->();
-		$a->assert_log($mark, qr/${\sprintf $told, $what}/, "$what: who was waiting");
+		$trier->query_start("SELECT zk_try_lock('/silence/try')");
 		$late->query_start("SELECT zk_lock('/silence/late', '2s')");
-		$a->assert_log($mark, qr/${\sprintf $told, 'late'}/, 'who asks then, for two seconds');
-		is($a->value("SELECT lease_remaining > '0' FROM zk_session"), 't', 'while the lease holds');
-		is($late->result->{sqlstate}, $what eq 'worker' ? '55000' : '58030', 'then that is an error');
+		my $result = $late->result;
+		is($a->value("SELECT lease_remaining > '0' FROM zk_session"), 't', "$what: while the lease holds");
+		is($result->{sqlstate}, $told ? '58030' : '55000', 'who asks then, for two seconds, gets an error');
+		ok($waiter->busy, 'who asked before goes on waiting');
+		is($told ? $trier->result->{sqlstate} : $trier->cancelled, $told ? '58030' : '57014', 'who does not wait for others gets an error, or would wait for a worker');
+		foreach ([ $waiter, $what, $told ], [ $late, 'late', $told ], [ $trier, 'try', 0 ])
+		{
+			my ($session, $path, $expected) = @$_;
+			is(scalar(() = $session->notices =~ m{NOTICE:  .*: still waiting for ExclusiveLock on ZooKeeper path "/silence/$path"\nDETAIL:  There is no connection to ZooKeeper.*\. It has been so since}g), $expected, "$path: told $expected times");
+			is(scalar(() = $a->log_since($mark) =~ m{NOTICE:  still waiting for ExclusiveLock on ZooKeeper path "/silence/$path"}g), $expected, 'and no more');
+		}
 		$end->();
-		ok($waiter->busy, 'the other goes on waiting');
 		$holder->query("SELECT zk_unlock('/silence/$what')");
-		is($waiter->finish, 't', 'and has it in its turn');
+		is($waiter->finish, 't', 'who waits has it in its turn');
 		$waiter->query("SELECT zk_unlock('/silence/$what')");
 	}
+};
+
+subtest 'a client that does not read what it is told can be terminated, and then holds nothing' => sub {
+	my ($deaf, $next) = map { $a->session } 1 .. 2;
+	$deaf->query("SELECT zk_lock('/silence/deaf')");
+	$a->cut_off($proxy);
+	# Each wait is told once, until there is no room for more on the way to the client.
+	$deaf->query_start(q{SET deadlock_timeout = '1ms'; DO $$
+		BEGIN
+			LOOP
+				BEGIN
+					PERFORM zk_lock('/silence/' || repeat('x', 990), '20ms');
+				EXCEPTION WHEN io_error THEN NULL;
+				END;
+			END LOOP;
+		END $$});
+	$a->wait_event($deaf, 'ClientWrite');
+	ok($a->terminate_backend($deaf->pid), 'it is terminated');
+	$a->reconnect($proxy);
+	is($next->query("SELECT zk_lock('/silence/deaf') AND zk_unlock('/silence/deaf')"), 't', 'another session has its lock');
 };
 
 done_clean($zk, $a);

@@ -222,9 +222,21 @@ subtest 'a server without room for a worker says so' => sub {
 		'tries'          => "zk_try_lock('/w/none')",
 		'waits for long' => "zk_lock('/w/none', '1min')",
 		'waits for an element' => "zk_queue_take('/w/none')",
-		'takes one for long' => "zk_xact_queue_take('/w/none', '1min')");
-	on($none, $_)->query_start("SELECT $call{$_}") foreach sort keys %call;
-	fails($s{$_}->result, '55000', "who $_ is told", hint => qr/max_worker_processes/) foreach sort keys %call;
+		'takes one for long' => "zk_xact_queue_take('/w/none', '1min')",
+		'offers one' => "zk_queue_offer('/w/none', 'x')",
+		'claims' => "zk_claim('/w/none', now())",
+		'looks at contenders' => "zk_contenders('/w/none')",
+		'looks who leads' => "zk_leader('/w/none')",
+		'breaks locks' => "zk_break_lock('/w/none')",
+		'locks persistently' => "zk_lock_persistent('/w/none')");
+	# All wait for a worker for as long, 10 s, and say nothing meanwhile.
+	on($none, $_)->query("SET statement_timeout = '25s'; SET deadlock_timeout = '1s'") foreach sort keys %call;
+	$s{$_}->query_start("SELECT $call{$_}") foreach sort keys %call;
+	foreach (sort keys %call)
+	{
+		fails($s{$_}->result, '55000', "who $_ is told", hint => qr/max_worker_processes/);
+		is($s{$_}->notices, '', 'that, and nothing before');
+	}
 	all_disconnect();
 	# Given-up entries cannot be freed by a worker that does not exist.
 	$none->stop;
