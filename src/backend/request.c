@@ -202,6 +202,8 @@ request_report_failure(int index, const char *path, Failure failure, int code)
 	if (failure == FAILURE_REFUSED && code == ZK_QUOTA_EXCEEDED && index != ENTRY_NONE &&
 		entry_at(index)->request.kind == REQUEST_ELEMENT)
 		failure = FAILURE_QUOTA;
+	if (failure == FAILURE_REFUSED && (code == ZK_LOCAL_SESSION || code == ZK_EXPIRED))
+		failure = FAILURE_LOCAL_SESSION;
 	text = &failure_texts[failure];
 	if (failure == FAILURE_UNREACHABLE)
 		request_report_unreachable(path);

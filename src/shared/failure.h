@@ -11,26 +11,27 @@
 typedef enum Failure
 {
 	FAILURE_NONE,
-	FAILURE_BUSY,		  /* a call that does not wait found it taken */
-	FAILURE_UNREACHABLE,  /* a call that does not wait could not reach ZooKeeper */
-	FAILURE_REFUSED,	  /* ZooKeeper refused; there is a code */
-	FAILURE_DENIED,		  /* ZooKeeper refused: rights are missing */
-	FAILURE_NO_MARKER,	  /* ZooKeeper refused: the marker node sent with the change cannot
+	FAILURE_BUSY,		   /* a call that does not wait found it taken */
+	FAILURE_UNREACHABLE,   /* a call that does not wait could not reach ZooKeeper */
+	FAILURE_REFUSED,	   /* ZooKeeper refused; there is a code */
+	FAILURE_DENIED,		   /* ZooKeeper refused: rights are missing */
+	FAILURE_NO_MARKER,	   /* ZooKeeper refused: the marker node sent with the change cannot
 						   * be created */
-	FAILURE_QUOTA,		  /* ZooKeeper refused: the path's quota is used up */
-	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
-	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
-	FAILURE_NO_PATH,	  /* the path does not exist and is not to be created */
-	FAILURE_TOO_DEEP,	  /* too many levels of the path are missing */
-	FAILURE_HARMFUL,	  /* a new node would harm users of a lock or semaphore above it */
-	FAILURE_SESSION_FULL, /* the ZooKeeper session has as many nodes and watches as is safe */
-	FAILURE_SHARE_FULL,	  /* the backend has used its share of these */
-	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
-	FAILURE_IS_LOCK,	  /* the path is in use as a lock */
-	FAILURE_IS_SEMAPHORE, /* ... as a part of a semaphore */
-	FAILURE_IS_ELECTION,  /* ... for an election */
-	FAILURE_IS_CLAIMS,	  /* ... for claims */
-	FAILURE_IS_QUEUE,	  /* ... as a queue, or an element of one */
+	FAILURE_QUOTA,		   /* ZooKeeper refused: the path's quota is used up */
+	FAILURE_LOCAL_SESSION, /* ZooKeeper refused: our session may have no ephemeral nodes */
+	FAILURE_NO_CHILDREN,   /* the path lies under an ephemeral node */
+	FAILURE_NO_CHROOT,	   /* the chroot of zklock.servers is missing */
+	FAILURE_NO_PATH,	   /* the path does not exist and is not to be created */
+	FAILURE_TOO_DEEP,	   /* too many levels of the path are missing */
+	FAILURE_HARMFUL,	   /* a new node would harm users of a lock or semaphore above it */
+	FAILURE_SESSION_FULL,  /* the ZooKeeper session has as many nodes and watches as is safe */
+	FAILURE_SHARE_FULL,	   /* the backend has used its share of these */
+	FAILURE_WORN_OUT,	   /* the path's sequence numbers are used up */
+	FAILURE_IS_LOCK,	   /* the path is in use as a lock */
+	FAILURE_IS_SEMAPHORE,  /* ... as a part of a semaphore */
+	FAILURE_IS_ELECTION,   /* ... for an election */
+	FAILURE_IS_CLAIMS,	   /* ... for claims */
+	FAILURE_IS_QUEUE,	   /* ... as a queue, or an element of one */
 	FAILURE_CANNOT_COEXIST, /* clients of another kind are there, which a node would disturb */
 	FAILURE_TOO_LONG		/* ZooKeeper's answer is longer than CALL_MAX_ANSWER */
 } Failure;

@@ -33,8 +33,16 @@ result_of(const Operation *operation)
 }
 
 static CallOutcome
-outcome_of(const ZkReply *reply, ZkOperation kind)
+outcome_of(const ZkReply *reply, const Operation *operation)
 {
+	ZkOperation kind = operation->asked->kind;
+
+	/*
+	 * A server says so of a local session, which may not have the marker node.  Nothing was
+	 * done.  The library says so after the event that ends the session, too late for us.
+	 */
+	if (reply->code == ZK_EXPIRED && operation->work->slot->next_marker[0] != '\0')
+		return CALL_REFUSED;
 	if (reply->outcome != CALL_REFUSED)
 		return reply->outcome;
 
@@ -51,9 +59,10 @@ static void
 set_result(Operation *operation, const ZkReply *reply)
 {
 	CallResult *result = result_of(operation);
+	int			sync_code = operation->work->sync_code;
 
-	result->outcome = outcome_of(reply, operation->asked->kind);
-	result->code = reply->code;
+	result->outcome = sync_code != 0 ? CALL_REFUSED : outcome_of(reply, operation);
+	result->code = sync_code != 0 ? sync_code : reply->code;
 	result->watching = reply->watching;
 	if (reply->outcome == CALL_OK)
 		result->stat = reply->stat;
@@ -116,7 +125,25 @@ on_reply(void *arg, const ZkReply *reply)
 							  : operation->path,
 						  reply);
 
-	work->lost |= reply->outcome == CALL_UNKNOWN;
+	if (reply->outcome == CALL_UNKNOWN)
+		work->lost |= result_of(operation)->outcome == CALL_UNKNOWN;
+	if (--work->pending == 0)
+		call_slot_mark(work->slot);
+}
+
+/*
+ * Handles the reply to the sync before a batch.  The batch is made again if the sync was repeated,
+ * as its reads came first then, or if what became of it is not known; else a refusal is theirs.
+ */
+static void
+on_batch_synced(void *arg, const ZkReply *reply)
+{
+	CallWork *work = arg;
+	int		  n = work->slot->noperations;
+
+	work->lost |= reply->outcome == CALL_UNKNOWN || work->pending <= n;
+	if (reply->outcome == CALL_REFUSED)
+		work->sync_code = reply->code;
 	if (--work->pending == 0)
 		call_slot_mark(work->slot);
 }
@@ -249,8 +276,13 @@ worker_batch_send(CallWork *work)
 	keep_bytes(work, palloc0(n * sizeof(CallResult)), n * sizeof(CallResult));
 	MemoryContextSwitchTo(old);
 	worker_marker_sent(slot);
+	work->sync_code = 0;
 	if (slot->after_sync)
-		zk_call((ZkCall){.kind = ZK_SYNC, .owner = {slot->pid, slot->role}, .path = "/"}, NULL, NULL);
+	{
+		work->pending++;
+		zk_call((ZkCall){.kind = ZK_SYNC, .owner = {slot->pid, slot->role}, .path = "/"},
+				on_batch_synced, work);
+	}
 	for (int i = 0; i < n; i++)
 	{
 		const CallOperation *asked = &((CallOperation *) text)[i];

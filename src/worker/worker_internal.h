@@ -100,10 +100,11 @@ typedef struct CallWork
 	MemoryContext	  context; /* has the operations and the answer; NULL: this worker has none
 								* under way */
 	struct Operation *operations;
-	StringInfoData	  answer;	/* as the session reads it: CallResults, and their texts */
-	bool			  too_long; /* too long to be delivered; it is not complete */
-	int				  pending;	/* calls that have not been answered */
-	bool			  lost;		/* one of them never will be answered */
+	StringInfoData	  answer;	 /* as the session reads it: CallResults, and their texts */
+	bool			  too_long;	 /* too long to be delivered; it is not complete */
+	int				  pending;	 /* calls that have not been answered */
+	int				  sync_code; /* ZooKeeper's, if it has refused the sync before them */
+	bool			  lost;		 /* one of them never will be answered */
 } CallWork;
 
 extern void worker_calls_start(void);

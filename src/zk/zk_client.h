@@ -44,11 +44,14 @@ extern void		   connect_string_rotate(char *addresses, int n);
 #define ZK_NO_AUTH (-102)
 #define ZK_BAD_VERSION (-103)
 #define ZK_NOT_EMPTY (-111)
+#define ZK_EXPIRED (-112)
 #define ZK_AUTH_FAILED (-115)
 #define ZK_CLOSING (-116)
+#define ZK_LOCAL_SESSION (-120) /* ZEPHEMERALONLOCALSESSION */
 #define ZK_NO_WATCHER (-121)
 #define ZK_QUOTA_EXCEEDED (-125)
 #define ZK_REQUIRES_AUTH (-124) /* ZSESSIONCLOSEDREQUIRESASLAUTH, since 3.7 */
+#define ZK_THROTTLED (-127)		/* ZTHROTTLEDOP, since 3.7 */
 
 extern CallOutcome zk_error_outcome(int code);
 extern const char *zk_error_name(int code);

@@ -7,7 +7,7 @@
  * by the server, or by us if the connection is lost before it is sent, or if the handle is
  * closed, because the library may never answer it then (trap 8).  A late answer finds no
  * call with its number, and is ignored.  A call is sent again, under the same number, only
- * after its first request has been answered (part_multi).
+ * after its first request has been answered: that nothing was done (send_again).
  *
  * While there is no connection but the session may live, nothing is sent; the library
  * still answers calls that were sent, and its watches may exist.  Without a session no
@@ -57,7 +57,8 @@
 #include "zk/zk_internal.h"
 
 #define NUDGE_MS 400
-#define AGAIN_MS 5000 /* until a removal of a watch is tried again */
+#define AGAIN_MS 5000	 /* until a removal of a watch is tried again */
+#define THROTTLED_MS 500 /* until what a busy server has dropped is sent again */
 
 ZkClientCallbacks zk_callbacks;
 
@@ -68,9 +69,11 @@ static dlist_head	 watching = DLIST_STATIC_INIT(watching);   /* unanswered calls
 static int64		 session;	 /* of the connection, or the one before; 0: there is none */
 static uint64		 connection; /* counts connections */
 static int64		 nudged_at;	 /* ms */
-static dlist_head	 put_off = DLIST_STATIC_INIT(put_off); /* removals of watches */
-static int64		 again_at;							   /* when to send them, ms */
-static const ZkCall *answering;							   /* see zk_flow_answering() */
+static dlist_head	 put_off = DLIST_STATIC_INIT(put_off);	   /* removals of watches */
+static int64		 again_at;								   /* when to send them, ms */
+static dlist_head	 throttled = DLIST_STATIC_INIT(throttled); /* calls to be sent again ... */
+static int64		 throttled_until;						   /* ... then, ms */
+static const ZkCall *answering;								   /* see zk_flow_answering() */
 
 /* ------------------------------------------------------------------------
  * Watches that are no longer wanted
@@ -227,6 +230,14 @@ finish_request(Call *first, ZkReply *reply)
 	}
 }
 
+/* Has the calls that a busy server has dropped wait for their turn again. */
+static void
+submit_throttled(void)
+{
+	while (!dlist_is_empty(&throttled))
+		zk_turn_wait(dlist_container(Call, link, dlist_pop_head_node(&throttled)));
+}
+
 /* Answers all calls that wait to be sent, with a code whose outcome is unknown. */
 static void
 fail_waiting(int code)
@@ -234,6 +245,7 @@ fail_waiting(int code)
 	ZkReply reply = {.code = code};
 	Call   *call;
 
+	submit_throttled();
 	while ((call = zk_turn_take(ZK_TURN_ALL)) != NULL)
 		finish_call(call, &reply);
 }
@@ -345,11 +357,11 @@ zk_flow_over(void)
 }
 
 /*
- * Has each call of a request that was refused sent by itself.  The listing that was to follow
- * a create has been sent.
+ * Has each call of a request that did nothing sent again by itself: at once, or later if the
+ * server was too busy to look at it.  The listing that was to follow a create has been sent.
  */
 static void
-part_multi(Call *first)
+send_again(Call *first, int code)
 {
 	Call *next;
 
@@ -363,8 +375,11 @@ part_multi(Call *first)
 		call->sent_at = 0;
 		if (call->asked.kind == ZK_DELETE)
 			zk_event_expect_echo(call->asked.path, -1);
-		zk_turn_wait(call);
+		dlist_push_tail(&throttled, &call->link);
 	}
+	throttled_until = zklock_now_ms() + THROTTLED_MS;
+	if (code != ZK_THROTTLED)
+		submit_throttled();
 	if (!flowing)
 		fail_waiting(ZK_CONNECTION_LOSS);
 }
@@ -409,9 +424,10 @@ zk_flow_answer(const Event *event)
 		}
 
 		dlist_delete(&call->link);
-		if (zk_turn_answered(call, reply.code))
+		if (zk_turn_answered(call, reply.code) ||
+			(reply.code == ZK_THROTTLED && !call->asked.urgent && !zk_call_is_unwatch(call)))
 		{
-			part_multi(call);
+			send_again(call, reply.code);
 			return;
 		}
 
@@ -439,7 +455,7 @@ zk_flow_answering(void)
 bool
 zk_flow_idle(void)
 {
-	return zk_turn_is_empty() && dlist_is_empty(&in_flight);
+	return zk_turn_is_empty() && dlist_is_empty(&in_flight) && dlist_is_empty(&throttled);
 }
 
 /* Returns when the oldest call under way has waited for too long, ms. */
@@ -455,7 +471,11 @@ nudge_at(void)
 int64
 zk_flow_next_wakeup(void)
 {
-	return flowing && !dlist_is_empty(&put_off) ? Min(nudge_at(), again_at) : nudge_at();
+	int64 wakeup = nudge_at();
+
+	if (flowing && !dlist_is_empty(&put_off))
+		wakeup = Min(wakeup, again_at);
+	return dlist_is_empty(&throttled) ? wakeup : Min(wakeup, throttled_until);
 }
 
 static void
@@ -475,5 +495,7 @@ zk_flow_send(void)
 {
 	nudge();
 	submit_unwatches();
+	if (zklock_now_ms() >= throttled_until)
+		submit_throttled();
 	send_waiting(ZK_TURN_ANY);
 }
