@@ -15,6 +15,7 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
+#include "utils/timestamp.h"
 
 /* Number of nodes that are read at a time: their data may be long. */
 #define NODES_AT_ONCE 100
@@ -130,6 +131,26 @@ contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 }
 
 /*
+ * Returns the data of a contender's node, as zklock writes them, and "reservation", with its end
+ * if this server has it; NULL if the node holds none, or the data are not zklock's.  A
+ * reservation is no process's.
+ *
+ *	entry	for which the node stands, or NULL
+ */
+const char *
+contenders_reservation(const ContenderNode *node, const EntryCopy *entry, NodeContender *data)
+{
+	bool ours = node_contender_read(node->data, data);
+
+	if (entry ? !entry->status.reserved : !ours || !data->reservation || !node->holds)
+		return NULL;
+	data->pid = 0;
+	if (entry == NULL)
+		return "reservation";
+	return psprintf("reservation, until %s", timestamptz_to_str(entry->status.expires_at));
+}
+
+/*
  * Describes in a line whose node it is, in the database's encoding: the process of a database
  * server; or else the node's data, if that is text; or else its session.  Does not raise
  * errors.
@@ -138,10 +159,13 @@ char *
 contenders_describe(const ContenderNode *node)
 {
 	NodeContender data;
-	char		 *text = NULL;
+	const char	 *reservation;
+	char		 *text;
 
-	if (node_contender_read(node->data, &data))
-		text = display_foreign(data.server);
+	reservation = contenders_reservation(node, NULL, &data);
+	text = display_foreign(data.server);
+	if (text && reservation)
+		return psprintf("a reservation of server %s", text);
 	if (text)
 		return psprintf("process %d of server %s", data.pid, text);
 	text = display_node_data(node->data, node->answer.text_length);

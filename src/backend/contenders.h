@@ -70,6 +70,8 @@ typedef struct Contenders
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const ContenderNode *node);
 extern CallStep contenders_read(Contenders *contenders, Call *call, int most, CallSight sight);
 extern void		contenders_take_node(ContenderNode *node, const CallStep *read);
-extern char	   *contenders_describe(const ContenderNode *node);
+extern const char *contenders_reservation(const ContenderNode *node, const EntryCopy *entry,
+										  NodeContender *data);
+extern char		  *contenders_describe(const ContenderNode *node);
 
 #endif /* ZKLOCK_CONTENDERS_H */

@@ -133,6 +133,7 @@ node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt)
 
 	initStringInfo(&json);
 	begin_object(&json, server, attempt);
+	append_member(&json, "scope", scope == LOCK_SCOPE_RESERVATION ? "reservation" : NULL);
 	append_member(&json, "started", started);
 	append_member(&json, "database", get_database_name(MyDatabaseId));
 	append_member(&json, "user", GetUserNameFromId(GetUserId(), true));

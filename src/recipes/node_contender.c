@@ -105,6 +105,7 @@ read_json(const char *data, NodeContender *read)
 	read_string(read->server, data, STRING_MEMBER("server"));
 	read_string(read->user, data, STRING_MEMBER("user"));
 	read_string(read->application, data, STRING_MEMBER("application_name"));
+	read->reservation = find_value(data, STRING_MEMBER("scope") "reservation\"") != NULL;
 	if (read->server[0] == '\0' && host[0] != '\0')
 		snprintf(read->server, NODE_CONTENDER_TEXT, "%.240s:%d", host, (int) port);
 	return true;

@@ -159,6 +159,7 @@ typedef struct NodeContender
 	int32_t pid;
 	char	user[NODE_CONTENDER_TEXT];
 	char	application[NODE_CONTENDER_TEXT];
+	bool	reservation; /* once granted, it is the server's, and not that process's */
 } NodeContender;
 
 /* The first member of a zklock node's JSON: the version */

@@ -111,6 +111,7 @@ find_party(const Queue *queue, const ContenderNode *node)
 	NodeContender	 data;
 
 	party.is_zklock = node_contender_read(node->data, &data);
+	party.owner = contenders_reservation(node, entry, &data);
 	if (party.is_zklock)
 	{
 		party.server = display_foreign(data.server);
@@ -118,7 +119,7 @@ find_party(const Queue *queue, const ContenderNode *node)
 		party.user = display_foreign(data.user);
 		party.application = display_foreign(data.application);
 	}
-	else
+	else if (party.owner == NULL)
 		party.owner = display_node_data(node->data, node->answer.text_length);
 
 	/* To unlock a persistent lock one needs its token. */

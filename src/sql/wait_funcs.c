@@ -220,7 +220,9 @@ add_blocker(Row *row, const Fleet *fleet, const ContenderNode *blocker, const ch
 
 	if (data.pid != 0)
 		strlcpy(data.server, server, sizeof(data.server));
-	else if (blocker && !node_contender_read(blocker->data, &data))
+	else if (blocker)
+		owner = contenders_reservation(blocker, entry, &data);
+	if (blocker && owner == NULL && !node_contender_read(blocker->data, &data))
 		owner = display_node_data(blocker->data, blocker->answer.text_length);
 
 	/* The data describes the first session that the node stood for. */
@@ -245,10 +247,16 @@ put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy
 	NodeContender		 data;
 	const ContenderNode *node;
 	const ContenderNode *blocker;
+	const ContenderNode *next;
+	const Contenders	*queue = queue_of(fleet, wait);
 	Row					 row = {0};
 
 	CHECK_FOR_INTERRUPTS();
-	find_nodes(queue_of(fleet, wait), wait->node, &node, &blocker);
+	find_nodes(queue, wait->node, &node, &blocker);
+
+	/* It may have no node yet, while a reservation of this server is in its way. */
+	if (blocker == NULL && wait[1].kind == WAIT_LINE_FOR)
+		find_nodes(queue, wait[1].node, &blocker, &next);
 
 	/* The node may have been created for another session. */
 	if (node == NULL || !node_contender_read(node->data, &data) || data.pid != wait->pid)
@@ -289,17 +297,20 @@ put_record(Fleet *fleet, int record)
 static void
 put_own(Fleet *fleet, const EntryCopy *entry)
 {
-	WaitLine lines[] = {{.pid = entry->request.pid,
-						 .path = entry->request.path,
-						 .node = entry->node.name},
-						{.kind = WAIT_LINE_FOR}};
+	WaitLine	lines[] = {{.pid = entry->request.pid,
+							.path = entry->request.path,
+							.node = entry->node.name},
+						   {.kind = WAIT_LINE_FOR}};
+	LockBlocker blocker;
 
 	if (entry->status.state != ENTRY_QUEUED || entry->request.manner != ASK_AND_WAIT ||
 		entry->request.pid == ENTRY_SERVER_PID || entry->request.kind == REQUEST_ELEMENT ||
 		zklock_ms_since(entry->request.requested_us) < deadlock_search->deadlock_timeout)
 		return;
 	lines[0].text = waits_describe_contender(entry);
-	lines[1].pid = lock_view_blocker(&fleet->ours, entry).pid;
+	blocker = lock_view_blocker(&fleet->ours, entry);
+	lines[1].pid = blocker.pid;
+	lines[1].node = blocker.node ? blocker.node : "";
 	put_wait(fleet, zklock_own_name(), lines, entry);
 }
 
@@ -332,7 +343,7 @@ zk_waits(PG_FUNCTION_ARGS)
 						   MAX_RECORDS)));
 	if (fleet->silent.len > 0)
 		ereport(NOTICE,
-				(errmsg("servers that publish no waits: %s", fleet->silent.data),
+				(errmsg("servers without waits that others need to know: %s", fleet->silent.data),
 				 errdetail("Sessions that hold nothing, and keep no other server waiting, are not published. zk_waits() shows them on their own server.")));
 	return (Datum) 0;
 }

@@ -53,7 +53,7 @@ my $app  = '686_waits.pl';
 
 subtest 'without any wait there are no rows, and the server says that it publishes none' => sub {
 	is_deeply(rows($a, '*'), [], 'no rows');
-	like(notices($a), qr/NOTICE:.* servers that publish no waits: "a"\n.*zk_waits\(\) shows them on their own server/s, 'but a notice');
+	like(notices($a), qr/NOTICE:.* servers without waits that others need to know: "a"\n.*zk_waits\(\) shows them on their own server/s, 'but a notice');
 };
 
 subtest 'only members of pg_monitor see it' => sub {
@@ -77,8 +77,8 @@ subtest 'every server shows what another one publishes: who waits, for what, sin
 	my $node = node($b1, '/w/a');
 	is_deeply(rows($a, 'node, (extract(epoch FROM wait_start) * 1000)::bigint'),
 		[ [ $node, $sh->stat("/w/a/$node")->{ctime} ] ], 'since when, by the time of its node');
-	like(notices($a), qr/servers that publish no waits: "a"\n/, 'the server that publishes it is not named');
-	like(notices($b), qr/servers that publish no waits: "a"\n/, 'the one in whose queue it waits is');
+	like(notices($a), qr/servers without waits that others need to know: "a"\n/, 'the server that publishes it is not named');
+	like(notices($b), qr/servers without waits that others need to know: "a"\n/, 'the one in whose queue it waits is');
 	lets_go($a1);
 	served($b1);
 	clean();
@@ -131,6 +131,23 @@ subtest 'the holder of a node that has been handed over is shown by its own serv
 	lets_go($b2);
 	served($a1, $b1);
 	clean();
+};
+
+subtest 'a reservation is shown as one, on each server, and no session for it' => sub {
+	my $token = $a1->query("SELECT zk_reserve('/w/a', '1h')");
+	my $until = $a1->query("SELECT 'reservation, until ' || expires_at::timestamptz FROM zk_locks WHERE path = '/w/a'");
+	my ($node) = map { $_->{node} } $a->locks("path = '/w/a'");
+	$_->start_queued("SELECT zk_lock('/w/a')", '/w/a') foreach $a2, $b1;
+	my $blocker = 'blocked_by_server, blocked_by_pid, blocked_by_owner, blocked_by_node';
+	is_deeply(rows($a, $blocker, 'pid = ' . shown($a, $a2)->[1]), [ [ 'a', undef, $until, $node ] ], 'who waits for it there');
+	is_deeply(rows($b, $blocker, 'pid = ' . shown($b, $b1)->[1]), [ [ 'a', undef, 'reservation', $node ] ], 'and elsewhere');
+	foreach my $server ($a, $b)
+	{
+		my $rows = $watch{ $server->name }->try("SELECT granted, server, pid, usename, owner FROM zk_contenders('/w/a')")->{rows};
+		is_deeply($rows->[0], [ 't', 'a', undef, $user, $server == $a ? $until : 'reservation' ], 'so is it as a contender');
+	}
+	is($a1->query("SELECT zk_unreserve('/w/a', $token)"), 't', 'it ends');
+	served($a2, $b1);
 };
 
 subtest 'shared locks, permits, and other clients' => sub {
