@@ -75,9 +75,10 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
 			*made = (CallStep){.kind = zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_CREATE : ZK_CREATE_CONTAINER,
 							   .path = path};
 		call_batch(call, made, 1, CALL_AS_KNOWN);
-		if (made->result.outcome == CALL_NO_CHILDREN)
+		if (made->result.outcome == CALL_NO_CHILDREN ||
+			(level == 0 && made->result.outcome != CALL_NO_NODE))
 			return made;
-		call_report(&(CallStep){.path = level > 0 ? path : used, .result = made->result});
+		call_report(&(CallStep){.path = path, .result = made->result});
 		if (made->result.outcome != CALL_NO_NODE)
 			return made;
 		if (zklock_parent_nodes == PARENTS_EXISTING)
@@ -102,9 +103,9 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
  *	node	the operation that creates the node: ZK_CREATE and ZK_CREATE_RECORD the path's own,
  *			ZK_CREATE_SEQUENTIAL a contender below it
  *
- * The outcome is CALL_OK, CALL_NODE_EXISTS, CALL_UNKNOWN, or CALL_NO_CHILDREN if the node, or
- * one above it, would be below an ephemeral one; all else raises an error.  A contender's node
- * is deleted unless call_slot_keep_node() follows.
+ * The outcome is that of the node; or CALL_NO_CHILDREN if one above it would be below an
+ * ephemeral one.  Whatever else keeps parents from being created raises an error.  A
+ * contender's node is deleted unless call_slot_keep_node() follows.
  */
 const CallStep *
 call_create_path(Call *call, const char *path, CallStep node)

@@ -146,13 +146,17 @@ hold_is_lost(const Hold *hold)
 static const char *
 why_lost(const Hold *hold)
 {
-	EntryStatus status = entry_status(hold->entry);
-	LossReason	reason = status.loss;
+	const EntryRequest *request = &entry_at(hold->entry)->request;
+	EntryStatus			status = entry_status(hold->entry);
+	LossReason			reason = status.loss;
 
 	/* The worker has not said it yet: the clock or the lease has ended the lock. */
 	if (status.state != ENTRY_LOST)
 		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
-	return psprintf(failure_loss_texts[reason], entry_at(hold->entry)->request.max_hold_ms);
+	if (reason == LOSS_OVERRUN && request->scope == LOCK_SCOPE_RESERVATION)
+		return psprintf("The reservation of %d ms was over before the call returned.",
+						request->max_hold_ms);
+	return psprintf(failure_loss_texts[reason], request->max_hold_ms);
 }
 
 /*

@@ -166,8 +166,8 @@ create_node(Persistent *lock)
 								(CallStep){.kind = ZK_CREATE_SEQUENTIAL,
 										   .path = node_path(lock, lock->prefix),
 										   .data = lock->data});
-		if (made->result.outcome == CALL_NO_CHILDREN)
-			request_report_failure(ENTRY_NONE, lock->path, FAILURE_NO_CHILDREN, made->result.code);
+		lock->in_doubt = made->result.outcome == CALL_OK || made->result.outcome == CALL_UNKNOWN;
+		call_report(&(CallStep){.path = lock->path, .result = made->result});
 		if (made->result.outcome == CALL_OK)
 		{
 			lock->name = made->read;

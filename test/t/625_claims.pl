@@ -103,6 +103,12 @@ subtest 'somebody deletes the node' => sub {
 	undecided($s->result, 'a write that replaces a record of another node is told by it');
 };
 
+subtest 'a claim that is refused has not been made, and says no more' => sub {
+	$proxy->refuse(op => 'multi', code => -102, path => '^/l/refused');
+	fails($s->try(claim_of('/l/refused', 0)), '42501', 'the first', context => qr{ of ZooKeeper path "/l/refused"$}m);
+	is($s->query(claim_of('/l/refused', 0)), 't', 'then it can be');
+};
+
 subtest 'a claim that is cancelled' => sub {
 	$t->query(claim_of('/l/cancel', 0));
 	$proxy->hold_reply_of($s, claim_of('/l/cancel', 1), op => 'setData', path => '^/l/cancel');

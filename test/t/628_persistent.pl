@@ -91,6 +91,9 @@ subtest 'a call that fails leaves nothing' => sub {
 	my $path = '/p/cancelled';
 	$t->query("SELECT zk_lock('$path') AND zk_unlock('$path')");
 
+	$proxy->refuse(op => 'create2', path => "^$path/", code => -102);
+	fails($s->try(lock_of($path)), '42501', 'one that is refused for certain', context => qr/^while locking "$path" persistently$/m);
+
 	$proxy->hold_reply_of($s, lock_of($path), op => 'create2', path => "^$path/");
 	$s->cancel;
 	fails($s->result, '57014', 'a cancelled one', context => qr{while locking "$path" persistently; its node may exist, as zk_contenders\(\) shows});

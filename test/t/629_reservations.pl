@@ -321,6 +321,14 @@ story 'ZooKeeper is away' => sub {
 	is(unreserve($a, '/r/away', $token), 't', 'it is still there');
 };
 
+subtest 'one that is over before the call returns is not blamed on a setting' => sub {
+	my $result;
+	my $s = on($a, 'brief');
+	wait_until { $result = $s->try("SELECT zk_reserve('/r/brief', '1ms')"); !$result->{ok} } 'a call that takes longer than that';
+	fails($result, '40001', 'an error', detail => 'The reservation of 1 ms was over before the call returned.');
+	wait_over('/r/brief');
+};
+
 subtest 'a server that stops ends them, but not while a transaction relies on one' => sub {
 	my $token = reserve($a, '/r/stop');
 	my $free  = reserve($a, '/r/free');
