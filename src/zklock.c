@@ -250,5 +250,8 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	backend_install_hooks();
-	register_worker();
+
+	/* In pg_upgrade the settings may be those of a server that is to stay what it is. */
+	if (!IsBinaryUpgrade)
+		register_worker();
 }

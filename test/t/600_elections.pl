@@ -298,4 +298,18 @@ subtest 'a promoted standby stands, and leads when its former primary is isolate
 	$election->led_once;
 };
 
+subtest 'a server that pg_upgrade starts has no worker, and so stands at no election' => sub {
+	my ($data, $log) = ($b->data_dir, $b->logfile);
+	$b->set_conf('zklock.elections' => '/e/upgrade');
+	$b->stop;
+	PostgreSQL::Test::Utils::system_or_bail('pg_ctl', '-w', '-D', $data, '-l', $log, '-o', '-b', 'start');
+	is($b->safe_psql('postgres', 'SELECT count(*) FROM pg_stat_activity WHERE backend_type = $$zklock worker$$'), 0, 'none');
+	is($b->safe_psql('postgres', 'SELECT worker_pid IS NULL FROM zk_session'), 't', 'as zk_session says');
+	PostgreSQL::Test::Utils::system_or_bail('pg_ctl', '-w', '-D', $data, 'stop');
+	is(scalar $zk->children('/e/upgrade'), 0, 'nobody has stood');
+	$b->start_connected;
+	$b->wait_value('SELECT string_agg(state, $$ $$) FROM zk_elections', 'elected');
+	$b->set_conf('zklock.elections' => '');
+};
+
 $election->over($a, $b, $standby);
