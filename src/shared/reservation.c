@@ -17,9 +17,9 @@
  * entry: a cancellation that comes with the grant leaves nothing.
  *
  *	time		Its end is in the entry, from the grant on, as with zklock.max_hold_time
- *				(engine/round.c).  Any backend may move it, under the spinlock, where it also reads
- *				the clock: so the worker, which reads the clock before the entry, never takes a
- *				reservation that was renewed in time.
+ *				(engine/round.c).  Any backend may move it, under the spinlock.  Both read the clock
+ *				before the entry: so the worker never takes a reservation that was renewed in time,
+ *				and who sees it over may see it renewed, but not the reverse.
  *	backend		If it ends, its reservations stay.
  *	worker		If it ends, they stay: the next one finds the entries.
  *	server		If it crashes, they are lost with shared memory.  If it stops, they end with the
@@ -123,8 +123,8 @@ lock_valid(const Reservation *reservation, int64 *now_us)
 {
 	Entry *entry = entry_at(reservation->index);
 
-	SpinLockAcquire(&entry->mutex);
 	*now_us = zklock_now_us();
+	SpinLockAcquire(&entry->mutex);
 	if (entry->status.state == ENTRY_GRANTED && entry->status.reserved &&
 		*now_us < entry->status.expires_us &&
 		entry_generation(reservation->index) == reservation->generation)
