@@ -16,10 +16,10 @@
 #include "utils/dsa.h"
 
 /*
- * Batches and answers up to this size fit into the slot; longer ones need room in the
- * area.
+ * Batches and answers up to this size, which most of a single operation have, fit into the slot,
+ * of which each possible process has one; longer ones need room in the area.
  */
-#define CALL_BUFFER_SIZE 4096
+#define CALL_BUFFER_SIZE 1024
 
 #define CALL_AREA_SIZE ((Size) 8 * 1024 * 1024)
 #define CALL_MAX_BATCH (256 * 1024)
