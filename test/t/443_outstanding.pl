@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # What the worker asks again and again, or for each of the nodes that others have made, does not pile up in its
-# memory while ZooKeeper is slow to answer: one such request is under way at a time. Its requests are counted in the proxy, while
-# no answers come.
+# memory while ZooKeeper is slow to answer: one such request is under way at a time. Nor do long answers get ahead of those to
+# heartbeats. Its requests are counted in the proxy, while no answers come.
 
 use Zklock::Test;
 use Zklock::Cast;
@@ -56,6 +56,32 @@ subtest 'who asks for proof of a lock again and again has one check under way' =
 	ok($mallory->result->{ok}, 'and the next one when that is answered');
 	is($a->value('SELECT string_agg(i::text, $$ $$) FROM t'), '2', 'this is what was committed');
 	$mallory->query('SELECT zk_unlock_all()');
+};
+
+subtest 'long listings of one role are few at a time' => sub {
+	my ($paths, $shell, @sessions) = (18, $zk->shell);
+	$shell->connect($zk->connect_string, client => 'crowd', timeout => 60);
+	foreach my $path (map { "/long/$_" } 1 .. $paths)
+	{
+		$shell->create($path, makepath => 1);
+		$shell->create_many("$path/_c_00000000-0000-4000-8000-000000000000-lock-", 1000, client => 'crowd');
+		push @sessions, $a->session(user => 'mallory');
+		$sessions[-1]->query_start("SELECT zk_lock('$path')");
+		$sessions[-1]->wait_row('blocked_by_node IS NOT NULL', $path);
+	}
+	# Another one comes to each, so who asks next must look.
+	$shell->create("/long/$_/_c_00000000-0000-4000-8000-000000000001-lock-", ephemeral => 1, sequence => 1, client => 'crowd') foreach 1 .. $paths;
+	$a->settle;
+	$proxy->blackhole('replies');
+	$proxy->reset_counts;
+	push @sessions, map { my $s = $a->session(user => 'mallory'); $s->query_start("SELECT zk_lock('/long/$_')"); $s } 1 .. $paths;
+	wait_until { sent('getChildren', qr{^/long/}) >= 16 } 'listings';
+	$proxy->wait_all_sent;
+	is(sent('getChildren', qr{^/long/}), 16, 'no more are under way');
+	$proxy->heal;
+	$shell->close_connection(client => 'crowd');
+	is($sessions[$_]->finish, 't', 'a lock is granted') foreach 0 .. $paths - 1;
+	$_->disconnect foreach @sessions;
 };
 
 $mallory->disconnect;
