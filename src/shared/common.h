@@ -13,10 +13,12 @@
 #include "recipes/node_name.h"
 
 #define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
-#define ZKLOCK_ERROR_SIZE 256	 /* an error as a sentence, with its NUL */
-#define ZKLOCK_FILE_SIZE 1024	 /* the name of a file, with its NUL: PostgreSQL's MAXPGPATH */
-#define ZKLOCK_PASSWORD_SIZE 16	 /* bytes of a ZooKeeper session's password */
-#define ZKLOCK_MAX_LEVELS 16	 /* nodes created for one path, its own included */
+#define ZKLOCK_ADDRESSES_SIZE \
+	4096						/* addresses of its servers and its chroot, with their NUL */
+#define ZKLOCK_ERROR_SIZE 256	/* an error as a sentence, with its NUL */
+#define ZKLOCK_FILE_SIZE 1024	/* the name of a file, with its NUL: PostgreSQL's MAXPGPATH */
+#define ZKLOCK_PASSWORD_SIZE 16 /* bytes of a ZooKeeper session's password */
+#define ZKLOCK_MAX_LEVELS 16	/* nodes created for one path, its own included */
 
 /* A time that never comes, us or ms */
 #define NEVER INT64_MAX

@@ -95,8 +95,10 @@ typedef struct SharedSession
 
 	/* Read by the worker alone, and by the next one, under no lock */
 	SessionSettings settings;
-	int				failures;					  /* failed connections in a row */
-	int64			ended[ZKLOCK_ENDED_SESSIONS]; /* ids of our sessions, newest first */
+	char  addresses[ZKLOCK_ADDRESSES_SIZE]; /* of settings.servers, as they were looked
+													   * up last; "" if not yet */
+	int	  failures;							/* failed connections in a row */
+	int64 ended[ZKLOCK_ENDED_SESSIONS];		/* ids of our sessions, newest first */
 } SharedSession;
 
 /* Marks: a bit for each of n things that the worker may have to look at, in that many words */

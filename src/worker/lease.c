@@ -356,6 +356,13 @@ lease_is_possible(void)
 		   lease_is_possible_with((int) (timeout / 1000), zklock_session->settings.tick_time);
 }
 
+/* Returns true if the lease of the present session is over, and no lock is held under it. */
+bool
+lease_has_run_out(void)
+{
+	return proof == PROOF_OVER;
+}
+
 /* Says why there cannot: one or two sentences. */
 static void
 describe_timeout(char *text, size_t size)

@@ -204,6 +204,8 @@ session_settings_read_files(void)
 static void
 use_what_is_set(void)
 {
+	if (strcmp(zklock_servers, used->servers) != 0)
+		zklock_session->addresses[0] = '\0';
 	strlcpy(used->servers, zklock_servers, sizeof(used->servers));
 	strlcpy(used->auth_file, zklock_auth_file, sizeof(used->auth_file));
 	strlcpy(used->tls.names[TLS_CA], zklock_tls_ca_file, ZKLOCK_FILE_SIZE);

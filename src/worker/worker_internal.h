@@ -77,6 +77,7 @@ extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
 extern void	 lease_set_timeout(int timeout_ms, int64 since_us);
 extern int64 lease_base(void);
 extern void	 lease_end(void);
+extern bool	 lease_has_run_out(void);
 extern bool	 lease_is_possible(void);
 extern bool	 lease_is_possible_with(int timeout_ms, int tick_ms);
 extern void	 lease_check_timeout(void);

@@ -29,13 +29,19 @@
 
 #define MIN_PAUSE_MS 500
 #define MAX_PAUSE_MS 30000
-#define ADDRESS_CHECK_MS 10000
+#define CHECK_MS 10000		  /* between looks at files, in an outage */
+#define LOOK_UP_MS 1000		  /* ... and at the servers' addresses */
+#define TRY_MS 3000			  /* at most, for a handle that does not know all of them */
+#define LOOK_UP_CALM_MS 60000 /* ... while connected */
 
-static int64	 open_at;	/* without a handle: when to look for the servers, ms */
-static int64	 opened_at; /* when a handle was opened last, us */
-static uintptr_t lookup;	/* the look-up of the servers' addresses under way; 0: none */
-static char		 addresses[CONNECT_STRING_RESOLVED_SIZE]; /* the handle's */
-static int64	 check_addresses_at;					  /* not connected: ms */
+static int64	 open_at;		/* without a handle: when to look for the servers, ms */
+static int64	 opened_at;		/* when a handle was opened last, us */
+static int64	 open_by;		/* ... when to open one with known addresses, ms */
+static uintptr_t lookup;		/* the look-up of the servers' addresses under way; 0: none */
+static int64	 look_up_at;	/* with a handle: when to begin another, ms */
+static bool		 new_addresses; /* of which the handle does not know */
+static int64	 give_up_at; /* not connected any more: the handle, if the lease is over, ms */
+static int64	 check_at;	 /* not connected: ms */
 static bool		 doubt_logged; /* since the session was connected last */
 
 /*
@@ -92,7 +98,7 @@ open_handle(void)
 {
 	const SessionInfo *own = &zklock_session->info;
 	int				   timeout = zklock_session->settings.session_timeout;
-	ZkClientConfig	   config = {.failures = zklock_session->failures};
+	ZkClientConfig	   config = {0};
 	Credentials		   credentials = CREDENTIALS_SHOWN;
 	bool			   is_open;
 
@@ -110,30 +116,59 @@ open_handle(void)
 	is_open =
 		session_settings_configure(&config, credentials) ||
 		(leftover_session_exists() && session_settings_configure(&config, CREDENTIALS_WITHHELD));
-	is_open = is_open && zk_client_open(addresses, &config);
+	is_open = is_open && zk_client_open(zklock_session->addresses, &config);
 	explicit_bzero(&config, sizeof(config));
-	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
+	give_up_at = NEVER;
+	new_addresses = false;
+	look_up_at = zklock_now_ms() + LOOK_UP_MS;
+	check_at = zklock_now_ms() + CHECK_MS;
 	if (!is_open)
 		failed(SESSION_DOWN);
 }
 
-/* Takes the addresses that the servers' names have, looked up to connect or in an outage. */
+/* Begins to look up the servers' names. */
+static void
+begin_look_up(void)
+{
+	lookup = zk_client_look_up(zklock_session->settings.servers);
+	look_up_at = NEVER;
+}
+
+/*
+ * Restarts the worker if the names have other addresses now, of which its handle does not know,
+ * and there is no connection.  The handle has some time before: a name service may have others
+ * each time.
+ */
+static void
+take_addresses_up(void)
+{
+	int64 until = opened_at / 1000 + Min(TRY_MS, zklock_session->settings.session_timeout / 3);
+
+	if (new_addresses && !zk_client_connected() && zklock_now_ms() >= until)
+		zklock_worker_restart("changed addresses of ZooKeeper servers");
+}
+
+/*
+ * Takes the addresses that the servers' names have.  Those that were looked up last serve as
+ * long as no name can be resolved.
+ */
 void
 worker_session_looked_up(uintptr_t lookup_, const char *found)
 {
+	char *addresses = zklock_session->addresses;
+
 	if (lookup_ != lookup)
 		return;
 	lookup = 0;
+	look_up_at = zklock_now_ms() + (zk_client_connected() ? LOOK_UP_CALM_MS : LOOK_UP_MS);
+	if (found && zk_client_is_open() && connect_string_has_new(found, addresses))
+		new_addresses = true;
+	if (found)
+		strlcpy(addresses, found, ZKLOCK_ADDRESSES_SIZE);
 	if (zk_client_is_open())
-	{
-		if (!zk_client_connected() && found && strcmp(found, addresses) != 0)
-			zklock_worker_restart("changed addresses of ZooKeeper servers");
-	}
-	else if (found)
-	{
-		strlcpy(addresses, found, sizeof(addresses));
+		take_addresses_up();
+	else if (addresses[0] != '\0')
 		open_handle();
-	}
 	else
 	{
 		/* Only the first of several failures in a row is logged. */
@@ -278,8 +313,12 @@ on_disconnected(void)
 	if (!lease_is_possible())
 		/* The client library's handle will ask for no more than it was granted. */
 		zklock_worker_restart("a session timeout that is too short");
+	take_addresses_up();
 	read_files();
-	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
+	if (lookup == 0)
+		begin_look_up();
+	check_at = zklock_now_ms() + CHECK_MS;
+	give_up_at = zklock_now_ms() + zklock_session->settings.session_timeout / 3;
 	session_info_set_state(SESSION_CONNECTING);
 	engine_session_unreachable();
 }
@@ -289,8 +328,11 @@ on_expired(void)
 {
 	SessionInfo now;
 
+	bool found_out = give_up_at == NEVER && lease_has_run_out();
+
 	closed(SESSION_DOWN);
-	forget_session("session expired");
+	forget_session(found_out ? "session expired; if ZooKeeper refused it before, its data were wiped or restored"
+							 : "session expired");
 	now = zklock_session->info;
 	now.expirations++;
 	session_info_publish(&now);
@@ -378,9 +420,9 @@ worker_session_start(void)
 }
 
 /*
- * Looks for a way to connect, which the handle does not find.  The library gives up a server
- * that does not answer after a part of the session timeout that was negotiated, which may be
- * hours; a new handle knows only what we have asked for.
+ * Looks for a way to connect, which the handle does not find.  The library pauses for a part of
+ * the session timeout that was negotiated, which may be hours; a new handle knows only what we
+ * have asked for.
  */
 static void
 look_for_a_way(void)
@@ -392,29 +434,42 @@ look_for_a_way(void)
 	if (session.negotiated_timeout > zklock_session->settings.session_timeout)
 		zklock_worker_restart("a ZooKeeper server that does not answer");
 	read_files();
-	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
+	check_at = zklock_now_ms() + CHECK_MS;
 	zk_client_look_again();
-	if (lookup == 0)
-		lookup = zk_client_look_up(zklock_session->settings.servers);
 }
 
-/*
- * Opens a handle when that is due, and looks for a way to connect for one without a
- * connection.
- */
+/* Opens a handle when that is due, and looks for a way to connect for one without a connection. */
 void
 worker_session_attend(void)
 {
+	int64 now = zklock_now_ms();
+
 	if (zk_client_answered())
 		zklock_session->failures = 0;
-	if (zklock_now_ms() < worker_session_next_wakeup())
+	if (now < worker_session_next_wakeup())
 		return;
-	if (zk_client_is_open())
-		look_for_a_way();
+	if (!zk_client_is_open() && lookup != 0)
+		open_handle(); /* names cannot be looked up, but the session waits */
+	else if (!zk_client_is_open())
+	{
+		begin_look_up();
+		open_by = zklock_session->addresses[0] != '\0' ? now + LOOK_UP_MS : NEVER;
+		session_info_set_state(SESSION_CONNECTING);
+	}
 	else
 	{
-		lookup = zk_client_look_up(zklock_session->settings.servers);
-		session_info_set_state(SESSION_CONNECTING);
+		if (now >= look_up_at)
+			begin_look_up();
+
+		/*
+		 * ZooKeeper refuses a client that has seen newer data than it has, as when its data
+		 * were wiped or restored.  The next worker's handle has seen none, and hears what has
+		 * become of the session; no lock depends on that any more.
+		 */
+		if (!zk_client_connected() && now >= give_up_at && lease_has_run_out())
+			zklock_worker_restart("a ZooKeeper session that is not continued");
+		if (!zk_client_connected() && now >= check_at)
+			look_for_a_way();
 	}
 }
 
@@ -423,6 +478,6 @@ int64
 worker_session_next_wakeup(void)
 {
 	if (zk_client_is_open())
-		return zk_client_connected() ? NEVER : check_addresses_at;
-	return lookup == 0 ? open_at : NEVER;
+		return zk_client_connected() ? look_up_at : Min(look_up_at, check_at);
+	return lookup == 0 ? open_at : open_by;
 }

@@ -3,9 +3,10 @@
  *		Parses ZooKeeper connect strings and resolves the names in them.
  *
  * The client library gets numeric addresses only, because it would resolve names on
- * every turn of its I/O loop, and block there (trap 1).  It gets an odd number of them,
- * because after a lost connection it advances by two: with an even number it would never
- * try half of the servers again (ZOOKEEPER-2466, trap 2).
+ * every turn of its I/O loop, and block there (trap 1).
+ *
+ * Each server of the string is a machine, whatever the number of its addresses.  Resolved,
+ * the string lists machines, separated by commas, with their addresses, separated by bars.
  *
  * Pure C: holds no lock, allocates nothing itself.
  *
@@ -22,9 +23,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Enough for every address of every host; further ones are left out. */
-#define MAX_ADDRESSES 63
-#define ADDRESS_SIZE (NI_MAXHOST + 8)
+#define ADDRESS_SIZE 64 /* the longest of IPv6, with its interface and a port */
 
 /* Parses the text up to "end" as a port number.  Returns 0 if it is none. */
 static int
@@ -119,12 +118,6 @@ connect_string_fault(const char *string)
 	return fault;
 }
 
-static int
-compare_addresses(const void *a, const void *b)
-{
-	return strcmp(a, b);
-}
-
 /* Finds the addresses of a host.  The name services, which might refuse it, get no number. */
 static bool
 look_up(const char *name, struct addrinfo **found)
@@ -138,80 +131,121 @@ look_up(const char *name, struct addrinfo **found)
 }
 
 /*
- * Resolves the servers of a valid string to an odd number of numeric "address:port",
- * separated by commas and followed by the chroot, as zookeeper_init() takes them.  Blocks
- * for as long as the name services do.  Names that do not resolve are left out.
+ * Finds an address in a resolved string.  Returns the number of its machine, or -1; of an empty
+ * address, the number of all machines.
+ */
+int
+connect_string_machine(const char *resolved, const char *address, size_t len)
+{
+	int machine = 0;
+
+	for (const char *a = resolved;; a++)
+	{
+		size_t its_len = strcspn(a, "|,/");
+
+		if (len > 0 && its_len == len && memcmp(a, address, len) == 0)
+			return machine;
+		a += its_len;
+		if (*a != '|')
+			machine++;
+		if (*a != '|' && *a != ',')
+			return len > 0 ? -1 : machine;
+	}
+}
+
+/*
+ * Resolves the servers of a valid string to numeric addresses, "address:port", and appends the
+ * chroot.  Blocks for as long as the name services do.  Names that do not resolve are left out,
+ * and so are addresses for which there is no room.
  *
- * Returns false if there is no address, or no room for all.
+ * Returns false if there is no address.
  */
 bool
 connect_string_resolve(const char *string, char *resolved, size_t size)
 {
-	char		addresses[MAX_ADDRESSES][ADDRESS_SIZE];
-	int			naddresses = 0;
+	const char *chroot = connect_string_chroot(string);
+	size_t		room = size > strlen(chroot) ? size - strlen(chroot) : 0;
 	size_t		used = 0;
 	const char *rest = string;
 
+	resolved[0] = '\0';
 	while (rest != NULL)
 	{
 		struct addrinfo *found;
 		ConnectHost		 host;
+		const char		*separator = used > 0 ? "," : "";
 
 		if (connect_string_next(&rest, &host) != NULL)
 			return false;
 		if (!look_up(host.name, &found))
 			continue;
-		for (struct addrinfo *a = found; a != NULL && naddresses < MAX_ADDRESSES; a = a->ai_next)
+		for (struct addrinfo *a = found; a != NULL; a = a->ai_next)
 		{
-			char address[NI_MAXHOST];
+			char address[ADDRESS_SIZE];
+			int	 len;
 
 			if (getnameinfo(a->ai_addr, a->ai_addrlen, address, sizeof(address), NULL, 0,
-							NI_NUMERICHOST) == 0)
-				snprintf(addresses[naddresses++], ADDRESS_SIZE, "%s:%d", address, host.port);
+							NI_NUMERICHOST) != 0)
+				continue;
+			len = strlen(address);
+			len += snprintf(address + len, sizeof(address) - len, ":%d", host.port);
+			if (used + 1 + len >= room || connect_string_machine(resolved, address, len) >= 0)
+				continue;
+			used += sprintf(resolved + used, "%s%s", separator, address);
+			separator = "|";
 		}
 		freeaddrinfo(found);
 	}
-
-	if (naddresses == 0)
-		return false;
-
-	/* They are sorted, so that a comparison shows whether they have changed. */
-	qsort(addresses, naddresses, ADDRESS_SIZE, compare_addresses);
-	if (naddresses % 2 == 0)
-	{
-		memcpy(addresses[naddresses], addresses[0], ADDRESS_SIZE);
-		naddresses++;
-	}
-
-	for (int i = 0; i < naddresses; i++)
-	{
-		int len = snprintf(resolved + used, size - used, "%s%s", i > 0 ? "," : "", addresses[i]);
-
-		if (len < 0 || (size_t) len >= size - used)
-			return false;
-		used += len;
-	}
-	return (size_t) snprintf(resolved + used, size - used, "%s", connect_string_chroot(string)) <
-		   size - used;
+	if (used > 0)
+		strcpy(resolved + used, chroot);
+	return used > 0;
 }
 
-/* Puts the first of the addresses behind the others, n times; see connect_string_resolve(). */
-void
-connect_string_rotate(char *addresses, int n)
+/* Returns true if a resolved string has addresses that a string of known ones has not. */
+bool
+connect_string_has_new(const char *resolved, const char *known)
 {
-	char *end = addresses + strcspn(addresses, "/");
-	char  first[ADDRESS_SIZE];
-
-	while (n-- > 0)
+	for (const char *a = resolved;; a++)
 	{
-		size_t len = strcspn(addresses, ",/");
-		char  *others = addresses + len + 1;
+		size_t len = strcspn(a, "|,/");
 
-		if (others > end)
-			return;
-		memcpy(first, addresses, len);
-		memmove(addresses, others, end - others);
-		end[-(ssize_t) len - 1] = ',';
-		memcpy(end - len, first, len);
+		if (connect_string_machine(known, a, len) < 0)
+			return true;
+		a += len;
+		if (*a != '|' && *a != ',')
+			return false;
+	}
+}
+
+/* Returns true if one of the addresses has the port, which has a colon before it. */
+bool
+connect_string_has_port(const char *resolved, const char *port)
+{
+	for (const char *a = strchr(resolved, ':'); a != NULL; a = strchr(a + 1, ':'))
+	{
+		if (strcspn(a, "|,/") == strlen(port) && strncmp(a, port, strlen(port)) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Makes of a resolved string what zookeeper_init() takes.  When a connection is lost, or an
+ * attempt fails, the library advances by two (ZOOKEEPER-2466, trap 2): of an even number of
+ * addresses it would never try half of them again.  So it gets one more then, which fails at
+ * once.
+ */
+void
+connect_string_for_library(const char *resolved, char *hosts, size_t size)
+{
+	int n = 1;
+
+	for (const char *c = resolved; *c != '\0' && *c != '/'; c++)
+		n += *c == '|' || *c == ',';
+	snprintf(hosts, size, "%s%s", n % 2 == 0 ? CONNECT_STRING_NOWHERE "," : "", resolved);
+	for (char *c = hosts; *c != '\0' && *c != '/'; c++)
+	{
+		if (*c == '|')
+			*c = ',';
 	}
 }

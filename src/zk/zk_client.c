@@ -28,9 +28,10 @@
  *	   (zk_library_event); a lost connection that was not lost is noticed
  *	   (zk_client_look_again).
  *	 - It reconnects at once, up to ten times a second, to a server that always hangs up
- *	   (trap 15), and it waits for the answer to TLS's handshake for ever.  Such a handle
- *	   cannot be given up, so the worker ends.  The next one begins a second later, or
- *	   more if that happens again (handle_hang_up, look_for_answers).
+ *	   (trap 15).  Such a handle cannot be given up, so the worker ends.  The next one begins
+ *	   a second later, or more if that happens again (handle_hang_up).
+ *	 - It leaves a silent server too late: after two thirds of the session timeout, or in
+ *	   TLS's handshake never (leave_silent_server).
  *	 - That SASL has failed is a state of the handle, but no event (trap 22).  It is looked
  *	   at (zk_client_dispatch).
  *
@@ -42,12 +43,14 @@
  */
 #include "postgres.h"
 
+#include <sys/socket.h>
+
 #include "shared/common.h"
 #include "zk/zk_internal.h"
 
-#define HANDSHAKE_MS 5000 /* TLS's, with one server */
-#define LOOK_MS 500		  /* how often we look for its end, and for the first answer */
-#define MAX_UNANSWERED 3  /* connections in a row */
+#define LOOK_MS 250		 /* how often we look for a silent server */
+#define STILL_MS 1000	 /* if we look so much later, the process has stood still */
+#define MAX_UNANSWERED 3 /* connections in a row */
 
 #define SASL_EPILOGUE "SASL authentication failed" /* follows each complaint about SASL */
 
@@ -73,11 +76,19 @@ static ZkClientConfig config;	  /* with the id of the session, once there is one
 static bool			  complained; /* since a server has answered */
 static bool			  sasl_fault; /* the library itself has given up SASL with this handle */
 
+static char addresses[ZKLOCK_ADDRESSES_SIZE]; /* the handle's */
+
 /* Answers */
-static bool	 answered;		  /* a server has answered on the last connection */
-static int	 unanswered;	  /* connections in a row that ended without an answer */
-static int64 answer_until;	  /* when the first answer is due, ms */
-static int64 handshake_until; /* when TLS's handshake must be over, ms; 0 if there is none */
+static bool answered;	/* a server has answered on the last connection */
+static int	unanswered; /* connections in a row that ended without an answer */
+
+/* Silence */
+static int64  look_at;	  /* when to look for it next, ms */
+static uint64 attempt;	  /* the inode of the socket that tries to connect; 0: none */
+static int64  attempt_at; /* when it was seen first, ms */
+static int	  nleft;	  /* machines left, since one has answered in time */
+static uint32 to_skip;	  /* a bit for each machine that is left at once if it comes again */
+static bool	  silent;	  /* the next complaint is about a server that we have left */
 
 /* Reports a complaint, a sentence without its period.  Logs only the first of an outage. */
 static void
@@ -103,10 +114,13 @@ complain(const char *message)
  * Returns false if the library could not create a handle.
  */
 bool
-zk_client_open(const char *addresses, const ZkClientConfig *config_)
+zk_client_open(const char *addresses_, const ZkClientConfig *config_)
 {
 	Assert(zk_handle == NULL);
 	config = *config_;
+	strlcpy(addresses, addresses_, sizeof(addresses));
+	nleft = 0;
+	to_skip = 0;
 	sasl_fault = false;
 	zk_handle_number++;
 	zk_handle = zk_handle_open(addresses, &config);
@@ -255,7 +269,6 @@ handle_connected(void)
 		handle_hang_up();
 		zk_handle_show_credentials(zk_handle, &config); /* ahead of all calls */
 		answered = false;
-		answer_until = zklock_now_ms() + config.session_timeout;
 		config.session_id = session.id;
 		memcpy(config.session_password, session.password, sizeof(config.session_password));
 		zk_flow_connected(session.id);
@@ -283,25 +296,86 @@ handle_session(int library_state)
 }
 
 /*
- * Reports that the library is stuck if a server does not continue TLS's handshake, which
- * can begin without an event at any time while there is no connection; or if a server has
- * accepted the connection, and has answered nothing for as long as the session timeout that
- * we ask for.
+ * Returns a third of the session timeout, ms: so long may a server be silent, and the session
+ * outlives two of them.
+ */
+static int
+third_ms(void)
+{
+	return Min(config.session_timeout, zoo_recv_timeout(zk_handle)) / 3;
+}
+
+/* Returns the number of the machine that the library is connected to, or tries, or -1. */
+static int
+current_machine(void)
+{
+	char address[ZK_SERVER_SIZE];
+	int	 len = 0;
+
+	/* IPv6 comes in brackets.  The library's thread may write this anew meanwhile. */
+	for (const char *c = zoo_get_current_server(zk_handle); *c != '\0' && len < ZK_SERVER_SIZE; c++)
+	{
+		if (*c != '[' && *c != ']')
+			address[len++] = *c;
+	}
+	return connect_string_machine(addresses, address, len);
+}
+
+/*
+ * Leaves a server that is silent for a third of the session timeout, so that the session
+ * outlives two of them, while we connect or wait for an answer, which is at least that to a
+ * heartbeat.  The library then tries the next one; if that is on a machine which was left
+ * already, it is left at once, but not twice.
+ *
+ * If that has happened to as many machines as there are, and none has answered in time, the
+ * servers are slow rather than dead.  They may take twice as long until one is in time again:
+ * if they were left for ever before they answer, the session would end.
  */
 static void
-look_for_answers(void)
+leave_silent_server(void)
 {
-	int64 now = zklock_now_ms();
+	int64  now = zklock_now_ms();
+	bool   stood_still = now > look_at + STILL_MS; /* and answers have not been read */
+	int64  since = zk_flow_waits_since();
+	int64  patience;
+	int	   machine;
+	uint32 its_bit;
+	int	   fd = -1;
+	uint64 socket;
 
-	if (zk_handle == NULL || !config.tls || !zk_tls_is_shaking_hands(zk_handle))
-		handshake_until = 0;
-	else if (handshake_until == 0)
-		handshake_until = now + HANDSHAKE_MS;
-	else if (now >= handshake_until)
-		zk_callbacks.stuck("a ZooKeeper server does not go on with TLS's handshake");
+	if (zk_handle == NULL || now < look_at)
+		return;
+	look_at = now + LOOK_MS;
+	socket = zk_client_connected() ? 0 : zk_handle_socket(addresses, &fd);
+	if (socket != attempt)
+		attempt_at = now;
+	attempt = socket;
+	if (socket != 0)
+		since = attempt_at;
+	else if (since == NEVER)
+		return;
 
-	if (zk_client_connected() && !answered && now >= answer_until)
-		zk_callbacks.stuck("a ZooKeeper server accepts the connection and answers nothing");
+	machine = current_machine();
+	its_bit = machine < 0 ? 0 : UINT32_C(1) << machine;
+	patience = third_ms();
+	if (nleft >= connect_string_machine(addresses, "", 0))
+		patience *= 2;
+	else if (socket != 0 && (to_skip & its_bit) != 0)
+		patience = 0;
+	if (stood_still || now - since < patience)
+		return;
+	if (socket == 0 && zk_handle_socket(addresses, &fd) == 0)
+		return;
+	(void) shutdown(fd, SHUT_RDWR);
+	silent = true;
+	attempt_at = now;
+	unanswered = -1; /* it is we who hang up */
+	to_skip ^= to_skip & its_bit;
+	if (patience > 0)
+	{
+		to_skip |= its_bit;
+		nleft++;
+	}
 }
 
 /*
@@ -331,6 +405,8 @@ handle_reply(const Event *event)
 	}
 	if (zk_client_connected() && zk_error_outcome(event->reply.code) != CALL_UNKNOWN)
 	{
+		if (zklock_now_ms() - zk_flow_waits_since() < third_ms())
+			nleft = to_skip = 0;
 		answered = true;
 		unanswered = 0;
 		complained = false;
@@ -370,12 +446,15 @@ handle_log(const Event *event)
 	 * A complaint that comes after the handle was given up would hide the reason for that; so
 	 * would the second one of SASL, which says less.
 	 */
-	if (!event->code || zk_handle == NULL ||
+	if (!event->code || zk_handle == NULL || strstr(event->text, CONNECT_STRING_NOWHERE) ||
 		strncmp(event->text, SASL_EPILOGUE, strlen(SASL_EPILOGUE)) == 0)
 		return;
 	if (config.sasl && strstr(event->text, "SASL"))
 		sasl_fault = true;
-	sentence = zk_error_sentence(event->text, zk_client_answered());
+	sentence = zk_error_sentence(event->text, silent				 ? CONNECTION_SILENT
+											  : zk_client_answered() ? CONNECTION_IN_USE
+																	 : CONNECTION_NEW);
+	silent = false;
 	complain(sentence);
 	pfree(sentence);
 }
@@ -411,9 +490,9 @@ handle_event(const Event *event)
 int64
 zk_client_next_wakeup(void)
 {
-	bool waits = zk_handle && (zk_client_connected() ? !answered : config.tls || config.sasl);
+	bool waits = zk_handle && (!zk_client_connected() || zk_flow_waits_since() != NEVER);
 
-	return waits ? zklock_now_ms() + LOOK_MS : NEVER;
+	return waits ? look_at : NEVER;
 }
 
 /*
@@ -436,7 +515,7 @@ zk_client_dispatch(void)
 		zk_event_free(event);
 		event = next;
 	}
-	look_for_answers();
+	leave_silent_server();
 	if (sasl_failed && zk_handle && zk_handle_number == number)
 		leave_handle(sasl_fault ? ZK_SESSION_SASL_FAILED : ZK_SESSION_AUTH_FAILED);
 }

@@ -20,7 +20,7 @@
 #define CONNECT_STRING_MAX_HOSTS 32
 #define CONNECT_STRING_MAX_HOST 255 /* bytes of one host name */
 #define CONNECT_STRING_DEFAULT_PORT 2181
-#define CONNECT_STRING_RESOLVED_SIZE 4096 /* of addresses with the chroot, and a NUL */
+#define CONNECT_STRING_NOWHERE "255.255.255.255:1" /* nobody can connect to it */
 
 typedef struct ConnectHost
 {
@@ -31,8 +31,11 @@ typedef struct ConnectHost
 extern const char *connect_string_fault(const char *string);
 extern const char *connect_string_chroot(const char *string);
 extern const char *connect_string_next(const char **rest, ConnectHost *host);
-extern bool		   connect_string_resolve(const char *string, char *resolved, size_t size);
-extern void		   connect_string_rotate(char *addresses, int n);
+extern int	connect_string_machine(const char *resolved, const char *address, size_t len);
+extern bool connect_string_has_new(const char *resolved, const char *known);
+extern bool connect_string_has_port(const char *resolved, const char *port);
+extern bool connect_string_resolve(const char *string, char *resolved, size_t size);
+extern void connect_string_for_library(const char *resolved, char *hosts, size_t size);
 
 /* ------------------------------------------------------------------------
  * zk_error.c: names and meanings of ZooKeeper's error codes
@@ -71,8 +74,7 @@ typedef struct ZkClientConfig
 	bool	tls;			 /* with the files that zk_tls_load() has read */
 	bool	sasl;			 /* with what zk_sasl_load() has read, instead of credentials */
 	int		session_timeout; /* ms, asked for */
-	int		failures;	/* in a row: each attempt begins with another server; 0: with any */
-	int64_t session_id; /* to resume, or 0 */
+	int64_t session_id;		 /* to resume, or 0 */
 	char	session_password[ZKLOCK_PASSWORD_SIZE];
 	char	auth_scheme[ZK_AUTH_SIZE]; /* "" for none */
 	char	auth_credentials[ZK_AUTH_SIZE];

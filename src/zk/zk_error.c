@@ -106,10 +106,10 @@ zk_error_is_breakdown(int code)
  * "Socket address:port zk retcode=..., errno=...(...): ...", as a sentence without its
  * period, palloc'd.  Returns a copy of any other complaint.
  *
- *	in_use	a server had answered on the connection that the complaint is about
+ *	use		of the connection that the complaint is about
  */
 char *
-zk_error_sentence(const char *complaint, bool in_use)
+zk_error_sentence(const char *complaint, ConnectionUse use)
 {
 	char server[128];
 	int	 code;
@@ -124,18 +124,18 @@ zk_error_sentence(const char *complaint, bool in_use)
 
 	/* The library's word for the end of a connection is EHOSTDOWN. */
 	closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
+	if (use == CONNECTION_SILENT || error == ETIMEDOUT)
+		return psprintf("ZooKeeper server %s does not answer", server);
 	if (code == ZSSLCONNECTIONERROR)
 		return psprintf("TLS with ZooKeeper server %s fails", server);
-	if (closed && in_use)
+	if (closed && use == CONNECTION_IN_USE)
 		return psprintf("ZooKeeper server %s closed the connection", server);
 	if (closed)
-		return psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, demand TLS or refuse the certificate, or have reached its limit of connections per client (maxClientCnxns)",
+		return psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, lack data that we have seen (wiped or restored), demand TLS or refuse the certificate, or have reached its limit of connections per client (maxClientCnxns)",
 						server);
-	if (error == ETIMEDOUT)
-		return psprintf("ZooKeeper server %s does not answer", server);
 	if (code == ZSESSIONEXPIRED)
 		return psprintf("server %s says that the session is over", server);
-	if (in_use)
+	if (use == CONNECTION_IN_USE)
 		return psprintf("lost the connection to ZooKeeper server %s: %s", server, strerror(error));
 	return psprintf("could not connect to ZooKeeper server %s: %s", server, strerror(error));
 }

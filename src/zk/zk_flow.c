@@ -458,6 +458,22 @@ zk_flow_idle(void)
 	return zk_turn_is_empty() && dlist_is_empty(&in_flight) && dlist_is_empty(&throttled);
 }
 
+/* Returns since when a server owes us the oldest answer, ms, or NEVER. */
+int64
+zk_flow_waits_since(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &in_flight)
+	{
+		Call *call = dlist_container(Call, link, iter.cur);
+
+		if (flowing && call->connection == connection)
+			return call->sent_at / 1000;
+	}
+	return NEVER;
+}
+
 /* Returns when the oldest call under way has waited for too long, ms. */
 static int64
 nudge_at(void)

@@ -5,6 +5,12 @@
  * A handle runs two threads of the library.  It gets numeric addresses and never resolves
  * names (trap 1).  A thread of our own looks the names up, because that may take long.
  *
+ * The library cannot be asked to leave a connection and keep the session (trap 16):
+ * zookeeper_close() ends the session, and zoo_set_servers() frees what the library's thread
+ * uses.  But it takes a connection whose socket was shut down for one that is lost, and tries
+ * the next address, in whatever state it is: connecting, in TLS's handshake or ZooKeeper's,
+ * or connected (zk_client.c, leave_silent_server).
+ *
  * PostgreSQL's signal handlers must run in the main thread only.  A thread inherits the
  * signal mask of its creator, so all signals are blocked while we or the client library
  * create one (trap 9).
@@ -21,10 +27,13 @@
 #include "postgres.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "shared/common.h"
+#include "storage/fd.h"
 #include "zk/zk_internal.h"
 
 #ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
@@ -85,7 +94,7 @@ lookup_main(void *arg)
 {
 	Lookup *lookup = arg;
 	Event	event = {.kind = EVENT_LOOKED_UP, .number = lookup->number};
-	char	addresses[CONNECT_STRING_RESOLVED_SIZE];
+	char	addresses[ZKLOCK_ADDRESSES_SIZE];
 
 	if (connect_string_resolve(lookup->servers, addresses, sizeof(addresses)))
 		event.text = strdup(addresses);
@@ -145,16 +154,14 @@ on_log(const char *message)
  * Creates a handle, which begins to connect, for the session of the configuration or a new
  * one.  Returns NULL, with errno set, if it cannot.
  *
- * The library tries servers in random order, so that clients are spread over them.  After
- * failed attempts the order is fixed, and each attempt begins with the next server, so that
- * one that holds up attempts is passed.
+ * The library tries the addresses in random order, so that clients are spread over the servers.
  *
- *	addresses	numeric, an odd number, and the chroot
+ *	addresses	as connect_string_resolve() makes them
  */
 zhandle_t *
 zk_handle_open(const char *addresses, const ZkClientConfig *config)
 {
-	char			 *rotated = pstrdup(addresses);
+	char			  hosts[ZKLOCK_ADDRESSES_SIZE + sizeof(CONNECT_STRING_NOWHERE)];
 	clientid_t		  id = {.client_id = config->session_id};
 	const clientid_t *session = config->session_id != 0 ? &id : NULL;
 	zhandle_t		 *handle;
@@ -163,20 +170,18 @@ zk_handle_open(const char *addresses, const ZkClientConfig *config)
 
 	memcpy(id.passwd, config->session_password, sizeof(id.passwd));
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
-	zoo_deterministic_conn_order(config->failures > 0);
-	connect_string_rotate(rotated, config->failures);
+	connect_string_for_library(addresses, hosts, sizeof(hosts));
 	block_signals(0, &former);
 	if (config->tls)
-		handle = zk_tls_open(rotated, config->session_timeout, session, on_log);
+		handle = zk_tls_open(hosts, config->session_timeout, session, on_log);
 	else if (config->sasl)
-		handle = zk_sasl_open(rotated, config->session_timeout, session, on_log);
+		handle = zk_sasl_open(hosts, config->session_timeout, session, on_log);
 	else
-		handle = zookeeper_init2(rotated, zk_library_event, config->session_timeout, session,
+		handle = zookeeper_init2(hosts, zk_library_event, config->session_timeout, session,
 								 (void *) zk_handle_number, ZOO_NO_LOG_CLIENTENV, on_log);
 	saved_errno = errno;
 	pthread_sigmask(SIG_SETMASK, &former, NULL);
 	explicit_bzero(&id, sizeof(id));
-	pfree(rotated);
 	if (handle)
 		zoo_set_servers_resolution_delay(handle, -1);
 	errno = saved_errno;
@@ -246,6 +251,48 @@ zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config)
 		return;
 	explicit_bzero(config->auth_scheme, sizeof(config->auth_scheme));
 	explicit_bzero(config->auth_credentials, sizeof(config->auth_credentials));
+}
+
+/*
+ * Finds the socket with which the library is connected, or tries to connect, to one of the
+ * addresses.  The library does not show it, but no other TCP socket of the worker leads to one
+ * of their ports.  While it connects it leads nowhere yet, so one that belongs to a name
+ * service may be taken for it.
+ *
+ * Returns its inode, which no other socket has, or 0 if there is none.
+ */
+uint64
+zk_handle_socket(const char *addresses, int *fd)
+{
+	static const char name[] = "/proc/self/fd";
+
+	DIR			  *directory = AllocateDir(name);
+	uint64		   inode = 0;
+	struct dirent *entry;
+
+	while ((entry = ReadDirExtended(directory, name, LOG)) != NULL)
+	{
+		int						which = atoi(entry->d_name);
+		struct sockaddr_storage peer;
+		socklen_t				len = sizeof(int);
+		struct stat				st;
+		int						protocol;
+		char					port[NI_MAXSERV + 1] = ":";
+
+		if (getsockopt(which, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) != 0 ||
+			protocol != IPPROTO_TCP || fstat(which, &st) != 0)
+			continue;
+		len = sizeof(peer);
+		if (getpeername(which, (struct sockaddr *) &peer, &len) == 0 &&
+			getnameinfo((struct sockaddr *) &peer, len, NULL, 0, port + 1, sizeof(port) - 1,
+						NI_NUMERICSERV) == 0 &&
+			!connect_string_has_port(addresses, port))
+			continue;
+		*fd = which;
+		inode = st.st_ino;
+	}
+	FreeDir(directory);
+	return inode;
 }
 
 /* Copies what only the library knows of a handle's session. */

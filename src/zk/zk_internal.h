@@ -54,7 +54,15 @@ extern void	  zk_event_expect_echo(const char *deleted, int change);
  * ------------------------------------------------------------------------
  */
 
-extern char *zk_error_sentence(const char *complaint, bool in_use);
+/* What the connection, or attempt, that has ended was like */
+typedef enum ConnectionUse
+{
+	CONNECTION_NEW,	   /* no server had answered on it */
+	CONNECTION_IN_USE, /* one had */
+	CONNECTION_SILENT  /* it was left because it was silent */
+} ConnectionUse;
+
+extern char *zk_error_sentence(const char *complaint, ConnectionUse use);
 
 /* ------------------------------------------------------------------------
  * zk_call.c: a call
@@ -103,6 +111,7 @@ extern zhandle_t *zk_handle_open(const char *addresses, const ZkClientConfig *co
 extern bool		  zk_handle_close(zhandle_t *handle);
 extern void		  zk_handle_close_apart(zhandle_t *handle);
 extern void		  zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
+extern uint64	  zk_handle_socket(const char *addresses, int *fd);
 extern void		  zk_handle_session(zhandle_t *handle, ZkSession *session);
 
 /* ------------------------------------------------------------------------
@@ -113,7 +122,6 @@ extern void		  zk_handle_session(zhandle_t *handle, ZkSession *session);
 extern void		  zk_tls_start(void);
 extern zhandle_t *zk_tls_open(const char *addresses, int timeout, const clientid_t *session,
 							  log_callback_fn on_log);
-extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 
 /* ------------------------------------------------------------------------
  * zk_sasl.c: what SASL needs
@@ -163,9 +171,10 @@ extern void	 zk_turn_over(const Call *call);
 
 extern ZkClientCallbacks zk_callbacks; /* constant once zk_client_start() has set it */
 
-extern void zk_flow_connected(int64 session);
-extern void zk_flow_disconnected(void);
-extern void zk_flow_over(void);
-extern void zk_flow_answer(const Event *event);
+extern void	 zk_flow_connected(int64 session);
+extern void	 zk_flow_disconnected(void);
+extern void	 zk_flow_over(void);
+extern void	 zk_flow_answer(const Event *event);
+extern int64 zk_flow_waits_since(void);
 
 #endif /* ZKLOCK_ZK_INTERNAL_H */

@@ -142,13 +142,6 @@ zk_tls_open(const char *addresses, int timeout, const clientid_t *session, log_c
 	return handle;
 }
 
-/* Returns true if a handle is in TLS's handshake, or about to begin it. */
-bool
-zk_tls_is_shaking_hands(zhandle_t *handle)
-{
-	return library_has_tls() && zoo_state(handle) == ZOO_SSL_CONNECTING_STATE;
-}
-
 /* ------------------------------------------------------------------------
  * Reading files
  * ------------------------------------------------------------------------

@@ -514,4 +514,5 @@ zookeeper_close(zhandle_t *handle)
 TELLS(int, zoo_state, handle->state)
 TELLS(const clientid_t *, zoo_client_id, &handle->id)
 TELLS(int, zoo_recv_timeout, handle->timeout)
+TELLS(const char *, zoo_get_current_server, "")
 /* clang-format on */

@@ -2,8 +2,8 @@
 #
 # The names of ZooKeeper servers get other addresses, as they do when servers move.
 #
-# The client library is given addresses, not names. So when an outage lasts, the names are looked up again, and if
-# that makes a difference a new worker connects, to the same session. libnss_wrapper makes the names.
+# The client library is given addresses, not names. So the names are looked up again now and then, and when a connection
+# is lost; if that makes a difference a new worker connects, to the same session. libnss_wrapper makes the names.
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
@@ -75,5 +75,37 @@ subtest 'names that take long to be looked up' => sub {
 	$b->wait_session;
 	is($b->worker_pid, $worker, 'and connects when they are there');
 	$b->stop;
+};
+
+subtest 'the addresses change one by one: no lock is lost while one is right' => sub {
+	my @proxies = map { Zklock::Proxy->start($zk) } 1 .. 3;
+	my $all_are_at = sub (@addresses) {
+		append_to_file("$hosts.new", join('', map { "$addresses[$_] zookeeper$_.test\n" } 0 .. 2));
+		rename "$hosts.new", $hosts or die "$hosts: $!";
+	};
+	# Nobody listens at 127.0.0.2.
+	$all_are_at->('127.0.0.2', '127.0.0.2', '127.0.0.1');
+	my $c = Zklock::Server->new('c',
+		zookeeper => join(',', map { "zookeeper$_.test:" . $proxies[$_]->port } 0 .. 2),
+		conf      => ["zklock.session_timeout = '6s'"]);
+	hold($c, 'holder', '/a/one_by_one');
+	my ($held, $session) = (holdings($c), $c->session_id);
+	$all_are_at->(('127.0.0.1') x 3);
+	$proxies[2]->cut;
+	$c->wait_session('connecting');
+	wait_until { my $s = $c->zk_session; $s->{state} eq 'connected' && $s->{server} ne $proxies[2]->connect_string } 'another server';
+	$c->wait_session;
+	is($c->session_id, $session, 'the session goes on at an address that is new');
+	is_deeply(holdings($c), $held, 'with its lock');
+
+	# The next worker has the addresses of the one before.
+	unlink $hosts;
+	append_to_file($hosts, "127.0.0.3 elsewhere.test\n");
+	$c->restart_worker;
+	$c->wait_session;
+	is($c->session_id, $session, 'nor is anything lost while names cannot be looked up');
+	is_deeply(holdings($c), $held, 'by another worker');
+	all_disconnect();
+	$c->assert_clean($zk, '/a/one_by_one');
 };
 done_testing;

@@ -240,6 +240,12 @@ my $after_kill = sub ($server) {
 
 my @disturbances = (
 	[ 'kill of our server' => sub { $after_kill->(our_server()) } ],
+	[   'hang of our server' => sub {
+			my $server = our_server();
+			$server->pause;
+			away_from($server);
+			$server->resume;
+		} ],
 	[ 'kill of the leader' => sub { $after_kill->($zk->leader) } ],
 	[   'rolling restart' => sub {
 			foreach my $server ($zk->servers) { $server->restart; $_->wait_session foreach $a, $b; }

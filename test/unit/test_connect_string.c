@@ -32,21 +32,34 @@ refuses(const char *string, const char *why)
 	   fault ? fault : "(accepted)");
 }
 
-/* After so many failures the addresses come in another order. */
 static void
-rotates(const char *addresses, int n, const char *expected)
+library_gets(const char *resolved, const char *expected)
 {
-	char rotated[CONNECT_STRING_RESOLVED_SIZE];
+	char hosts[ZKLOCK_ADDRESSES_SIZE + 32];
 
-	strcpy(rotated, addresses);
-	connect_string_rotate(rotated, n);
-	ok(strcmp(rotated, expected) == 0, "\"%s\", rotated %d times, is \"%s\"", addresses, n, rotated);
+	connect_string_for_library(resolved, hosts, sizeof(hosts));
+	ok(strcmp(hosts, expected) == 0, "of \"%s\", the library gets \"%s\"", resolved, hosts);
+}
+
+static void
+is_machine(const char *resolved, const char *address, int expected)
+{
+	int found = connect_string_machine(resolved, address, strlen(address));
+
+	ok(found == expected, "in \"%s\", \"%s\" is machine %d", resolved, address, found);
+}
+
+static void
+is_new(const char *known, const char *resolved, bool expected)
+{
+	ok(connect_string_has_new(resolved, known) == expected,
+	   "for who knows \"%s\", \"%s\" is %s", known, resolved, expected ? "news" : "no news");
 }
 
 static void
 resolves(const char *string, const char *expected)
 {
-	char resolved[CONNECT_STRING_RESOLVED_SIZE];
+	char resolved[ZKLOCK_ADDRESSES_SIZE];
 
 	if (!connect_string_resolve(string, resolved, sizeof(resolved)))
 		strcpy(resolved, "nothing");
@@ -114,21 +127,35 @@ main(void)
 	too_long[sizeof(too_long) - 1] = '\0';
 	refuses(too_long, "too long");
 
-	/* Always an odd number, so that the client library tries each of them. */
 	resolves("127.0.0.1:2181", "127.0.0.1:2181");
-	resolves("127.0.0.1:2181,127.0.0.2:2182", "127.0.0.1:2181,127.0.0.2:2182,127.0.0.1:2181");
+	resolves("127.0.0.1:2181,127.0.0.2:2182", "127.0.0.1:2181,127.0.0.2:2182");
+	resolves("127.0.0.9:1,127.0.0.2:1,127.0.0.9:1", "127.0.0.9:1,127.0.0.2:1");
 	resolves("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app");
 	resolves("[::1]:2181", "::1:2181");
 	resolves("no-such-host.invalid", "nothing");
 	resolves("127.0.0.1:2181,:2182", "nothing");
 	resolves("no-such-host.invalid,127.0.0.1:2181", "127.0.0.1:2181");
 
-	rotates("a:1,bb:2,ccc:3/app", 0, "a:1,bb:2,ccc:3/app");
-	rotates("a:1,bb:2,ccc:3/app", 1, "bb:2,ccc:3,a:1/app");
-	rotates("a:1,bb:2,ccc:3", 2, "ccc:3,a:1,bb:2");
-	rotates("a:1,bb:2,ccc:3", 3, "a:1,bb:2,ccc:3");
-	rotates("a:1/app", 1, "a:1/app");
-	rotates("a:1", 5, "a:1");
+	/* An odd number, so that none is skipped. */
+	library_gets("a:1", "a:1");
+	library_gets("a:1,b:1/app", "255.255.255.255:1,a:1,b:1/app");
+	library_gets("a:1,b:1,c:1/a|b,c", "a:1,b:1,c:1/a|b,c");
+	library_gets("a:1|a:2,b:1|b:2/a|b", "255.255.255.255:1,a:1,a:2,b:1,b:2/a|b");
+
+	is_machine("a:1|a:2,b:1,c:1/app", "a:1", 0);
+	is_machine("a:1|a:2,b:1,c:1/app", "a:2", 0);
+	is_machine("a:1|a:2,b:1,c:1/app", "c:1", 2);
+	is_machine("a:1|a:2,b:1,c:1/app", "c:2", -1);
+	is_machine("a:1|a:2,b:1,c:1/app", "", 3);
+	is_machine("a:1|a:2", "", 1);
+
+	is_new("a:1|b:1/app", "b:1/app", false);
+	is_new("a:1,b:1", "b:1,a:1", false);
+	is_new("aa:1,b:11", "b:1", true);
+	is_new("a:1,b:1", "a:1|c:1,b:1", true);
+	is_new("", "a:1", true);
+	ok(connect_string_has_port("a:1,b:21/app", ":21"), "a port is known");
+	ok(!connect_string_has_port("a:1,b:21/app", ":2"), "another is not");
 
 	ok(!connect_string_resolve("127.0.0.1:2181", small, sizeof(small)),
 	   "a buffer that is too small is no overflow");

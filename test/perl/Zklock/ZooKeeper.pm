@@ -59,6 +59,9 @@ C<leader> and C<followers> give single ones. Both kinds know
   start stop kill9 pause resume restart wait_ready running connect_string port
   four_letter($command) watch_count log_file mark requests
 
+and C<wipe>, which removes the data of servers that do not run; with C<epochs =E<gt> 1> their later transactions
+have higher numbers all the same.
+
 start and restart return when the servers serve clients. C<start(wait =E<gt> 0)>
 does not wait (an ensemble without a quorum never serves). A single server also has
 C<pid> and C<mode>.
@@ -173,7 +176,7 @@ sub stop($self)
 	return;
 }
 
-foreach my $method (qw(kill9 pause resume options wait_ready))
+foreach my $method (qw(kill9 pause resume wipe options wait_ready))
 {
 	no strict 'refs';
 	*$method = sub ($self, %opt) { $_->$method(%opt) foreach $self->servers; return; };

@@ -144,6 +144,17 @@ foreach my $method (qw(running pause resume stop kill9))
 	*$method = sub ($self) { return $self->{process} && $self->{process}->$method; };
 }
 
+# Removes its data. It must not run. With epochs it remembers how far its ensemble was, so that transactions go on
+# from there.
+sub wipe($self, %keep)
+{
+	croak "$self->{name} runs" if $self->running;
+	my $data = "$self->{dir}/data/version-2";
+	unlink grep { !/Epoch$/ } glob "$data/*";
+	PostgreSQL::Test::Utils::system_or_bail('rm', '-rf', '--', $data) unless $keep{epochs};
+	return;
+}
+
 sub begin_stop($self) { $self->{process}->signal('TERM') if $self->{process}; return; }
 sub restart($self) { $self->stop; $self->start; return; }
 
