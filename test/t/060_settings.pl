@@ -88,7 +88,7 @@ subtest 'no place gets lost, whatever the end of a lock' => sub {
 };
 
 my $most;
-my $used = q{SELECT allocated_size FROM pg_shmem_allocations WHERE name = 'zklock'};
+my $used = q{SELECT size FROM pg_shmem_allocations WHERE name = 'zklock'};
 sub shared_memory(@conf)
 {
 	$server->append_conf('postgresql.conf', join("\n", @conf));

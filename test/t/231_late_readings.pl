@@ -23,7 +23,12 @@ my $shell = $zk->shell;
 my $s = $a->session(options => '-clog_statement=none');
 $s->query('SET log_min_messages = panic');
 
-my ($logger) = grep { (eval { slurp_file("/proc/$_/cmdline") } // '') =~ /\blogger\b/ } children_of($a->postmaster_pid);
+# It names itself when it has begun.
+my $logger = wait_until
+{
+	(grep { (eval { slurp_file("/proc/$_/cmdline") } // '') =~ /\blogger\b/ } children_of($a->postmaster_pid))[0]
+}
+'the logger';
 
 sub begin_to_log    { thaw($logger) if $logger; return; }
 sub cease_to_log

@@ -228,7 +228,7 @@ subtest 'a session that is terminated leaves it in the log' => sub {
 	$s->start_waiting("SELECT zk_lock('/w/taken')");
 	$s->terminate;
 	$a->assert_log($mark,
-		qr/FATAL:  terminating connection due to administrator command\n.*CONTEXT:  while waiting for ExclusiveLock on ZooKeeper path "\/w\/taken"\n/,
+		qr/FATAL:  terminating connection due to administrator command\n(?:.*DETAIL:  .*\n)?.*CONTEXT:  while waiting for ExclusiveLock on ZooKeeper path "\/w\/taken"\n/,
 		'FATAL, with a CONTEXT');
 };
 
