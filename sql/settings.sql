@@ -21,6 +21,11 @@ ALTER SYSTEM SET zklock.allowed_paths = 'a';
 ALTER SYSTEM SET zklock.allowed_paths = '/a, b';
 ALTER SYSTEM SET zklock.allowed_paths = '*';
 ALTER SYSTEM SET zklock.allowed_paths = '/a,b*';
+-- a forgotten comma
+ALTER SYSTEM SET zklock.allowed_paths = '/pay/lock /x';
+ALTER SYSTEM SET zklock.path_dialects = '/pay/lock /x=kazoo';
+ALTER SYSTEM SET zklock.path_dialects = '/pay/lock=kazoo /x=kazoo';
+ALTER SYSTEM SET zklock.elections = '/pay/leader /x';
 -- PostgreSQL's own reasons, in its words
 \set VERBOSITY sqlstate
 ALTER SYSTEM SET zklock.max_locks = '-2';

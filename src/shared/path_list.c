@@ -40,7 +40,12 @@ item_fault(const char *path, size_t len)
 	if (memchr(path, '*', len) != NULL)
 		return "An asterisk can only stand at the end, behind a slash, for all paths below a path.";
 	for (size_t i = 0; i < len; i++)
+	{
+		/* A forgotten comma would make one path of two. */
+		if (path[i] == ' ' && (i + 1 == len || path[i + 1] == '/'))
+			return "A slash follows a blank. Items are separated by commas.";
 		ascii[i] = (unsigned char) path[i] < 0x80 ? path[i] : '?';
+	}
 	return path_check(ascii, len);
 }
 

@@ -120,6 +120,7 @@ main(void)
 	reads("/a=b", PATH_LIST_PATHS, "[/a=b]");
 	reads("/a=b", PATH_LIST_VALUES, "[/a:b]");
 	reads("/a/* = b , /c=d=e", PATH_LIST_VALUES, "[/a/...:b][/c=d:e]");
+	reads("/a =b, /c d = e", PATH_LIST_VALUES, "[/a:b][/c d:e]");
 	reads("/a=", PATH_LIST_VALUES, "[/a:]");
 	reads("/a, /b=c", PATH_LIST_VALUES, "[/a][/b:c]");
 	reads("/*=b", PATH_LIST_VALUES, "[/...:b]");
@@ -143,6 +144,9 @@ main(void)
 	refuses("/a//*", "end with");
 	refuses("/a/./b", "component");
 	refuses("/a/../*", "component");
+	refuses("/pay/lock /x", "blank");
+	refuses("/a /*", "blank");
+	refuses("/a /b/*", "blank");
 	refuses("/a\tb", "control");
 	refuses("/a\n", "control");
 	refuses("/a\x7f", "control");
