@@ -255,8 +255,6 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 
 	if (step->result.outcome == CALL_REFUSED && zk_error_is_permission(step->result.code))
 		request_report_failure(ENTRY_NONE, queue->path, FAILURE_NO_MARKER, step->result.code);
-	if (step->result.outcome == CALL_REFUSED && step->result.code == ZK_QUOTA_EXCEEDED)
-		request_report_failure(ENTRY_NONE, queue->path, FAILURE_QUOTA, step->result.code);
 	shown = *step;
 	shown.path = queue->path;
 	if (step->result.outcome != CALL_NOT_EMPTY)

@@ -199,8 +199,7 @@ request_report_failure(int index, const char *path, Failure failure, int code)
 
 	if (failure == FAILURE_REFUSED && zk_error_is_permission(code))
 		failure = FAILURE_DENIED;
-	if (failure == FAILURE_REFUSED && code == ZK_QUOTA_EXCEEDED && index != ENTRY_NONE &&
-		entry_at(index)->request.kind == REQUEST_ELEMENT)
+	if (failure == FAILURE_REFUSED && code == ZK_QUOTA_EXCEEDED)
 		failure = FAILURE_QUOTA;
 	if (failure == FAILURE_REFUSED && (code == ZK_LOCAL_SESSION || code == ZK_EXPIRED))
 		failure = FAILURE_LOCAL_SESSION;

@@ -43,7 +43,7 @@ const FailureText failure_texts[] =
 							.hint = "Check the ACLs of the queue, of \"/zklock-receipts\" and of \"/zklock-waits\", and the settings \"zklock.auth_file\" and \"zklock.acl\"."},
 	 [FAILURE_QUOTA] = {.sqlerrcode = ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
 						.message = "ZooKeeper path \"%s\" has reached its quota",
-						.hint = "Wait until elements have been taken, or ask an administrator of ZooKeeper to raise the quota of the path."},
+						.hint = "Wait until nodes below the path have been deleted, or ask an administrator of ZooKeeper to raise the quota, which may be that of a path above."},
 	 [FAILURE_LOCAL_SESSION] = {.sqlerrcode = ERRCODE_SYSTEM_ERROR,
 								.message = "cannot use ZooKeeper path \"%s\"",
 								.hint = "The ZooKeeper servers may have local sessions: set \"localSessionsUpgradingEnabled\" to true there, or \"localSessionsEnabled\" to false."},

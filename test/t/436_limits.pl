@@ -21,7 +21,8 @@ sub set_quota($path, $limits)
 
 sub exceeded($result, $what)
 {
-	return fails($result, '58000', "$what is an error", detail => qr/^ZooKeeper refused: ZQUOTAEXCEEDED\./);
+	return fails($result, '53400', "$what is an error", detail => qr/^ZooKeeper refused: ZQUOTAEXCEEDED\./,
+		hint => qr/raise the quota, which may be that of a path above/);
 }
 
 subtest 'a quota of nodes limits locks, and is told' => sub {
