@@ -240,7 +240,8 @@ worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path, const 
 		strlcpy(slot->provisional, path, sizeof(slot->provisional));
 		slot->provisional_czxid = kind == ZK_CREATE_SEQUENTIAL ? reply->stat.czxid : 0;
 	}
-	else if ((kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE || kind == ZK_CREATE_RECORD) &&
+	else if ((kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE || kind == ZK_CREATE_RECORD ||
+			  kind == ZK_PUBLISH) &&
 			 provisional_is_wanted(slot))
 		slot->provisional[0] = '\0';
 }

@@ -109,6 +109,8 @@ subtest 'what waits is taken up when the last lock is released, in the same sess
 	$s{foreigner}->hands_over('/m/foreign', $s{waiter}, 'the queue goes on');
 	$a->set_conf('zklock.elections' => '');
 	all_disconnect();
+	wait_until { ($a->session_id // $id) ne $id } 'another session, for the longer timeout';
+	$a->wait_session;
 };
 
 subtest 'with no lock held at all it is taken up at once' => sub {
@@ -118,6 +120,47 @@ subtest 'with no lock held at all it is taken up at once' => sub {
 	taken_up($mark, 'one server less');
 	continued();
 	unlike($a->log_since($mark), qr/WARNING/, 'nothing waits');
+};
+
+subtest 'who waits, and has told others so, keeps nothing from being taken up' => sub {
+	# The other server leaves it to this one to create the node of such records.
+	$b->set_conf(deadlock_timeout => '1h');
+	wait_until { !$here->children('/zklock-waits') } 'earlier records to be gone';
+	eval { $here->shell->delete('/zklock-waits') };
+	is(on($b, 'foreigner')->query("SELECT zk_lock_shared('/m/foreign')"), 't', 'another server reads');
+	queue($a, 'waiter', '/m/foreign');
+	$a->wait_queued($s{waiter}, '/m/foreign');
+	# It matters to others since it stands between readers.
+	on($b, 'reader')->start_waiting("SELECT zk_lock_shared('/m/foreign')", '/m/foreign');
+	wait_until { $here->children('/zklock-waits') } 'its record';
+	remember();
+	my $mark = $a->log_mark;
+	$a->set_conf('zklock.servers' => $here->connect_string . ',127.0.0.1:1');
+	taken_up($mark, 'though it waits');
+	continued();
+	$a->set_conf('zklock.servers' => $here->connect_string);
+	is($s{foreigner}->query("SELECT zk_unlock_shared('/m/foreign')"), 't', 'the other reads no more');
+	is($s{waiter}->finish, 't', 'it has its turn');
+	all_disconnect();
+	$b->set_conf(deadlock_timeout => '1s');
+};
+
+subtest 'a reload that changes nothing leaves nothing in memory' => sub {
+	plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
+	my $c = Zklock::Server->new('memory', zookeeper => $here, faults => '');
+	my $used = sub {
+		my $mark = $c->log_mark;
+		$c->value('SELECT pg_log_backend_memory_contexts(' . $c->worker_pid . ')');
+		$c->wait_log(qr/Grand total/, $mark);
+		return $c->log_since($mark) =~ /zklock worker: .* (\d+) used/ ? $1 : undef;
+	};
+	# The worker logs that it has taken them up.
+	my $reload = sub { $c->set_faults($_ % 2 ? 'near' : '') foreach 1 .. 20; return; };
+	$reload->();
+	my $before = $used->();
+	$reload->();
+	is($used->(), $before, 'the worker uses as much as before');
+	$c->stop;
 };
 
 subtest 'what waits is not taken up by a worker that fails' => sub {
