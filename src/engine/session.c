@@ -335,7 +335,15 @@ contender_adopt(Contender *c)
 		return;
 	}
 	if (path->recipe != contender_recipe(c))
-		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
+	{
+		/* No worker leaves that behind; but an error would end each next one, too. */
+		ereport(WARNING,
+				(errmsg_internal("path \"%s\" is in use with two recipes", entry->request.path)));
+		(void) entry_lose(entry_index(c), LOSS_UNPROVED);
+		entry_fail(entry_index(c), FAILURE_REFUSED, 0);
+		contender_forget(c);
+		return;
+	}
 
 	c->path = path;
 	c->next_list = path->lists_sent + 1;

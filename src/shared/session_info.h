@@ -97,6 +97,7 @@ typedef struct SharedSession
 	SessionSettings settings;
 	char  addresses[ZKLOCK_ADDRESSES_SIZE]; /* of settings.servers, as they were looked
 													   * up last; "" if not yet */
+	bool  settings_work;					/* a server has answered with these */
 	int	  failures;							/* failed connections in a row */
 	int64 ended[ZKLOCK_ENDED_SESSIONS];		/* ids of our sessions, newest first */
 } SharedSession;

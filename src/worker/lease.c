@@ -371,7 +371,11 @@ describe_timeout(char *text, size_t size)
 	int					   granted = (int) (timeout / 1000);
 	int					   needed = 2 * used->tick_time;
 
-	if (used->session_timeout > granted)
+	if (zklock_session->info.negotiated_timeout > granted)
+		snprintf(text, size,
+				 "The ZooKeeper session was once granted a timeout of %d ms, and gives way to another when no lock is held. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
+				 granted, used->tick_time, needed);
+	else if (used->session_timeout > granted)
 		snprintf(text, size,
 				 "ZooKeeper has granted a session timeout of %d ms of the %d ms asked for. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
 				 granted, used->session_timeout, used->tick_time, needed);
@@ -416,14 +420,15 @@ lease_check_timeout(void)
 
 /*
  * Shows what is in the way of granting locks, if that has changed: in zk_session, and in the
- * errors of sessions that fail to get a lock.  It follows from the session's state, the chroot
- * and the lease.
+ * errors of sessions that fail to get a lock.  It follows from the session's state, its
+ * settings, the chroot and the lease.
  */
 void
 lease_attend_obstacle(void)
 {
-	const SessionInfo *session = &zklock_session->info;
-	char			   text[ZKLOCK_ERROR_SIZE] = "";
+	const SessionInfo	  *session = &zklock_session->info;
+	const SessionSettings *used = &zklock_session->settings;
+	char				   text[ZKLOCK_ERROR_SIZE] = "";
 
 	if (session->state == SESSION_AUTH_FAILED)
 		snprintf(text, sizeof(text), "ZooKeeper refuses to serve: %s.", session->last_error);
@@ -432,6 +437,10 @@ lease_attend_obstacle(void)
 				 session->last_error[0] != '\0' ? ": " : "", session->last_error);
 	else if (chroot_is_missing)
 		strlcpy(text, "The chroot in \"zklock.servers\" does not exist.", sizeof(text));
+	else if (used->acl == ZKLOCK_ACL_CREATOR && used->auth_file[0] == '\0' &&
+			 used->tls.names[TLS_CERT][0] == '\0')
+		strlcpy(text, "\"zklock.acl\" is \"creator\", but neither \"zklock.auth_file\" nor \"zklock.tls_cert_file\" is set.",
+				sizeof(text));
 	else if (lease_state() != LEASE_HOLDS && !lease_is_possible())
 		describe_timeout(text, sizeof(text));
 	else if (lease_state() != LEASE_HOLDS)

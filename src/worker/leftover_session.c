@@ -45,6 +45,8 @@
 #include "postgres.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -258,6 +260,62 @@ session_file_remove(void)
 }
 
 /* ------------------------------------------------------------------------
+ * Crashes
+ *
+ * After a crash of the worker the next one, of a server that has started again, finds the same
+ * settings, files and session left behind, and might crash over them again and again.  So a
+ * file has a byte for each worker that has begun to open a session, until a server has answered
+ * in one, or the worker exits.  Shared memory does not outlive a crash; the postmaster need not
+ * either, with restart_after_crash off.
+ *
+ * SIGQUIT, by which the postmaster ends all processes when another one has crashed, or in an
+ * immediate shutdown, is no crash of the worker, and takes only its own byte back.
+ * ------------------------------------------------------------------------
+ */
+
+#define OPENING_FILE PG_STAT_TMP_DIR "/zklock.opening"
+
+static volatile sig_atomic_t is_opening; /* this worker has its byte in the file */
+static off_t				 crashes_before;
+
+/*
+ * Notes that this worker begins to open a session.  Returns how many before it, in a row,
+ * crashed meanwhile.
+ */
+int
+worker_opening_begins(void)
+{
+	struct stat file = {.st_size = 0};
+	int			fd = OpenTransientFilePerm(OPENING_FILE, O_CREAT | O_APPEND | O_WRONLY | O_NOFOLLOW | O_NONBLOCK,
+										   S_IRUSR | S_IWUSR);
+
+	if (fd < 0 || fstat(fd, &file) != 0 || write(fd, "x", 1) != 1)
+		ereport(LOG, (errcode_for_file_access(),
+					  errmsg("could not write file \"%s\": %m", OPENING_FILE)));
+	if (fd >= 0)
+		(void) CloseTransientFile(fd);
+	crashes_before = file.st_size;
+	is_opening = true;
+	return (int) Min(crashes_before, INT_MAX);
+}
+
+/* Notes that the session is open, or that the worker exits. */
+void
+worker_opening_over(void)
+{
+	if (is_opening)
+		(void) unlink(OPENING_FILE);
+	is_opening = false;
+}
+
+/* SIGQUIT: takes back that this worker has begun, and exits. */
+void
+worker_opening_interrupted(SIGNAL_ARGS)
+{
+	_exit(is_opening && truncate(OPENING_FILE, crashes_before) != 0 ? 3 : 2);
+}
+
+/* ------------------------------------------------------------------------
  * The end of the session
  * ------------------------------------------------------------------------
  */
@@ -266,8 +324,8 @@ session_file_remove(void)
 
 static int closes; /* how often it has been closed; it may still live */
 
-static void
-forget_leftover(void)
+void
+leftover_session_forget(void)
 {
 	explicit_bzero(&former, sizeof(former));
 	session_file_remove();
@@ -307,7 +365,7 @@ leftover_session_close(void)
 		ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind",
 							 (unsigned long long) former.id),
 					  errdetail("ZooKeeper frees its locks when it times out.")));
-		forget_leftover();
+		leftover_session_forget();
 	}
 	return answered;
 }
@@ -324,5 +382,5 @@ leftover_session_is_over(void)
 		ereport(DEBUG1,
 				(errmsg("ZooKeeper session 0x%llx, which had been left behind, is over", id)));
 	session_info_ended(former.id);
-	forget_leftover();
+	leftover_session_forget();
 }

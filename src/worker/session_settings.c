@@ -10,8 +10,9 @@
  * there are other nodes, it begins another session.  An administrator who does not want to
  * wait terminates the worker, which has the same effect at once.
  *
- * A session that was once granted too short a timeout for any lease ends under the same
- * conditions when ZooKeeper grants more.
+ * A session that was once granted a shorter timeout than now gives way to another one: under
+ * the same conditions if no lease is possible, else when nobody holds, waits or stands for
+ * election in it.
  *
  * Files that settings name are read for each connection.  The client library connects by
  * itself as long as it has a handle: so they are read anew when a connection is lost, and as
@@ -71,6 +72,7 @@ read_credentials(const char *name, ZkClientConfig *config)
 	char		buffer[ZK_AUTH_SIZE + 2] = "";
 	size_t		len;
 	char	   *colon;
+	bool		sasl = false;
 	const char *fault = NULL;
 
 	/* To open anything but a regular file might block. */
@@ -102,11 +104,17 @@ read_credentials(const char *name, ZkClientConfig *config)
 	else
 	{
 		*colon = '\0';
+		sasl = strcmp(buffer, "sasl") == 0;
+		if (sasl)
+			fault = zk_sasl_load(colon + 1, wants_tls());
+	}
+
+	/* A configuration without credentials follows one that failed: nothing may remain. */
+	if (fault == NULL)
+	{
+		config->sasl = sasl;
 		strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
 		strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
-		config->sasl = strcmp(config->auth_scheme, "sasl") == 0;
-		if (config->sasl)
-			fault = zk_sasl_load(config->auth_credentials, wants_tls());
 	}
 	explicit_bzero(buffer, sizeof(buffer));
 	return fault;
@@ -242,7 +250,10 @@ session_settings_list_changes(void)
 		if (settings[i].changed)
 			appendStringInfo(&list, "%s\"%s\"", list.len > 0 ? ", " : "", settings[i].name);
 	}
-	return list.len > 0 ? list.data : NULL;
+	if (list.len > 0)
+		return list.data;
+	pfree(list.data);
+	return NULL;
 }
 
 /* Returns true if the settings that are set have another chroot. */
@@ -257,6 +268,7 @@ void
 session_settings_take_up(void)
 {
 	use_what_is_set();
+	zklock_session->settings_work = false;
 	zklock_session->failures = 0; /* those were of other settings */
 }
 
@@ -289,6 +301,26 @@ report_waiting(const char *changes, int held)
 			 errhint("To have them taken up now, terminate the zklock worker; the locks are lost if ZooKeeper does not continue the session.")));
 }
 
+/*
+ * Returns true if another worker can take over, with changed settings, or with another session
+ * because this one is spoilt: nothing depends on the session, or the settings in use, which an
+ * administrator has had taken up while locks were held, give no way to it.
+ */
+static bool
+can_be_taken_up(void)
+{
+	const SessionInfo *session = &zklock_session->info;
+
+	if (session->id == 0)
+		return true;
+	if (!zklock_session->settings_work && session->state != SESSION_CONNECTED)
+		return !session_settings_change_chroot();
+	if (!waiting && lease_is_possible() && entries_in_use() > 0)
+		return false; /* a longer timeout costs nobody a place or a term */
+	return count_locks_held() == 0 && entries_all_consumed() && !worker_calls_in_doubt() &&
+		   !worker_calls_leave_nodes();
+}
+
 /* Compares the settings that are set with those in use, and reports those that wait. */
 void
 session_settings_reload(void)
@@ -300,7 +332,7 @@ session_settings_reload(void)
 	check_locks_at = zklock_now_ms();
 	if (!waiting)
 		return;
-	if (held > 0)
+	if (held > 0 && !can_be_taken_up())
 		report_waiting(changes, held);
 	pfree(changes);
 }
@@ -320,31 +352,26 @@ session_settings_start(void)
 }
 
 /*
- * Returns true if the session was once granted too short a timeout for any lease, and is
- * granted more now.  The lease keeps to the shortest, so only another session helps.
+ * Returns true if the session was once granted a shorter timeout than now.  The lease keeps to
+ * the shortest, so only another session helps.
  */
 static bool
 session_is_spoilt(void)
 {
 	const SessionInfo *session = &zklock_session->info;
 
-	return session->state == SESSION_CONNECTED && !lease_is_possible() &&
-		   lease_is_possible_with(session->negotiated_timeout, used->tick_time);
+	return session->state == SESSION_CONNECTED &&
+		   session->negotiated_timeout > session->shortest_timeout;
 }
 
-/*
- * Returns true if another worker is to take over, with changed settings, or with another
- * session because this one is spoilt, and nothing depends on that session.
- */
+/* Returns true if another worker is to take over now. */
 bool
 session_settings_due(void)
 {
 	if (zklock_now_ms() < session_settings_next_wakeup())
 		return false;
 	check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-	return zklock_session->info.id == 0 ||
-		   (count_locks_held() == 0 && entries_all_consumed() && !worker_calls_in_doubt() &&
-			!worker_calls_leave_nodes());
+	return can_be_taken_up();
 }
 
 /* Returns when session_settings_due() wants to be called, ms. */

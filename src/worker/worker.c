@@ -30,6 +30,7 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include "compat.h"
@@ -43,9 +44,7 @@
 #include "shared/reservation.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
-#include "storage/fd.h"
 #include "storage/ipc.h"
-#include "utils/pidfile.h"
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
 
@@ -83,6 +82,7 @@ on_malformed(const char *fault)
 static void
 on_exit_worker(int code, Datum arg)
 {
+	worker_opening_over();
 	zklock_worker_ends();
 	worker_calls_at_exit();
 	for (int i = 0; i < entries_max(); i++)
@@ -117,27 +117,23 @@ on_exit_worker(int code, Datum arg)
 static int64 drain_until;  /* end of the wait for locks, ms; 0: no shutdown yet */
 static int64 settle_until; /* end of the wait for calls, ms; 0: some lock is held */
 
-/*
- * Returns true if the server shuts down.  SIGTERM comes from pg_terminate_backend() as well as
- * from a postmaster that shuts down, but only the postmaster says so in its pid file before it
- * sends any signal.
- */
-static bool
-postmaster_is_stopping(void)
-{
-	FILE *file = AllocateFile("postmaster.pid", "r");
-	char  line[MAXPGPATH];
-	bool  stopping = false;
+static volatile sig_atomic_t postmaster_stops; /* it has sent SIGTERM */
 
-	if (file == NULL)
-		return false;
-	for (int number = 1; fgets(line, sizeof(line), file) != NULL; number++)
-	{
-		if (number == LOCK_FILE_LINE_PM_STATUS)
-			stopping = strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
-	}
-	FreeFile(file);
-	return stopping;
+/*
+ * SIGTERM: whether the server shuts down, or the worker is terminated alone, depends on who
+ * sends it.  In a smart shutdown the postmaster sends it last, and starts another worker if this
+ * one is terminated before.
+ */
+static void
+on_sigterm(int signal_number, siginfo_t *info, void *context)
+{
+	int saved_errno = errno;
+
+	if (info->si_pid == PostmasterPid)
+		postmaster_stops = true;
+	ShutdownRequestPending = true;
+	SetLatch(MyLatch);
+	errno = saved_errno;
 }
 
 /*
@@ -186,7 +182,7 @@ pg_noreturn static void
 make_way(void)
 {
 	take_settings_up();
-	worker_session_end("ZooKeeper had granted it too short a timeout for any lock");
+	worker_session_end("ZooKeeper grants a longer timeout than it once did");
 	zklock_worker_restart("the end of its session");
 }
 
@@ -210,7 +206,7 @@ shut_down(void)
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	if (drain_until == 0)
 	{
-		if (!postmaster_is_stopping())
+		if (!postmaster_stops)
 			leave_alone();
 		drain_until = now + MAX_DRAIN_MS;
 		candidacy_withdraw_all();
@@ -292,6 +288,7 @@ reload_settings(void)
 	reload_search();
 	candidacy_reload();
 	session_settings_reload();
+	worker_session_reload();
 }
 
 /* Handles a watch that has fired, on a path with contenders or on a queue with elements. */
@@ -387,12 +384,14 @@ zklock_worker_main(Datum arg)
 												.stuck = worker_session_stuck,
 												.answered = on_answered,
 												.complaint = session_info_set_error};
-	WaitEventSet				  *events;
-	int							   queue_fd;
+	struct sigaction terminate = {.sa_sigaction = on_sigterm, .sa_flags = SA_RESTART | SA_SIGINFO};
+	WaitEventSet *events;
+	int			  queue_fd;
 
 	on_proc_exit(on_exit_last, 0); /* registered first, called last */
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	(void) sigaction(SIGTERM, &terminate, NULL);
+	pqsignal(SIGQUIT, worker_opening_interrupted);
 	pqsignal(SIGINT, PG_SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 

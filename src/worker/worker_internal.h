@@ -47,11 +47,19 @@ extern int64 session_settings_next_wakeup(void);
 extern void session_file_write(int64 id, const char *password);
 extern void session_file_remove(void);
 
+/* Crashes while a session is opened */
+#define OPENING_MAX_CRASHES 2 /* in a row */
+
+extern int	worker_opening_begins(void);
+extern void worker_opening_over(void);
+extern void worker_opening_interrupted(SIGNAL_ARGS);
+
 /* The end of the session in the file */
 extern void		   leftover_session_find(void);
 extern bool		   leftover_session_exists(void);
 extern Credentials leftover_session_configure(ZkClientConfig *config);
 extern bool		   leftover_session_close(void);
+extern void		   leftover_session_forget(void);
 extern void		   leftover_session_is_over(void);
 
 /* ------------------------------------------------------------------------
@@ -60,6 +68,7 @@ extern void		   leftover_session_is_over(void);
  */
 
 extern void				worker_session_start(void);
+extern void				worker_session_reload(void);
 extern void				worker_session_event(ZkSessionEvent event);
 extern void				worker_session_looked_up(uintptr_t lookup, const char *addresses);
 pg_noreturn extern void worker_session_stuck(const char *why);

@@ -116,6 +116,9 @@ open_handle(void)
 	is_open =
 		session_settings_configure(&config, credentials) ||
 		(leftover_session_exists() && session_settings_configure(&config, CREDENTIALS_WITHHELD));
+	if ((ZKLOCK_FAULT("crash-leftover") && leftover_session_exists()) ||
+		(ZKLOCK_FAULT("crash-credentials") && config.auth_scheme[0] != '\0'))
+		abort();
 	is_open = is_open && zk_client_open(zklock_session->addresses, &config);
 	explicit_bzero(&config, sizeof(config));
 	give_up_at = NEVER;
@@ -264,6 +267,7 @@ on_connected(void)
 {
 	SessionInfo now = zklock_session->info;
 	bool		resumed = now.id != 0;
+	char		shown[ZKLOCK_ERROR_SIZE];
 	ZkSession	session;
 
 	zk_client_session(&session);
@@ -292,6 +296,13 @@ on_connected(void)
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 resumed ? "continuing" : "new", (unsigned long long) now.id)));
+	if (now.negotiated_timeout > now.shortest_timeout)
+	{
+		snprintf(shown, sizeof(shown),
+				 "the lease goes by a session timeout of %d ms, not %d ms, until another ZooKeeper session begins",
+				 now.shortest_timeout, now.negotiated_timeout);
+		session_info_set_error(shown);
+	}
 	lease_check_timeout();
 	engine_session_connected(&now);
 	worker_calls_connected();
@@ -403,12 +414,40 @@ worker_session_event(ZkSessionEvent event)
  */
 
 /*
+ * Does without what may have made the workers before crash: the session left behind, and files
+ * that settings name.  A session without these files would not be the one that is wanted.  So
+ * then, or if there is nothing to do without, or that has not helped, none is opened before a
+ * reload.
+ */
+static void
+do_without(int ncrashes)
+{
+	const SessionSettings *settings = &zklock_session->settings;
+	bool				   had_leftover = leftover_session_exists();
+
+	ereport(WARNING,
+			(errmsg("zklock worker has crashed %d times in a row while it opened a ZooKeeper session",
+					ncrashes),
+			 errdetail("A session that was left behind is not ended: ZooKeeper frees its locks when it times out. Files that settings name are not used."),
+			 errhint("Check \"zklock.auth_file\" and \"zklock.tls_*_file\", then reload the configuration.")));
+	leftover_session_forget();
+	if (ncrashes == OPENING_MAX_CRASHES && had_leftover && settings->auth_file[0] == '\0' &&
+		settings->tls.names[TLS_CA][0] == '\0')
+		return;
+	session_info_set_error(
+		"the worker has crashed again and again while it opened a session; it waits for a reload");
+	open_at = NEVER;
+}
+
+/*
  * Goes on, as a worker starts, with the session of the one before it.  If there is none, a
  * former session may have been left behind.
  */
 void
 worker_session_start(void)
 {
+	int ncrashes = worker_opening_begins();
+
 	if (zklock_session->info.id != 0)
 		lease_take_over(zklock_session->info.shortest_timeout);
 	else
@@ -417,6 +456,16 @@ worker_session_start(void)
 		leftover_session_find();
 	}
 	open_at = zklock_now_ms() + pause_ms();
+	if (ncrashes >= OPENING_MAX_CRASHES)
+		do_without(ncrashes);
+}
+
+/* Has another worker try again, after a reload, what this one does without. */
+void
+worker_session_reload(void)
+{
+	if (open_at == NEVER)
+		zklock_worker_restart("a reload after crashes");
 }
 
 /*
@@ -445,7 +494,11 @@ worker_session_attend(void)
 	int64 now = zklock_now_ms();
 
 	if (zk_client_answered())
+	{
 		zklock_session->failures = 0;
+		zklock_session->settings_work = true;
+		worker_opening_over();
+	}
 	if (now < worker_session_next_wakeup())
 		return;
 	if (!zk_client_is_open() && lookup != 0)

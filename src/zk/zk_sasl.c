@@ -175,10 +175,16 @@ zk_sasl_load(const char *parameters, bool tls)
 	return fault;
 }
 
-/* Creates a handle like zookeeper_init2(), with SASL and the parameters that have been loaded. */
+/*
+ * Creates a handle like zookeeper_init2(), with SASL and the parameters that have been loaded.
+ * If none have been, it fails.
+ */
 zhandle_t *
 zk_sasl_open(const char *addresses, int timeout, const clientid_t *session, log_callback_fn on_log)
 {
+	errno = EINVAL;
+	if (identity == NULL)
+		return NULL;
 	return zookeeper_init_sasl(addresses, zk_library_event, timeout, session, (void *) zk_handle_number,
 							   ZOO_NO_LOG_CLIENTENV, on_log, &identity->params);
 }

@@ -19,7 +19,10 @@
  * The library trusts the system's authorities as well as those in its file, and does not
  * compare host names (trap 20): anybody with a certificate for anything could be our
  * server.  OpenSSL finds the system's authorities by environment variables, which the
- * worker sets to /dev/null.
+ * worker sets to /dev/null.  There is no other way: the library makes a context of its own in
+ * its thread for each connection, gives nobody access to it before the handshake, and has
+ * OpenSSL look for the system's authorities there, which reads the variables each time.  So
+ * they must stay; nothing else in the worker uses OpenSSL's, and it starts no programs.
  *
  * Runs in: the worker's main thread.
  *
@@ -309,9 +312,9 @@ zk_tls_load(const TlsFiles *files)
 	int	 fds[TLS_FILES] = {-1, -1, -1};
 	const char *fault = NULL;
 	char	   *sentence = NULL;
-	SSL_CTX	   *context;
+	SSL_CTX	   *context = library_has_tls() ? SSL_CTX_new(TLS_client_method()) : NULL;
 
-	if (!library_has_tls())
+	if (context == NULL)
 		sentence = pstrdup(
 			"\"zklock.tls_ca_file\" is set, but ZooKeeper's client library, as it is installed here, cannot do TLS");
 	for (int i = 0; i < TLS_FILES && sentence == NULL; i++)
@@ -322,13 +325,12 @@ zk_tls_load(const TlsFiles *files)
 	}
 	if (sentence)
 	{
+		if (context)
+			SSL_CTX_free(context);
 		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR), errmsg_internal("%s", sentence)));
 		return sentence;
 	}
 
-	context = SSL_CTX_new(TLS_client_method());
-	if (context == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("OpenSSL makes no context for TLS")));
 	for (int i = 0; i < TLS_FILES && fault == NULL; i++)
 	{
 		if (i == TLS_CA || !shows_none)

@@ -60,7 +60,7 @@ my %way = (
 	'FATAL' => sub { $_[0]->set_faults('fail-fatally'); },
 	'SIGTERM, with changed settings' => sub {
 		my $worker = $_[0]->worker_pid;
-		$_[0]->set_conf('zklock.session_timeout' => ++$timeout . 's');
+		$_[0]->set_conf('zklock.session_timeout' => --$timeout . 's');
 		$_[0]->value("SELECT pg_terminate_backend($worker)");
 	},
 	'a malformed answer' => sub {

@@ -95,20 +95,25 @@ stopping 'in a smart shutdown sessions work on, and their locks are theirs' => s
 	ok(!-e $a->session_file, 'the session is forgotten');
 };
 
-stopping 'a worker that is terminated during a smart shutdown waits for holders as well' => sub ($id, $mark) {
+stopping 'a worker that is terminated during a smart shutdown is followed by another, and no lock is lost' => sub ($id, $mark) {
 	is($a->value('SELECT done FROM work'), 2, 'the transaction has been committed');
 	hold($a, 'holder', '/s/held');
 	queue($b, 'heir', '/s/held');
+	my $token  = $s{holder}->query("SELECT zk_reserve('/s/reserved', '1h')");
 	my $worker = $a->worker_pid;
 	$a->begin_stop('smart');
 	$a->wait_log(qr/received smart shutdown request/, $mark);
 	$s{holder}->query("SELECT pg_terminate_backend($worker)");
-	$a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
-	ok($s{'heir'}->busy, 'a worker that is terminated then waits for holders as well');
-	is($s{holder}->query("SELECT zk_fencing_token('/s/held') > 0"), 't', 'they keep their locks');
+	wait_until { $s{holder}->query("SELECT worker_pid <> $worker AND state = 'connected' FROM zk_session") eq 't' } 'another worker';
+	is($s{holder}->query('SELECT session_id FROM zk_session'), $id, 'in the same session');
+	is($s{holder}->query("SELECT zk_fencing_token('/s/held') > 0"), 't', 'who holds a lock has it');
+	is($s{holder}->query("SELECT zk_renew('/s/reserved', $token, '1h')"), 't', 'so is what is reserved');
+	is($s{holder}->query("SELECT zk_lock('/s/new')"), 't', 'locks are granted');
+	ok($s{'heir'}->busy, 'others wait');
 	$s{holder}->disconnect;
-	is($s{heir}->finish, 't', 'until they end');
+	is($s{heir}->finish, 't', 'until the last session ends');
 	$a->wait_stopped;
+	ok(!-e $a->session_file, 'the session is forgotten');
 };
 
 # Has a process been sent a signal that it has not taken yet?

@@ -58,9 +58,27 @@ subtest 'a session that was once granted too short a timeout for any lock gives 
 	my $id = $e->session_id;
 	$way->target($generous);
 	$way->drop;
-	$e->wait_log(qr/ZooKeeper session ended: ZooKeeper had granted it too short a timeout/, 0);
+	$e->wait_log(qr/ZooKeeper session ended: ZooKeeper grants a longer timeout than it once did/, 0);
 	is($e->session->query("SELECT zk_lock('/t/again', '60s')"), 't', 'when ZooKeeper grants more, there are locks again');
 	isnt($e->session_id, $id, 'in another session');
+};
+
+subtest 'a longer timeout counts as soon as nobody depends on the session, which gives way to another' => sub {
+	my $g  = Zklock::Server->new('g', zookeeper => $zk, conf => ["zklock.session_timeout = '6s'"]);
+	my $id = $g->session_id;
+	hold($b, 'foreigner', '/t/foreign');
+	queue($g, 'waiter', '/t/foreign');
+	$g->set_conf('zklock.session_timeout' => '40s');
+	$g->wait_value(q{SELECT last_error = 'the lease goes by a session timeout of 6000 ms, not 40000 ms, until another ZooKeeper session begins' FROM zk_session}, 't');
+	is($g->session_id, $id, 'who waits keeps the place, in the same session; zk_session says what counts');
+	$s{foreigner}->hands_over('/t/foreign', $s{waiter}, 'it is served');
+	is($g->session_id, $id, 'it holds the lock');
+	is($s{waiter}->query("SELECT zk_unlock('/t/foreign')"), 't', 'and releases it');
+	$g->wait_value("SELECT session_id <> '$id' AND lease_remaining > '20s' FROM zk_session", 't');
+	pass('another session begins, with a lease of the longer timeout');
+	$g->wait_value('SELECT obstacle IS NULL FROM zk_session', 't');
+	clean($zk, [ $b, $g ], '/t/foreign');
+	$g->stop;
 };
 
 my $slow = Zklock::ZooKeeper->standalone(tickTime => 2000, minSessionTimeout => 8000, maxSessionTimeout => 600_000);
