@@ -10,6 +10,7 @@ Nemesis::Faults - how the faults of a schedule are done, and undone
       zookeeper => $zk,               # an ensemble with links
       servers   => [ $a, $b, $c ],
       proxies   => [ [ 3 x Zklock::Proxy ], ... ],   # of each server to the ensemble
+      names     => [ sub (@addresses) { ... }, ... ],  # has that server know these addresses of the three
       curators  => [ $pid_file, ... ],
       paths     => [ '/n/0', ... ],                  # below them nodes are deleted
       users     => [ 'SELECT pid, state FROM ...', ... ],   # backends to hit, see Nemesis::Target
@@ -241,6 +242,19 @@ foreach my $fault (keys %ways)
 	*{"_$fault"} = sub ($self, $event, $) { return $self->_disturb($event, @{ $ways{$fault} }); };
 }
 
+# The ZooKeeper servers, or one of them, have other addresses, where they cannot be reached until they are back.
+sub _move($self, $event, $)
+{
+	my ($names, @ways) = ($self->{names}[ $event->{server} ], @{ $self->{proxies}[ $event->{server} ] });
+	my @moved = defined $event->{way} ? $event->{way} : 0 .. $#ways;
+	my @addresses = ('127.0.0.1') x @ways;
+	@addresses[@moved] = ('127.0.0.9') x @moved;
+	$names->(@addresses);
+	$_->cut foreach @ways[@moved];
+	$self->_later($event->{duration}, sub { $names->(('127.0.0.1') x @ways); $_->heal foreach @ways[@moved]; });
+	return 1;
+}
+
 # ---- a Java service
 
 sub _stop_curator($self, $event, $)
@@ -308,6 +322,18 @@ sub _isolate_own($self, $event, $server)
 		$ways[$n]->drop if $own;
 		nap(0.1);
 	}
+}
+
+# All of the data are lost. No session is believed in any more when there are others: see What remains in
+# doc/guarantees.md. Tokens rise all the same.
+sub _wipe($self, $event, $)
+{
+	my $zk = $self->{zookeeper};
+	return 0 if grep { !$_->running } $zk->servers;
+	$zk->kill9;
+	$zk->wipe(epochs => 1);
+	$self->_later($event->{duration}, sub { $_->start(wait => 0) foreach grep { !$_->running } $zk->servers });
+	return 1;
 }
 
 sub _rolling_restart($self, $event, $) { $self->_restart_in_turn($self->{zookeeper}->servers); return 1; }

@@ -105,14 +105,22 @@ sub start($self)
 	my $zk = $self->{zookeeper} = Zklock::ZooKeeper->ensemble(3,
 		links => 1, tickTime => $tick_time, syncLimit => $sync_limit,
 		request_log => 0, container_check => 1000);
+	$ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, 'libnss_wrapper.so');
 	foreach my $name (qw(a b c))
 	{
 		my @proxies = map { Zklock::Proxy->start($_) } $zk->servers;
+		my $hosts = "$self->{directory}/hosts_$name";
 		push @{ $self->{proxies} }, \@proxies;
+		push @{ $self->{names} }, sub (@addresses) {
+			append_to_file("$hosts.new", join('', map { "$addresses[$_] zookeeper$_.test\n" } 0 .. $#addresses));
+			rename "$hosts.new", $hosts or die "$hosts: $!";
+		};
+		$self->{names}[-1]->(('127.0.0.1') x @proxies);
 		push @{ $self->{servers} }, Zklock::Server->new(
 			$name,
-			zookeeper => join(',', map { $_->connect_string } @proxies),
-			conf      => [
+			zookeeper   => join(',', map { "zookeeper$_.test:" . $proxies[$_]->port } 0 .. $#proxies),
+			environment => { NSS_WRAPPER_HOSTS => $hosts },
+			conf        => [
 				"zklock.session_timeout = '${session_timeout}s'",
 				"zklock.tick_time = '${tick_time}ms'",
 				'track_commit_timestamp = on',
@@ -188,6 +196,7 @@ sub disturb($self, @schedule)
 		zookeeper => $self->{zookeeper},
 		servers   => $self->{servers},
 		proxies   => $self->{proxies},
+		names     => $self->{names},
 		curators  => $self->{services} || [],
 		paths     => [ map { $_->paths } $self->targets ],
 		users     => [ grep { defined } map { $_->users } $self->targets ],

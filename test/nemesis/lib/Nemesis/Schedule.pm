@@ -46,7 +46,7 @@ my %faults = (
 	of('database', { pick => 1 }, qw(delete_own delete_predecessor delete_parent)),
 	of('database', {}, 'expire_session'),
 	# Between a database server and the ensemble
-	of('database', { lasts => 1, one => 1 }, 'cut'),
+	of('database', { lasts => 1, one => 1 }, qw(cut move)),
 	of('database', { lasts => 1, one => 1, direction => [qw(both requests replies)] }, 'blackhole'),
 	of('database', { lasts => 1, ms => [ 50, 400 ] }, 'delay'),
 	of('database', {
@@ -54,9 +54,12 @@ my %faults = (
 			op => [qw(create2 create2 create2 delete getChildren getData setData sync multi)] }, 'lose_reply'),
 	# The ensemble; isolate_own is of the follower that a database server hangs on
 	of('ensemble', { lasts => 1 }, map({ ("${_}_follower", "${_}_leader") } qw(kill stop isolate)), 'isolate_own'),
-	of('ensemble', { takes => 10 }, 'rolling_restart'));
+	of('ensemble', { takes => 10 }, 'rolling_restart'),
+	# What is to stay is lost, too: not for claims, queues and terms
+	of('ensemble', { lasts => 1, long => 1, takes => 10, asked => 1 }, 'wipe'));
 
-sub names { my @names = sort keys %faults; return @names; }
+# All that come unless others are asked for
+sub names { my @names = grep { !$faults{$_}{asked} } sort keys %faults; return @names; }
 
 sub plan($class, %arg)
 {
@@ -64,7 +67,7 @@ sub plan($class, %arg)
 	foreach my $wanted (sort @{ $arg{faults} })
 	{
 		my ($name, @fixed) = split /:/, $wanted;
-		croak "there is no fault $name; there are: @{[ $class->names ]}" unless $faults{$name};
+		croak "there is no fault $name; there are: @{[ sort keys %faults ]}" unless $faults{$name};
 		push @{ $lanes{ $faults{$name}{lane} } }, { name => $name, map { /(.*)=(.*)/ ? ($1, $2) : ($_, 1) } @fixed };
 	}
 	srand($arg{seed});
@@ -82,7 +85,7 @@ sub plan($class, %arg)
 			# Always as many random numbers, whatever the fault
 			my ($long, $length, @random) = map { rand() } 1 .. 6;
 			$event{duration} = $arg{session_timeout}
-			  * ($long < 0.5 || $wanted->{long} ? 1.4 + 0.8 * $length : 0.1 + 0.5 * $length)
+			  * ($long < 0.5 || $wanted->{long} || $fault->{long} ? 1.4 + 0.8 * $length : 0.1 + 0.5 * $length)
 			  if $fault->{lasts};
 			foreach my $parameter (grep { $fault->{$_} } qw(count ms nth))
 			{
