@@ -3,7 +3,7 @@
 # The names of ZooKeeper servers get other addresses, as they do when servers move.
 #
 # The client library is given addresses, not names. So the names are looked up again now and then, and when a connection
-# is lost; if that makes a difference a new worker connects, to the same session. libnss_wrapper makes the names.
+# is lost; if that makes a difference a new worker connects, to the same session. A library makes the names.
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
@@ -19,8 +19,10 @@ sub zookeeper_is_at($address)
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
-local $ENV{NSS_WRAPPER_HOSTS} = $hosts;
-local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, 'libnss_wrapper.so');
+local $ENV{NAMES} = $hosts;
+my $names = PostgreSQL::Test::Utils::tempdir . '/names.so';
+system_or_bail('gcc', '-shared', '-fPIC', '-o', $names, 'test/preload/names.c', '-ldl');
+local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, $names);
 
 zookeeper_is_at('127.0.0.1');
 my $a = Zklock::Server->new(

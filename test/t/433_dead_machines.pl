@@ -17,8 +17,10 @@ my $timeout = 12;    # of which each silent one takes four seconds
 my $zk    = Zklock::ZooKeeper->standalone;
 my $hosts = PostgreSQL::Test::Utils::tempdir . '/hosts';
 append_to_file($hosts, map { "$_ double.test\n" } qw(127.0.0.1 127.0.0.2));
-local $ENV{NSS_WRAPPER_HOSTS} = $hosts;
-local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, 'libnss_wrapper.so');
+local $ENV{NAMES} = $hosts;
+my $names = PostgreSQL::Test::Utils::tempdir . '/names.so';
+system_or_bail('gcc', '-shared', '-fPIC', '-o', $names, 'test/preload/names.c', '-ldl');
+local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, $names);
 my @sockets;
 
 # What takes no connections, and does not refuse them either: its queue is full.

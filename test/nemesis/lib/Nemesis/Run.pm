@@ -105,7 +105,9 @@ sub start($self)
 	my $zk = $self->{zookeeper} = Zklock::ZooKeeper->ensemble(3,
 		links => 1, tickTime => $tick_time, syncLimit => $sync_limit,
 		request_log => 0, container_check => 1000);
-	$ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, 'libnss_wrapper.so');
+	my $names = "$self->{directory}/names.so";
+	PostgreSQL::Test::Utils::system_or_bail('gcc', '-shared', '-fPIC', '-o', $names, 'test/preload/names.c', '-ldl');
+	$ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, $names);
 	foreach my $name (qw(a b c))
 	{
 		my @proxies = map { Zklock::Proxy->start($_) } $zk->servers;
@@ -119,7 +121,7 @@ sub start($self)
 		push @{ $self->{servers} }, Zklock::Server->new(
 			$name,
 			zookeeper   => join(',', map { "zookeeper$_.test:" . $proxies[$_]->port } 0 .. $#proxies),
-			environment => { NSS_WRAPPER_HOSTS => $hosts },
+			environment => { NAMES => $hosts },
 			conf        => [
 				"zklock.session_timeout = '${session_timeout}s'",
 				"zklock.tick_time = '${tick_time}ms'",
