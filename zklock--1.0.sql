@@ -607,6 +607,8 @@ COMMENT ON FUNCTION zk_fence(text, bigint) IS
  * a replicated TRUNCATE, so nobody has the privilege for one.
  *
  * Nor does anybody change fences but zk_fence() and the table's owner, whatever is granted.
+ * Whoever is granted TRIGGER may replace these triggers, but not by one that fires ALWAYS:
+ * by that zk_fence() knows them.
  */
 CREATE FUNCTION zk_fencing.protect()
 RETURNS trigger
@@ -619,7 +621,7 @@ CREATE TRIGGER protect BEFORE INSERT OR UPDATE OR DELETE ON zk_fencing.zk_fences
 	FOR EACH ROW EXECUTE FUNCTION zk_fencing.protect();
 CREATE TRIGGER protect_all BEFORE TRUNCATE ON zk_fencing.zk_fences
 	FOR EACH STATEMENT EXECUTE FUNCTION zk_fencing.protect();
-ALTER TABLE zk_fencing.zk_fences ENABLE ALWAYS TRIGGER protect;
+ALTER TABLE zk_fencing.zk_fences ENABLE ALWAYS TRIGGER protect, ENABLE ALWAYS TRIGGER protect_all;
 
 /*
  * Administration.  It reaches into other servers' and clients' locks: for superusers

@@ -181,7 +181,7 @@ CREATE VIEW zk_advisory.pg_locks AS
 		SELECT DISTINCT d.oid AS database, part[2]::numeric AS key1, part[3]::numeric AS key2,
 			l.pid, l.mode, l.granted, l.wait_start
 		FROM zk_locks l JOIN pg_catalog.pg_database d USING (datname)
-			CROSS JOIN pg_catalog.regexp_match(l.path, '^(.*)/(0|-?[1-9]\d{0,18})(?:,(0|-?[1-9]\d{0,9}))?$') part
+			CROSS JOIN pg_catalog.regexp_match(l.path, '^(.*)/(0|-?[1-9][0-9]{0,18})(?:,(0|-?[1-9][0-9]{0,9}))?$') part
 		WHERE l.kind = 'lock' AND (l.granted OR l.state IN ('requested', 'waiting'))
 			AND part[1] = coalesce(nullif(pg_catalog.current_setting('zklock.advisory_path', true), ''),
 				'/advisory/'::text || datname::text)

@@ -22,7 +22,7 @@
  * anything.
  *
  * A trigger lets nobody but zk_fence() and the table's owner change a row, whatever has been
- * granted.  It also drops replicated rows: tokens belong to the data of this database, and
+ * granted; but TRIGGER is enough to replace it, after which zk_fence() refuses.  It also drops replicated rows: tokens belong to the data of this database, and
  * not to that of another which gets this one's changes.  Rows that zk_fence() writes pass,
  * also when triggers of replicated tables call it.  The trigger cannot drop a replicated
  * TRUNCATE.
@@ -69,7 +69,8 @@ static bool writing_own = false;
 
 /*
  * Returns what a table has that is not the extension's and that a write would run, or null.
- * Everything but triggers is for its owner to attach.
+ * Everything but triggers is for its owner to attach.  Others may even replace triggers, but
+ * only the owner has one fire ALWAYS, as those of the extension do.
  */
 static const char *
 foreign_part(Relation table)
@@ -83,12 +84,10 @@ foreign_part(Relation table)
 	for (int i = 0; i < n_triggers; i++)
 	{
 		const Trigger *trigger = &table->trigdesc->triggers[i];
-		FmgrInfo	   function;
 
 		if (OidIsValid(trigger->tgconstrrelid))
 			return psprintf("a foreign key of table \"%s\"", get_rel_name(trigger->tgconstrrelid));
-		fmgr_info(trigger->tgfoid, &function);
-		if (function.fn_addr != zk_fences_protect || trigger->tgqual != NULL)
+		if (trigger->tgenabled != TRIGGER_FIRES_ALWAYS)
 			return psprintf("a trigger \"%s\"", trigger->tgname);
 	}
 	if (table->rd_rules != NULL)
@@ -120,7 +119,7 @@ lock_table(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table %s is not as the extension made it", FENCE_TABLE),
 				 errdetail("It has %s.", part),
-				 errhint("Code of others could run with the rights of the owner of zk_fence(). Undo that, and revoke all privileges on the table but SELECT from others.")));
+				 errhint("Code of others could run with the rights of the owner of zk_fence(), and rows may be missing. Undo that, and revoke all privileges on the table but SELECT from others.")));
 	table_close(table, NoLock);
 }
 
@@ -229,7 +228,7 @@ report_lower_token(const char *path, const char *shown_path, int64 token, int64 
 						shown_path),
 				 errdetail("This session holds the lock with token %lld, but table %s has token %lld.",
 						   (long long) token, FENCE_TABLE, (long long) seen),
-				 errhint("A wrong token was given to zk_fence(), or that of another ensemble, or ZooKeeper has been restored from an old copy. Make sure that nobody writes with such a token any more, then delete the path's row from the table.")));
+				 errhint("A wrong token was given to zk_fence(), or that of another ensemble, or ZooKeeper has been restored from an old copy. Make sure that nobody writes with such a token any more, then delete the path's row from the table, with \"session_replication_role\" set to \"replica\".")));
 	ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					errmsg("fencing token for ZooKeeper path \"%s\" is stale", shown_path),
 					errdetail("The token is %lld, but %lld has been seen.", (long long) token,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # What both extensions grant depends neither on default privileges nor on the schema, and nothing that others have made in
-# that schema is taken for PostgreSQL's own. What the owner of a database, who is no superuser, does with it goes on working.
+# that schema is taken for PostgreSQL's own. Nor do settings count. What the owner of a database, who is no superuser, does with it goes on working.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -67,6 +67,16 @@ subtest 'default privileges change nothing' => sub {
 		is($session->query(q{SELECT count(*) FROM pg_init_privs i JOIN pg_proc p ON p.oid = objoid AND classoid = 'pg_proc'::regclass
 			WHERE probin LIKE '%/zklock' AND initprivs IS DISTINCT FROM proacl}), '0', "$name: which are the extension's own");
 	}
+};
+
+subtest 'nor do settings of the session, which the owner of a database may set for all' => sub {
+	my $views = q{SELECT pg_get_viewdef(oid) FROM pg_class WHERE relkind = 'v' AND relname ~ '^zk_' OR oid = 'zk_advisory.pg_locks'::regclass ORDER BY relname};
+	my $session = database('settings');
+	$session->try("SET $_") foreach 'standard_conforming_strings = off', 'quote_all_identifiers = on', 'array_nulls = off', 'transform_null_equals = on', q{plpgsql.extra_errors = 'all'};
+	ok($session->try($_)->{ok}, $_) foreach @create;
+	$session->query('RESET ALL');
+	is(privileges($session), $usual, 'privileges');
+	is($session->query($views), $server->session(dbname => 'usual')->query($views), 'views');
 };
 
 subtest 'functions and operators that others have made in the schema are not called' => sub {

@@ -52,16 +52,36 @@ subtest 'what a role with all privileges on the table attaches' => sub {
 			$admin->query("DROP TRIGGER \"\x01\" ON $table");
 		}
 	}
+	# The owner can do without all triggers but those of the extension, whatever events and names the others have.
+	$app->query($_) foreach "CREATE TRIGGER \"\x01\" BEFORE DELETE ON $table EXECUTE FUNCTION evil()", "CREATE TRIGGER late AFTER DELETE ON $table FOR EACH ROW EXECUTE FUNCTION evil()",
+	  "CREATE TABLE child (path text REFERENCES $table ON DELETE CASCADE)";
+	$admin->query("BEGIN; SET LOCAL session_replication_role = replica; DELETE FROM $table; ROLLBACK");
+	refused('the owner deletes, as a replica', "a trigger \"\x01\"");
+	$admin->query("BEGIN; DELETE FROM $table");
+	is($admin->query(q{SELECT rolsuper FROM pg_roles WHERE rolname = 'app'}), 't', 'otherwise they run');
+	$admin->query('ROLLBACK');
+	$admin->query($_) foreach 'DROP TABLE child', "DROP TRIGGER \"\x01\" ON $table", "DROP TRIGGER late ON $table";
 	$app->query("CREATE CONSTRAINT TRIGGER late AFTER INSERT ON $table DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION evil()");
 	refused('one that fires at the commit', 'a trigger "late"');
 	$admin->query("DROP TRIGGER late ON $table");
 	$app->query("CREATE TRIGGER alike BEFORE INSERT ON $table FOR EACH ROW WHEN (evil(NEW.path)) EXECUTE FUNCTION zk_fencing.protect()");
 	refused('one with the function of the extension, and a condition', 'a trigger "alike"');
 	$admin->query("DROP TRIGGER alike ON $table");
-	$app->query("CREATE OR REPLACE TRIGGER protect BEFORE INSERT ON $table FOR EACH ROW EXECUTE FUNCTION evil()");
-	refused('one in the place of that of the extension', 'a trigger "protect"');
-	$admin->query("CREATE OR REPLACE TRIGGER protect BEFORE INSERT OR UPDATE OR DELETE ON $table FOR EACH ROW EXECUTE FUNCTION zk_fencing.protect()");
-	$admin->query("ALTER TABLE $table ENABLE ALWAYS TRIGGER protect");
+	$app->query("CREATE CONSTRAINT TRIGGER late AFTER INSERT ON $table DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION zk_fencing.protect()");
+	refused('one with the function of the extension, at a time when it refuses', 'a trigger "late"');
+	$admin->query("DROP TRIGGER late ON $table");
+	my %own = (protect => 'BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW', protect_all => 'BEFORE TRUNCATE ON %s');
+	foreach my $name (sort keys %own)
+	{
+		my $made = sprintf "CREATE OR REPLACE TRIGGER $name $own{$name} EXECUTE FUNCTION", $table;
+		foreach my $trigger ("$made evil()", "CREATE OR REPLACE TRIGGER $name AFTER INSERT ON $table EXECUTE FUNCTION zk_fencing.protect()", "$made zk_fencing.protect()")
+		{
+			$app->query($trigger);
+			refused($trigger, "a trigger \"$name\"");
+		}
+		$admin->query("ALTER TABLE $table ENABLE ALWAYS TRIGGER $name");
+		works('the owner may say that it is the right one');
+	}
 	$app->query("CREATE TABLE child (path text REFERENCES $table ON UPDATE CASCADE)");
 	refused('a foreign key', 'a foreign key of table "child"');
 	$app->query('DROP TABLE child');
