@@ -41,7 +41,7 @@ const FailureText failure_texts[] =
 	 [FAILURE_NO_MARKER] = {.sqlerrcode = ERRCODE_INSUFFICIENT_PRIVILEGE,
 							.message = "cannot use ZooKeeper queue \"%s\"",
 							.hint = "Check the ACLs of the queue, of \"/zklock-receipts\" and of \"/zklock-waits\", and the settings \"zklock.auth_file\" and \"zklock.acl\"."},
-	 [FAILURE_QUOTA] = {.sqlerrcode = ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+	 [FAILURE_QUOTA] = {.sqlerrcode = ERRCODE_SYSTEM_ERROR,
 						.message = "ZooKeeper path \"%s\" has reached its quota",
 						.hint = "Wait until nodes below the path have been deleted, or ask an administrator of ZooKeeper to raise the quota, which may be that of a path above."},
 	 [FAILURE_LOCAL_SESSION] = {.sqlerrcode = ERRCODE_SYSTEM_ERROR,

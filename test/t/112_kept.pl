@@ -272,6 +272,7 @@ story 'a loss ends it' => sub {
 	keep($a, 's', $path);
 	is(on($b, 'admin')->query("SELECT zk_break_lock('$path')"), 't', 'what is kept can be broken like a lock');
 	gone($path, 'and goes');
+	$a->settle;
 	again($s{s}, $path, 2);
 	is($a->lock_count, 0, 'nobody has lost anything');
 };

@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Zklock::Cast qw(:DEFAULT freeze_asleep);
 
 my ($zk, $proxy, $a, $b, $c) = cast('a b c',
-	zk => { maxSessionTimeout => 600000 }, proxied => 'a', timeout => '10min', conf => [ 'log_min_messages = debug1', 'wal_level = replica', 'max_wal_senders = 1' ]);
+	zk => { maxSessionTimeout => 600000 }, proxied => 'a', timeout => '10min', conf => [ 'log_min_messages = debug1', 'wal_level = replica', 'max_wal_senders = 10' ]);
 $a->value('CREATE TABLE work (done int)');
 
 # The session has ended, not only its locks.
