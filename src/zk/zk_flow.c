@@ -365,6 +365,9 @@ send_again(Call *first, int code)
 {
 	Call *next;
 
+	/* What was dropped first does not wait for what is dropped meanwhile. */
+	if (dlist_is_empty(&throttled))
+		throttled_until = zklock_now_ms() + THROTTLED_MS;
 	for (Call *call = first; call; call = next)
 	{
 		next = call->next;
@@ -377,7 +380,6 @@ send_again(Call *first, int code)
 			zk_event_expect_echo(call->asked.path, -1);
 		dlist_push_tail(&throttled, &call->link);
 	}
-	throttled_until = zklock_now_ms() + THROTTLED_MS;
 	if (code != ZK_THROTTLED)
 		submit_throttled();
 	if (!flowing)

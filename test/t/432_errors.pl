@@ -79,6 +79,18 @@ foreach my $op (qw(create2 createContainer getChildren))
 	};
 }
 
+on_path 'what a busy server drops does not wait until it drops nothing else' => sub ($path) {
+	my $others = busy_server('create2|createContainer', "$path-", times => 0);
+	on($a, 'reader')->query_start("SELECT count(zk_lock('$path-' || i, '50ms')) FROM generate_series(1, 1000) i");
+	$proxy->fired($others);
+	my $fault = busy_server('create2', "$path/", times => 1);
+	granted('asker', $path, 'granted, in its turn');
+	ok($proxy->has_fired($fault), 'that was dropped');
+	ok($s{reader}->busy, 'while others are dropped');
+	$s{reader}->cancel;
+	fails($s{reader}->result, '57014', 'which ends');
+};
+
 on_path 'what a busy server drops of several calls that go together is asked for again' => sub ($path) {
 	my $fault = busy_server('multi', "$path/qn-");
 	like(on($a, 'asker')->query("SELECT zk_queue_offer('$path', 'x')"), qr/^qn-/, 'an element is offered');
