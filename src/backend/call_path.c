@@ -11,8 +11,8 @@
  * listed first, and nothing is created if the list has somebody who would be harmed.
  *
  * ZooKeeper removes no container that never had a child, or not for five minutes: if the
- * creation stops at one, by an error or a cancellation, the worker deletes it.  A contender's node is provisional as well,
- * until its session says otherwise.
+ * creation stops at one, by an error or a cancellation, the worker deletes it.  A contender's
+ * node is provisional as well, until its session says otherwise.
  *
  * Runs in: backends.
  *
@@ -75,10 +75,8 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
 			*made = (CallStep){.kind = zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_CREATE : ZK_CREATE_CONTAINER,
 							   .path = path};
 		call_batch(call, made, 1, CALL_AS_KNOWN);
-		if (made->result.outcome == CALL_NO_CHILDREN ||
-			(level == 0 && made->result.outcome != CALL_NO_NODE))
-			return made;
-		call_report(&(CallStep){.path = path, .result = made->result});
+		if (level > 0 && made->result.outcome != CALL_NO_CHILDREN)
+			call_report(made);
 		if (made->result.outcome != CALL_NO_NODE)
 			return made;
 		if (zklock_parent_nodes == PARENTS_EXISTING)

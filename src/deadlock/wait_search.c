@@ -149,13 +149,13 @@ add_named(Search *search, int wait)
 		first--;
 	for (const WaitLine *line = search->waits[wait].line + 1; line->kind == WAIT_LINE_FOR; line++)
 	{
-		int i = first;
-
-		while (i < search->nwaits && search->waits[i].record == record &&
-			   search->waits[i].line->pid != line->pid)
-			i++;
-		if (i < search->nwaits && search->waits[i].record == record)
+		for (int i = first; i < search->nwaits && search->waits[i].record == record; i++)
+		{
+			if (search->waits[i].line->pid != line->pid)
+				continue;
 			wait_graph_connect(&search->graph, wait, i);
+			break;
+		}
 	}
 }
 

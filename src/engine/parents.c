@@ -406,16 +406,17 @@ on_parent_seen(void *arg, const ZkReply *reply)
 {
 	Path   *path = arg;
 	Cohort *cohort = needy_cohort(path);
-	ZkCall	listing = {.kind = ZK_GET_CHILDREN, .path = reply->asked->path, .bulky = true};
 
-	if (cohort == NULL || reply->outcome != CALL_OK || reply->stat.child_count == 0 ||
-		reply->stat.child_count > MAX_LISTED)
+	if (cohort && reply->outcome == CALL_OK && reply->stat.child_count > 0 &&
+		reply->stat.child_count <= MAX_LISTED)
 	{
-		on_parent_listed(path, reply);
-		return;
+		end_call(path);
+		make_call(cohort,
+				  (ZkCall){.kind = ZK_GET_CHILDREN, .path = reply->asked->path, .bulky = true},
+				  on_parent_listed);
 	}
-	end_call(path);
-	make_call(cohort, listing, on_parent_listed);
+	else
+		on_parent_listed(path, reply);
 }
 
 /* Creates the missing node, or first looks at its parent. */

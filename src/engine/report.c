@@ -19,11 +19,11 @@
 /* Losses that one message names at most */
 #define MAX_LOSSES_NAMED 20
 
-/* How many such messages have been written */
+/* A message that has been written; or a level and a role, which no message is called */
 typedef struct Reported
 {
-	uint64 whose; /* hash key: the role and the level */
-	int	   n;
+	char what[ZKLOCK_MAX_PATH + 64]; /* hash key */
+	int	 n;							 /* number of messages of that level and role */
 } Reported;
 
 /*
@@ -35,28 +35,23 @@ typedef struct Reported
 static bool
 is_news(int level, const Path *path, const char *subject)
 {
-	static HTAB *written;
 	static HTAB *reported;
 
 	const ZkCall *answering = zk_flow_answering();
-	uint64	  whose = (uint64) level << 32 | (answering ? answering->owner.role : InvalidOid);
-	char	  key[ZKLOCK_MAX_PATH + 64];
-	HASHCTL	  keys = {.keysize = sizeof(key), .entrysize = sizeof(key)};
-	HASHCTL	  roles = {.keysize = sizeof(whose), .entrysize = sizeof(Reported)};
-	Reported *count;
-	bool	  found;
+	char		  key[ZKLOCK_MAX_PATH + 64];
+	HASHCTL		  ctl = {.keysize = sizeof(key), .entrysize = sizeof(Reported)};
+	Reported	 *count;
+	bool		  found;
 
-	if (written == NULL)
-	{
-		written = hash_create("zklock messages", 16, &keys, HASH_ELEM | HASH_STRINGS);
-		reported = hash_create("zklock numbers of messages", 16, &roles, HASH_ELEM | HASH_BLOBS);
-	}
-	count = hash_search(reported, &whose, HASH_ENTER, &found);
+	if (reported == NULL)
+		reported = hash_create("zklock messages", 16, &ctl, HASH_ELEM | HASH_STRINGS);
+	snprintf(key, sizeof(key), "%d %u", level, answering ? answering->owner.role : InvalidOid);
+	count = hash_search(reported, key, HASH_ENTER, &found);
 	count->n = found ? count->n : 0;
 	if (count->n >= MAX_REPORTED)
 		return false;
 	snprintf(key, sizeof(key), "%s %s", subject, path->path);
-	hash_search(written, key, HASH_ENTER, &found);
+	hash_search(reported, key, HASH_ENTER, &found);
 	count->n += !found;
 	return !found;
 }

@@ -77,13 +77,6 @@ is_of_key(const Hold *hold, const void *prefix)
 static bool						hooked = false;
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 
-/* Returns what a program calls that names the function without a schema. */
-static Oid
-found_unlock_all(void)
-{
-	return LookupFuncName(list_make1(makeString("pg_advisory_unlock_all")), 0, NULL, true);
-}
-
 static bool
 holds_key_of_session(void)
 {
@@ -113,14 +106,16 @@ utility_hook_of_keys(PlannedStmt *pstmt, const char *queryString, bool readOnlyT
 		IsA(set, VariableSetStmt) &&
 		(set->kind == VAR_RESET_ALL || set->kind == VAR_RESET || set->kind == VAR_SET_DEFAULT) &&
 		holds_key_of_session();
-	Oid found = resetting ? found_unlock_all() : InvalidOid;
+	/* What a program calls that names no schema */
+	List *name = resetting ? list_make1(makeString("pg_advisory_unlock_all")) : NIL;
+	Oid	  found = resetting ? LookupFuncName(name, 0, NULL, true) : InvalidOid;
 
 	if (prev_ProcessUtility_hook)
 		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
 								 dest, qc);
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-	if (resetting && found_unlock_all() != found)
+	if (resetting && LookupFuncName(name, 0, NULL, true) != found)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot reset \"%s\" while the session holds advisory locks over all servers",

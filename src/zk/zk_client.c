@@ -370,7 +370,7 @@ leave_silent_server(void)
 	silent = true;
 	attempt_at = now;
 	unanswered = -1; /* it is we who hang up */
-	to_skip ^= to_skip & its_bit;
+	to_skip &= ~its_bit;
 	if (patience > 0)
 	{
 		to_skip |= its_bit;
