@@ -75,8 +75,6 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
 			*made = (CallStep){.kind = zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_CREATE : ZK_CREATE_CONTAINER,
 							   .path = path};
 		call_batch(call, made, 1, CALL_AS_KNOWN);
-		if (level > 0 && made->result.outcome != CALL_NO_CHILDREN)
-			call_report(made);
 		if (made->result.outcome != CALL_NO_NODE)
 			return made;
 		if (zklock_parent_nodes == PARENTS_EXISTING)
@@ -88,7 +86,8 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
 
 		/* The next attempt shows whether there is a parent now. */
 		above = create(call, used, lowest, parent, level + 1);
-		if (above->result.outcome == CALL_NO_CHILDREN)
+		if (above->result.outcome != CALL_OK && above->result.outcome != CALL_NODE_EXISTS &&
+			above->result.outcome != CALL_UNKNOWN)
 			return above;
 	}
 	request_report_failure(ENTRY_NONE, used, FAILURE_REFUSED, made->result.code);
@@ -101,9 +100,8 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
  *	node	the operation that creates the node: ZK_CREATE and ZK_CREATE_RECORD the path's own,
  *			ZK_CREATE_SEQUENTIAL a contender below it
  *
- * The outcome is that of the node; or CALL_NO_CHILDREN if one above it would be below an
- * ephemeral one.  Whatever else keeps parents from being created raises an error.  A
- * contender's node is deleted unless call_slot_keep_node() follows.
+ * Returns the creation of the node, or that of the parent which was refused: then the node has
+ * not been created.  A contender's node is deleted unless call_slot_keep_node() follows.
  */
 const CallStep *
 call_create_path(Call *call, const char *path, CallStep node)

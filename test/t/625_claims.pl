@@ -107,6 +107,9 @@ subtest 'a claim that is refused has not been made, and says no more' => sub {
 	$proxy->refuse(op => 'multi', code => -102, path => '^/l/refused');
 	fails($s->try(claim_of('/l/refused', 0)), '42501', 'the first', context => qr{ of ZooKeeper path "/l/refused"$}m);
 	is($s->query(claim_of('/l/refused', 0)), 't', 'then it can be');
+	$proxy->refuse(op => 'createContainer', code => -102, path => '^/l/new$');
+	fails($s->try(claim_of('/l/new/path', 0)), '42501', 'one whose parent is refused', message => qr{"/l/new"$}, context => qr{ of ZooKeeper path "/l/new/path"$}m);
+	is($s->query(claim_of('/l/new/path', 0)), 't', 'then it can be, too');
 };
 
 subtest 'a claim that is cancelled' => sub {

@@ -93,6 +93,8 @@ subtest 'a call that fails leaves nothing' => sub {
 
 	$proxy->refuse(op => 'create2', path => "^$path/", code => -102);
 	fails($s->try(lock_of($path)), '42501', 'one that is refused for certain', context => qr/^while locking "$path" persistently$/m);
+	$proxy->refuse(op => 'createContainer', path => "^$path-new\$", code => -102);
+	fails($s->try(lock_of("$path-new")), '42501', 'one whose path is refused', context => qr/^while locking "$path-new" persistently$/m);
 
 	$proxy->hold_reply_of($s, lock_of($path), op => 'create2', path => "^$path/");
 	$s->cancel;
