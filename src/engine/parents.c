@@ -33,17 +33,16 @@
  *
  * The walk's calls are made for one session at a time, the one whose turn it is at that step.
  *
- * Whoever locks paths that did not exist often goes on beside them: a job for each row, say.
- * So for a while after two paths below one parent were created in a row, the create of a node on
- * another path there is preceded by that of the path, if the parent need not be looked at first.
- * If the guess is right, that saves two requests and two round trips.  If not, whatever the
- * answer is, the create of the node is answered as without the guess, which ends.  Both go out for one
- * session, so in this order (zk_turn.c), and the walk begins after both answers.
+ * Locks of paths that did not exist often come with others beside them: a job for each row, say.
+ * So for a while after two paths below one parent were created in a row, the create of a node
+ * on another path there is preceded by that of the path, if the parent need not be looked at
+ * first.  If the guess is right, that saves two requests and two round trips.  If not, whatever
+ * the answer is, the create of the node is answered as without the guess, which ends.  Both go
+ * out for one session, so in this order (zk_turn.c), and the walk begins after both answers.
  *
  * If nobody needs the path any more before a node has come below it, the containers that
  * were created are deleted again, from below: ZooKeeper removes none that never had a child,
- * from release 3.10 on not for five minutes.
- * What has children or data by then stays.  Another client that has just found such a node
+ * from release 3.10 on not for five minutes.  What has children or data by then stays.  Another client that has just found such a node
  * finds it gone, as it may at any time with containers, and creates it again.  If the
  * connection or the worker is lost meanwhile, the lowest node may stay; no session can
  * bring that about.

@@ -22,10 +22,10 @@
  * anything.
  *
  * A trigger lets nobody but zk_fence() and the table's owner change a row, whatever has been
- * granted; but TRIGGER is enough to replace it, after which zk_fence() refuses.  It also drops replicated rows: tokens belong to the data of this database, and
- * not to that of another which gets this one's changes.  Rows that zk_fence() writes pass,
- * also when triggers of replicated tables call it.  The trigger cannot drop a replicated
- * TRUNCATE.
+ * granted; but TRIGGER is enough to replace it, after which zk_fence() refuses.  It also drops
+ * replicated rows: tokens belong to the data of this database, and not to that of another which
+ * gets this one's changes.  Rows that zk_fence() writes pass, also when triggers of replicated
+ * tables call it.  The trigger cannot drop a replicated TRUNCATE.
  *
  * Runs in: backends, logical replication workers.  Needs neither the worker of
  * zklock nor shared memory.

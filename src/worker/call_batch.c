@@ -132,8 +132,9 @@ on_reply(void *arg, const ZkReply *reply)
 }
 
 /*
- * Handles the reply to the sync before a batch.  The batch is made again if the sync was repeated,
- * as its reads came first then, or if what became of it is not known; else a refusal is theirs.
+ * Handles the reply to the sync before a batch.  The batch is made again if the sync was
+ * repeated, as its reads came first then, or if what became of it is not known; else a refusal
+ * is theirs.
  */
 static void
 on_batch_synced(void *arg, const ZkReply *reply)

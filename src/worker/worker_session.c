@@ -487,7 +487,10 @@ look_for_a_way(void)
 	zk_client_look_again();
 }
 
-/* Opens a handle when that is due, and looks for a way to connect for one without a connection. */
+/*
+ * Opens a handle when that is due, and looks for a way to connect for one without a
+ * connection.
+ */
 void
 worker_session_attend(void)
 {

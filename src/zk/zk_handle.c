@@ -256,8 +256,8 @@ zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config)
 /*
  * Finds the socket with which the library is connected, or tries to connect, to one of the
  * addresses.  The library does not show it, but no other TCP socket of the worker leads to one
- * of their ports.  While it connects it leads nowhere yet, so one that belongs to a name
- * service may be taken for it.
+ * of their ports; its address may differ, as with 0.0.0.0.  While it connects it leads nowhere
+ * yet, so one that belongs to a name service may be taken for it.
  *
  * Returns its inode, which no other socket has, or 0 if there is none.
  */
