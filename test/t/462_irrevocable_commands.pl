@@ -27,11 +27,12 @@ $main->value($_) foreach
   (map { ("CREATE TABLE $_ (i int) PARTITION BY LIST (i)", "CREATE INDEX ${_}_i ON $_ (i)", "CREATE TABLE ${_}_1 PARTITION OF $_ FOR VALUES IN (1)") }
 	  qw(parted reindexed indexed ordered)),
   (map { "CREATE TABLESPACE ts_$_ LOCATION '$directory/$_'" } qw(used old)),
-  (map { "CREATE DATABASE $_" } qw(d_old d_forced d_moved d_system d_whole d_clean)),
+  (map { "CREATE DATABASE $_" } qw(d_old d_forced d_moved d_system d_whole d_clean d_packed)),
   (map { "CREATE SUBSCRIPTION $_ $connection p WITH (copy_data = false)" } qw(s_old s_refreshed s_added s_set)),
   "CREATE SUBSCRIPTION s_less $connection p, more WITH (copy_data = false)",
   "ALTER SYSTEM SET work_mem = '6MB'";
-$main->session(dbname => $_)->query('CREATE EXTENSION zklock') foreach qw(d_system d_whole d_clean);
+$main->session(dbname => $_)->query('CREATE EXTENSION zklock') foreach qw(d_system d_whole d_clean d_packed);
+$main->session(dbname => 'd_packed')->query('CREATE TABLE packed AS SELECT 1 AS i');
 $main->value("CREATE SUBSCRIPTION s_failover $unconnected") if $version >= 17;
 $main->value("CREATE SUBSCRIPTION s_twophase $unconnected") if $version >= 18;
 $publisher->value('ALTER PUBLICATION p ADD TABLE second');
@@ -51,12 +52,13 @@ my %commands = map { $_ => 'postgres' } (
 @commands{ 'REINDEX SYSTEM d_system', 'REINDEX DATABASE d_whole', 'VACUUM' } = qw(d_system d_whole d_clean);
 $commands{'ALTER SUBSCRIPTION s_failover SET (failover = true)'}  = 'postgres' if $version >= 17;
 $commands{'ALTER SUBSCRIPTION s_twophase SET (two_phase = true)'} = 'postgres' if $version >= 18;
+$commands{'REPACK'} = 'd_packed' if $version >= 19;
 
 # All that these commands change: rows, files, slots elsewhere
 sub everything
 {
 	my $relations = q{SELECT oid::regclass, pg_relation_filenode(oid), relispartition, CASE WHEN relname LIKE 'vacuumed%' THEN relallvisible END FROM pg_class ORDER BY oid};
-	my @all = map { $main->session(dbname => $_)->query($relations) } qw(postgres d_system d_whole d_clean);
+	my @all = map { $main->session(dbname => $_)->query($relations) } qw(postgres d_system d_whole d_clean d_packed);
 	push @all, map { $main->value($_) } 'SELECT oid, datname, dattablespace, datconnlimit FROM pg_database ORDER BY oid', 'SELECT oid, spcname FROM pg_tablespace ORDER BY oid',
 	  'SELECT oid, subname, subpublications::text, subslotname FROM pg_subscription ORDER BY oid', 'SELECT srsubid, srrelid FROM pg_subscription_rel ORDER BY 1, 2';
 	push @all, $publisher->value('SELECT slot_name FROM pg_replication_slots ORDER BY 1');
