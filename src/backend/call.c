@@ -255,6 +255,17 @@ call_report(const CallStep *step)
 							   step->result.code);
 }
 
+/*
+ * The same for a step of a call that may have a deadline: then CALL_UNREACHABLE is no error, as
+ * it may mean that the time is over.
+ */
+void
+call_report_of(const Call *call, const CallStep *step)
+{
+	if (step->result.outcome != CALL_UNREACHABLE || call->until == 0)
+		call_report(step);
+}
+
 /* Makes one operation, and raises the error for its outcome. */
 const CallStep *
 call_make(Call *call, CallStep step, CallSight sight)

@@ -70,6 +70,7 @@ extern const CallStep *call_make(Call *call, CallStep step, CallSight sight);
 extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
 
 extern void call_report(const CallStep *step);
+extern void call_report_of(const Call *call, const CallStep *step);
 
 /*
  * call_path.c: creating a node and its missing parents, deleting a node that was read, and

@@ -182,7 +182,7 @@ call_refuse_claims(Call *call, const char *path, const NodeStat *stat)
 
 	/* Data that we may not read are no reason to refuse. */
 	if (read.result.outcome == CALL_UNREACHABLE)
-		call_report(&read);
+		call_report_of(call, &read);
 	if (claim_record_recognised(read.read, read.result.text_length))
 		request_report_failure(ENTRY_NONE, path, FAILURE_IS_CLAIMS, 0);
 }

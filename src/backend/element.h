@@ -57,7 +57,6 @@ typedef struct TakeQueue
 
 /* element_queue.c, for element_take.c */
 extern void				  take_context(void *arg);
-extern void				  take_report(const TakeQueue *queue, const CallStep *step);
 extern const CallStep	 *take_list(TakeQueue *queue, bool watch);
 extern const ElementName *take_sort(const CallStep *list, int *n);
 extern char				 *take_element_path(const TakeQueue *queue, const char *name);

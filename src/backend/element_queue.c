@@ -89,17 +89,6 @@ take_context(void *arg)
 				   display_utf8(element_of(written)), path);
 }
 
-/*
- * Raises the error for an outcome that is an error.  CALL_UNREACHABLE is none for a call with
- * a deadline: it may mean that the time is over.
- */
-void
-take_report(const TakeQueue *queue, const CallStep *step)
-{
-	if (step->result.outcome != CALL_UNREACHABLE || queue->call.until == 0)
-		call_report(step);
-}
-
 /* Raises the error for a write of which nobody knows whether it was made. */
 static void
 report_uncertain(const TakeQueue *queue)
@@ -153,7 +142,7 @@ take_list(TakeQueue *queue, bool watch)
 
 	*list = (CallStep){.kind = ZK_GET_CHILDREN, .path = queue->path, .watch = watch};
 	call_batch(&queue->call, list, 1, CALL_AFTER_SYNC);
-	take_report(queue, list);
+	call_report_of(&queue->call, list);
 	if (list->result.outcome == CALL_OK)
 	{
 		call_refuse_claims(&queue->call, queue->path, &list->result.stat);
@@ -207,7 +196,7 @@ create_marker_parent(TakeQueue *queue)
 	const CallStep *made = call_create_path(&queue->call, ELEMENT_RECEIPTS,
 											(CallStep){.kind = ZK_CREATE, .path = ELEMENT_RECEIPTS});
 
-	call_report(made);
+	call_report_of(&queue->call, made);
 	return made->result.outcome != CALL_NODE_EXISTS;
 }
 
@@ -258,7 +247,7 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 	shown = *step;
 	shown.path = queue->path;
 	if (step->result.outcome != CALL_NOT_EMPTY)
-		take_report(queue, &shown);
+		call_report_of(&queue->call, &shown);
 }
 
 /* ------------------------------------------------------------------------

@@ -62,7 +62,7 @@ read_element(TakeQueue *queue, const char *name, CallStep *read)
 		take_read_pinned(queue, read);
 	else
 		call_batch(&queue->call, read, 1, CALL_AS_KNOWN);
-	take_report(queue, read);
+	call_report_of(&queue->call, read);
 	return read->result.outcome == CALL_OK;
 }
 
@@ -88,7 +88,7 @@ is_free(TakeQueue *queue, const char *name)
 	CallStep look = {.kind = ZK_EXISTS, .path = take_element_path(queue, name)};
 
 	call_batch(&queue->call, &look, 1, CALL_AS_KNOWN);
-	take_report(queue, &look);
+	call_report_of(&queue->call, &look);
 	return look.result.outcome == CALL_OK && look.result.stat.child_count == 0;
 }
 
@@ -288,8 +288,9 @@ prepare_wait(TakeQueue *queue, bool watch, const Look *look)
 	int64 look_at;
 
 	if (look->list->result.outcome == CALL_NO_NODE)
-		call_report(call_create_path(&queue->call, queue->path,
-									 (CallStep){.kind = ZK_CREATE, .path = queue->path}));
+		call_report_of(&queue->call,
+					   call_create_path(&queue->call, queue->path,
+										(CallStep){.kind = ZK_CREATE, .path = queue->path}));
 
 	/* A look without a watch is repeated at once, with one: elements may have come or gone. */
 	if (!watch || look->list->result.outcome == CALL_NO_NODE)

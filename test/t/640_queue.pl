@@ -219,6 +219,25 @@ subtest 'a queue that is full, or worn out' => sub {
 	is(scalar(() = $zk->children(QUEUE)), 0, 'nothing was sent');
 };
 
+subtest 'a timeout that passes during a request returns NULL' => sub {
+	# The request is answered, but nothing can be asked any more: what failed is not tried again.
+	my %late = (
+		'/late/queue', { do => 'create2', name => 'parents of the queue are missing' },
+		QUEUE, { do => 'multi', with => sub { is(call($t, 'remove'), 'late', 'the other is first'); }, name => 'somebody else has the element' });
+	foreach my $queue (sort keys %late)
+	{
+		offer($t, 'late', $queue) if $late{$queue}{with};
+		my $held = $proxy->hold_request(op => $late{$queue}{do}, any => 1);
+		$s->query_start("SELECT zk_queue_take('$queue', '100ms')");
+		$proxy->fired($held);
+		$late{$queue}{with}->() if $late{$queue}{with};
+		$a->wait_value("SELECT clock_timestamp() > query_start + interval '100ms' FROM pg_stat_activity WHERE pid = @{[ $s->pid ]}", 't');
+		$proxy->heal;
+		my $r = $s->result;
+		is($r->{error} // $r->{text}, '', $late{$queue}{name});
+	}
+};
+
 subtest 'who does not wait is told that ZooKeeper is away' => sub {
 	$a->reconfigure('zklock.session_timeout' => '5s');
 	$proxy->cut;
