@@ -11,7 +11,9 @@ use Zklock::Test;
 use Zklock::Cast;
 
 # A node that is kept would spare the requests that are to fail.
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '10s', conf => ['zklock.keep_idle = 0']);
+# A wait that is logged asks ZooKeeper who holds the lock.
+my ($zk, $proxy, $a, $b) =
+  cast('a b', proxied => 'a', timeout => '10s', conf => [ 'zklock.keep_idle = 0', 'log_lock_waits = off' ]);
 my $shell = $zk->shell;
 my $id     = $a->session_id;
 my $worker = $a->worker_pid;
