@@ -365,7 +365,7 @@ send_again(Call *first, int code)
 {
 	Call *next;
 
-	/* What was dropped first does not wait for what is dropped meanwhile. */
+	/* The time runs from the first call that was dropped: later ones do not put it off. */
 	if (dlist_is_empty(&throttled))
 		throttled_until = zklock_now_ms() + THROTTLED_MS;
 	for (Call *call = first; call; call = next)
