@@ -42,7 +42,6 @@
 
 #include "access/xact.h"
 #include "backend/display.h"
-#include "backend/leadership.h"
 #include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "compat.h"

@@ -23,7 +23,7 @@
 #include <signal.h>
 
 #include "backend/display.h"
-#include "backend/leadership.h"
+#include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "compat.h"
 #include "miscadmin.h"
@@ -132,7 +132,10 @@ name_lost(void *arg)
 	for (const LeadershipTerm *term = leadership_next(NULL); term != NULL;
 		 term = leadership_next(term))
 	{
-		if (leadership_is_lost(term))
+		int64 token;
+
+		/* A term is over with the lease, even before the worker has said so. */
+		if (election_leadership(term->election, &token) == LEADERSHIP_NONE || token != term->token)
 			errcontext("leadership at ZooKeeper path \"%s\" was lost",
 					   display_utf8(election_at(term->election)->path));
 	}

@@ -1,15 +1,24 @@
 /*
  * reliance.c
- *		The reservations on which this session's transaction relies.
+ *		What this session's transaction relies on besides what it holds: terms of leadership,
+ *		and reservations.
  *
- * A transaction relies on a reservation from the moment when it has named the token until it
- * ends, even if the subtransaction that did so is rolled back.  The commit guard looks whether
- * the reservation is still there; that it was renewed meanwhile makes no difference.
+ * A transaction relies on a term from the moment when a call has returned that this server
+ * leads, and on a reservation from the moment when it has named the token, until it ends, even
+ * if the subtransaction that did so is rolled back.  The commit guard (guard.c) looks whether
+ * they are still there.
  *
- * The first reliance of a transaction is counted in shared memory, and its end: a server that
- * stops does not end reservations before.
+ *	term			The transaction relies on one term of an election, the first: once it has
+ *					seen another one, its commit is refused in any case.  The entry of a term is
+ *					the server's, not the session's.  What the session has at stake is in shared
+ *					memory (shared/election.h), where the worker reads it before it gives
+ *					leadership up.
+ *	reservation		That it was renewed meanwhile makes no difference.  The first reliance of a
+ *					transaction is counted in shared memory, and its end: a server that stops
+ *					does not end reservations before.
  *
- * Runs in: backends.  The list is private, in memory of the transaction.
+ * Runs in: backends.  The lists are private, that of reservations in memory of the transaction;
+ * each process writes its own stakes.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -17,14 +26,114 @@
 
 #include "backend/display.h"
 #include "backend/reliance.h"
-#include "backend/transaction.h"
+#include "compat.h"
+#include "shared/election.h"
 #include "shared/session_info.h"
 #include "utils/memutils.h"
+
+/* One term for each election at most, so there is always room */
+static LeadershipTerm terms[ELECTION_SLOTS];
+static int			  nterms = 0;
 
 static ReliedReservation *first_relied = NULL;
 
 /* This session's transaction is counted. */
 static bool counted = false;
+
+/* ------------------------------------------------------------------------
+ * Terms of leadership
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Stores what is at stake in an election.  The memory barrier orders this before the caller's
+ * look at the candidate.
+ *
+ *	which	the stakes that are changed
+ */
+static void
+set_stake(int election, uint8 which, uint8 stake)
+{
+	volatile uint8 *mine = election_stake(election, compat_my_proc_number());
+	uint8			before = *mine;
+
+	*mine = (before & ~which) | stake;
+	pg_memory_barrier();
+
+	/*
+	 * The worker does not give leadership up while a commit relies on it: wake it when this
+	 * one ends.
+	 */
+	if ((before & ~*mine & STAKE_COMMIT) != 0)
+		zklock_wake_worker();
+}
+
+/* Stores the stakes in all elections on which the transaction relies. */
+void
+leadership_set_stakes(uint8 which, uint8 stake)
+{
+	for (int i = 0; i < nterms; i++)
+		set_stake(terms[i].election, which, stake);
+}
+
+/*
+ * Returns true if this server leads, provably.  Then the transaction relies on that from now
+ * on.  Reads no more than shared memory.
+ *
+ *	token	is set to the fencing token of the term in which it leads
+ */
+bool
+leadership_rely(int election, int64 *token)
+{
+	LeadershipTerm *term = terms;
+	int64			now;
+
+	if (election_leadership(election, token) != LEADERSHIP_PROVED)
+		return false;
+	while (term < &terms[nterms] && term->election != election)
+		term++;
+	if (term == &terms[nterms])
+	{
+		set_stake(election, STAKE_ON_LOSS, zklock_on_lock_loss);
+
+		/* The term may have ended before the worker could see the stake. */
+		if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != *token)
+		{
+			set_stake(election, STAKE_ON_LOSS, 0);
+			return false;
+		}
+		terms[nterms++] = (LeadershipTerm){.election = election, .token = *token};
+	}
+	if (term->token == *token)
+		term->taken_under = Max(term->taken_under, (CommitGuard) zklock_commit_guard);
+	return true;
+}
+
+/* Returns the term after another one, or the first one after NULL; NULL at the end. */
+LeadershipTerm *
+leadership_next(const LeadershipTerm *term)
+{
+	int i = term ? (int) (term - terms) + 1 : 0;
+
+	return i < nterms ? &terms[i] : NULL;
+}
+
+/* Raises the error for a term that is over. */
+void
+leadership_report_lost(const LeadershipTerm *term)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("leadership at ZooKeeper path \"%s\" was lost",
+					display_path(election_at(term->election)->path)),
+			 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
+			 errhint("Another server may lead by now. Retry the work where the leader is.")));
+}
+
+/* ------------------------------------------------------------------------
+ * Reservations
+ * ------------------------------------------------------------------------
+ */
 
 /* Raises the error for a reservation that is over. */
 void
@@ -77,10 +186,20 @@ reliance_next(const ReliedReservation *relied)
 	return relied ? relied->next : first_relied;
 }
 
-/* Ends the reliance, as the transaction has ended.  Cannot fail. */
+/* ------------------------------------------------------------------------
+ * The end
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Ends the reliance on terms and reservations, as the transaction has ended: nothing is at stake
+ * any more.  Cannot fail.
+ */
 void
 reliance_forget(void)
 {
+	leadership_set_stakes(STAKE_COMMIT | STAKE_ON_LOSS, 0);
+	nterms = 0;
 	first_relied = NULL;
 	if (counted)
 		reservation_end_reliance();

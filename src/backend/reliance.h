@@ -1,6 +1,7 @@
 /*
  * reliance.h
- *		Reservations: asking for them, ending them, and relying on them in a transaction.
+ *		What a transaction relies on besides what it holds: terms of leadership, and
+ *		reservations; and asking for these and ending them.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -10,6 +11,15 @@
 #include "compat.h"
 #include "shared/reservation.h"
 #include "shared/settings.h"
+
+/* A term of this server's leadership that the transaction has seen */
+typedef struct LeadershipTerm
+{
+	int			election;
+	int64		token;
+	CommitGuard taken_under; /* strictest zklock.commit_guard under which it was seen */
+	uint32		check;		 /* number of the check by a quorum that was asked for last */
+} LeadershipTerm;
 
 /* A reservation on which the transaction relies */
 typedef struct ReliedReservation
@@ -25,7 +35,15 @@ typedef struct ReliedReservation
 extern bool reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *token);
 extern bool reserve_end(const char *path, const Reservation *reservation);
 
-/* reliance.c */
+/* reliance.c: leadership */
+extern bool				leadership_rely(int election, int64 *token);
+extern LeadershipTerm  *leadership_next(const LeadershipTerm *term);
+pg_noreturn extern void leadership_report_lost(const LeadershipTerm *term);
+
+/* What the worker reads.  Cannot fail, does not wait. */
+extern void leadership_set_stakes(uint8 which, uint8 stake);
+
+/* reliance.c: reservations, and the end of the transaction */
 extern void				  reliance_add(const char *path, const Reservation *reservation);
 extern ReliedReservation *reliance_next(const ReliedReservation *relied);
 pg_noreturn extern void	  reliance_report_over(const char *path);

@@ -44,7 +44,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "backend/leadership.h"
 #include "backend/lock.h"
 #include "backend/reliance.h"
 #include "backend/transaction.h"
@@ -177,7 +176,6 @@ end_transaction(XactEvent event)
 	}
 	undo(0);
 	hold_drop_unacquired(ENTRY_NO_NOTICE);
-	leadership_forget();
 	reliance_forget();
 	guard_forget();
 	interrupt_resume();
@@ -228,7 +226,6 @@ static void
 end_session(int code, Datum arg)
 {
 	hold_end_session();
-	leadership_forget();
 	reliance_forget();
 }
 

@@ -15,7 +15,7 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/leadership.h"
+#include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "catalog/pg_authid.h"

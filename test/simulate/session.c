@@ -14,7 +14,6 @@
 #include "process.h"
 
 #include "backend/element.h"
-#include "backend/leadership.h"
 #include "backend/lock.h"
 #include "backend/reliance.h"
 #include "backend/transaction.h"
