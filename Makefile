@@ -13,7 +13,7 @@
 #
 #   make demo            show what it does, with real servers
 #   make demo-shell      the same servers, with a psql prompt
-#   make test            all tests            (JOBS=8 TESTS=test/t/... SLOW=... MUTANT=...)
+#   make test            all tests            (JOBS=8 TESTS=test/t/locks SLOW=... MUTANT=...)
 #                        and, without TESTS, the models and 20 seconds of the simulation
 #   make nemesis         a run with random faults, and a checker of what the clients
 #                        saw (DURATION=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
@@ -93,9 +93,9 @@ FAULTS ?=
 TARGETS ?=
 MUTANT ?=
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
-ASAN_TESTS ?= test/t/010_regress.pl $(wildcard test/t/12?_*.pl test/t/13?_*.pl) test/t/171_upgrade_and_downgrade.pl \
-	$(wildcard test/t/20?_*.pl test/t/230_*.pl test/t/24?_*.pl) \
-	test/t/482_garbled_answers.pl test/t/629_reservations.pl
+ASAN_TESTS ?= test/t/sql/regress.pl \
+	$(patsubst %,test/t/locks/%.pl,cancel lost_client release reservations upgrade_and_downgrade) \
+	$(patsubst %,test/t/outages/%.pl,away exits garbled_answers lost_replies node_deleted)
 
 # $(call build-in,DIRECTORY,OPTIONS[,COMMAND]): builds a copy in build/DIRECTORY/obj-RELEASE,
 # changed by the command, and installs it below build/DIRECTORY/stage
@@ -185,7 +185,7 @@ nemesis:
 	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage
 	@$(run) NEMESIS_SECONDS=$(DURATION) NEMESIS_SEED=$(some-seed) NEMESIS_TARGETS="$(TARGETS)" NEMESIS_CONF="$(CONF)" \
 		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(test/faults/fault-table nemesis $(MUTANT))))" \
-		test/perl/run-tap test/t/500_nemesis.pl
+		test/perl/run-tap test/t/faults/nemesis.pl
 
 mutants:
 	@tools/install-deps build demo test
@@ -248,7 +248,7 @@ coverage:
 	@gcc -Wall -O1 -fPIC -shared -o $(COVERAGE)/release/stage/flush.so test/coverage/flush.c
 	@$(MAKE) -s -C test/unit check OUT=$(COVERAGE)/unit CFLAGS="-g $(COUNTED)"
 	@status=0; $(call run-counted,tap,test/perl/run-tap $(TESTS)); \
-	$(if $(TESTS),,$(call run-counted,nemesis,test/perl/run-tap test/t/500_nemesis.pl);) \
+	$(if $(TESTS),,$(call run-counted,nemesis,test/perl/run-tap test/t/faults/nemesis.pl);) \
 	test/coverage/report $(COVERAGE) && exit $$status
 
 lint:
@@ -357,7 +357,7 @@ fuzz-answers:
 	@tools/install-deps build demo test
 	@$(MAKE) --no-print-directory stage
 	@ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) \
-		ZKLOCK_FUZZ_SEED=$(SEED) test/perl/run-tap test/t/482_garbled_answers.pl
+		ZKLOCK_FUZZ_SEED=$(SEED) test/perl/run-tap test/t/outages/garbled_answers.pl
 
 format:
 	@tools/install-deps lint

@@ -26,7 +26,7 @@ SELECT advisory_functions();
 SET search_path = public, zk_advisory, pg_catalog;
 SELECT advisory_functions();
 
--- What follows, up to the next line of dashes, is the same with PostgreSQL's own: test/t/080_advisory.pl compares.
+-- What follows, up to the next line of dashes, is the same with PostgreSQL's own: test/t/sql/advisory.pl compares.
 -- -----------------------------------------------------------------------
 PREPARE advisory AS
   SELECT classid, objid, objsubid, mode, granted, fastpath FROM pg_locks

@@ -1,4 +1,4 @@
--- Locks that no session holds. What becomes of them across sessions and restarts is in test/t/628_persistent.pl.
+-- Locks that no session holds. What becomes of them across sessions and restarts is in test/t/locks/persistent.pl.
 \t on
 \a
 

@@ -1,4 +1,4 @@
--- Reservations. What becomes of them across sessions, servers and restarts is in test/t/629_reservations.pl.
+-- Reservations. What becomes of them across sessions, servers and restarts is in test/t/locks/reservations.pl.
 \t on
 \a
 

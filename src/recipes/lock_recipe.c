@@ -31,7 +31,7 @@
  * zklock knows the names of all clients and waits for each of them.  Most clients know
  * their own names alone: what they do when they find ours depends on the dialect that we
  * write.  The table is taken from the sources of those clients and from the tests that run
- * them (test/t/160 and 161); "who excludes whom" in the documentation is the same from a
+ * them (test/t/peers); "who excludes whom" in the documentation is the same from a
  * user's point of view.
  *
  * A name does not show everything.  zklock writes the names of other clients and respects

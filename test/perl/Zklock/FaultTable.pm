@@ -317,7 +317,7 @@ sub check($self, @names)
 			return if !$self->{recipe}{give} || $self->{recipe}{only};
 			$self->check_calls_behind;
 			$self->check_worker_behind if $self->{recipe}{workers};
-			# With the path goes who was before it: 240_node_deleted.pl has what may come of that.
+			# With the path goes who was before it: outages/node_deleted.pl has what may come of that.
 			$self->check_at_rest('waiting', @while_waiting, grep { $_->[0] !~ /^the path/ } @at_rest);
 			$self->check_at_rest('having', @at_rest, $self->{recipe}{lasts} ? @while_lasting : ());
 		};

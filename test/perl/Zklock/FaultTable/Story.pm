@@ -97,7 +97,7 @@ sub end_term($self)
 # A new path, and a session that will ask there
 sub begin($self)
 {
-	# Beside another one the path would be created ahead of its nodes, or not: 442_parents.pl.
+	# Beside another one the path would be created ahead of its nodes, or not: requests/parents.pl.
 	my $parent = '/table/' . ++$self->{paths};
 	$self->{zk}->shell->create($parent, makepath => 1);
 	$self->{path} = "$parent/path";
