@@ -48,7 +48,7 @@
 #include "fault.h"
 #include "shared/common.h"
 #include "shared/election.h"
-#include "shared/reservation.h"
+#include "shared/entry.h"
 #include "shared/session_info.h"
 #include "storage/proc.h"
 

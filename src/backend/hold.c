@@ -32,7 +32,6 @@
 #include "backend/hold.h"
 #include "common/hashfn.h"
 #include "shared/common.h"
-#include "shared/reservation.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"
 #include "utils/memutils.h"

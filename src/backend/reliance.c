@@ -157,9 +157,16 @@ reliance_add(const char *path, const Reservation *reservation)
 	EntryStatus		   status;
 
 	/* Count first: the server does not stop between that and the look. */
-	if (!counted && !reservation_begin_reliance())
-		reliance_report_over(path);
-	counted = true;
+	if (!counted)
+	{
+		if ((pg_atomic_fetch_add_u32(&entry_pool->reliances, 1) & RELIANCES_CLOSED) != 0)
+		{
+			/* It is shutting down. */
+			pg_atomic_fetch_sub_u32(&entry_pool->reliances, 1);
+			reliance_report_over(path);
+		}
+		counted = true;
+	}
 	if (lease_state() == LEASE_OVER || !reservation_status(reservation, &status))
 		reliance_report_over(path);
 	while (relied && (relied->reservation.index != reservation->index ||
@@ -202,6 +209,6 @@ reliance_forget(void)
 	nterms = 0;
 	first_relied = NULL;
 	if (counted)
-		reservation_end_reliance();
+		pg_atomic_fetch_sub_u32(&entry_pool->reliances, 1);
 	counted = false;
 }

@@ -9,7 +9,7 @@
 #define ZKLOCK_RELIANCE_H
 
 #include "compat.h"
-#include "shared/reservation.h"
+#include "shared/entry.h"
 #include "shared/settings.h"
 
 /* A term of this server's leadership that the transaction has seen */

@@ -3,7 +3,7 @@
  *		Asking for reservations, and ending them.
  *
  * A session that reserves a path waits for the lock like any other (lock.c), and hands it over
- * to the server when it is granted; shared/reservation.c has what follows.
+ * to the server when it is granted; shared/entry.c has what follows.
  *
  * Reservations stay when their sessions end, so a session's share does not bound them.  All
  * those of a role together have as many entries as one session may, and all roles together

@@ -172,7 +172,13 @@ end_transaction(XactEvent event)
 	for (int i = 0; i < nacquisitions && event == XACT_EVENT_COMMIT; i++)
 	{
 		if (acquisitions[i].hold->kind == REQUEST_ELEMENT)
-			entry_consume(acquisitions[i].hold->entry);
+		{
+			Entry *entry = entry_at(acquisitions[i].hold->entry);
+
+			SpinLockAcquire(&entry->mutex);
+			entry->status.consumed = true;
+			SpinLockRelease(&entry->mutex);
+		}
 	}
 	undo(0);
 	hold_drop_unacquired(ENTRY_NO_NOTICE);

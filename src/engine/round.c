@@ -22,7 +22,7 @@
  * turn would hold up all others.  A session that merely waits for its permit loses nothing:
  * it goes on waiting, in its place (permit.c), while the next one begins to.
  *
- * The time of a reservation is its own, and backends may move it (reservation.c): they have the
+ * The time of a reservation is its own, and backends may move it (shared/entry.c): they have the
  * worker look at it, as it may end sooner.
  *
  * The worker looks at all holders when the first one's time is over, and no sooner; that look

@@ -1,6 +1,6 @@
 /*
  * entry.c
- *		Entries: what a session asks for, in shared memory.
+ *		Entries: what a session asks for, in shared memory; how many there are; and reservations.
  *
  * An entry makes the steps of the table below and no others, always under its own spinlock.
  * Three changes are not in the table:
@@ -8,7 +8,7 @@
  *	- The owning backend may change the mode of an entry that is GRANTED, once, from
  *	  exclusive to shared: entry_keep_shared().
  *	- The owning backend marks the entry of an element that is to be deleted after a commit,
- *	  before it gives the entry up: entry_consume().
+ *	  before it gives the entry up (backend/transaction.c).
  *	- A lock that is GRANTED for a limited time is lost when that time is over, whether or
  *	  not the worker has already made the step.  So code that relies on GRANTED also asks
  *	  the clock, with entry_is_overrun().
@@ -35,7 +35,7 @@
  * The worker also owns entries, for what the server itself contends for.  It then takes a
  * backend's steps too; see ENTRY_SERVER_PID in entry.h.  A reservation is nobody's once it is
  * granted: any backend may end or prolong it, and the worker frees it when it is lost; see
- * reservation.c.
+ * "Reservations" below.
  *
  * A process that has changed a state sets the entry's bit in "dirty" and then the worker's
  * latch.  The worker clears a whole word of bits before it looks at the entries, so it
@@ -47,6 +47,10 @@
  * worker exits, entries stay as they are: backends go on waiting, unless there is no worker
  * for long (backend/wait.c), released entries stay RELEASING, and the next worker takes
  * everything up from here (engine/session.c).
+ *
+ * Free entries are in a list, under the pool's spinlock.  There are more entries than sessions may
+ * have, for those that are kept with their node for nobody: however many these are, sessions have
+ * as many.
  *
  * Runs in: all processes, as the header says.
  *
@@ -60,8 +64,12 @@
 #include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
+#include "shared/stats.h"
 #include "storage/lwlock.h"
+#include "storage/shmem.h"
 #include "utils/timestamp.h"
+
+EntryPool *entry_pool = NULL;
 
 PG_USED_FOR_ASSERTS_ONLY static const StepBy entry_steps[][ENTRY_RELEASING + 1] = {
 	[ENTRY_FREE] = {[ENTRY_REQUESTED] = BY_BACKEND},
@@ -76,7 +84,7 @@ PG_USED_FOR_ASSERTS_ONLY static const StepBy entry_steps[][ENTRY_RELEASING + 1] 
 };
 
 /* Makes a step.  The caller holds the entry's spinlock. */
-void
+static void
 entry_step(Entry *entry, EntryState to, StepBy by)
 {
 	Assert(entry_steps[entry->status.state][to] == by);
@@ -103,15 +111,25 @@ entry_step(Entry *entry, EntryState to, StepBy by)
 int
 entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave)
 {
-	int			index = entry_pool_take(leave);
+	int			index = ENTRY_NONE;
 	Entry	   *entry;
 	EntryStatus status = {.state = ENTRY_FREE,
 						  .mode = request->terms.mode,
 						  .on_loss = on_loss,
 						  .latch = request->proc_number};
 
+	/* Those that are kept take nothing from what sessions may have. */
+	SpinLockAcquire(&entry_pool->mutex);
+	if (entry_pool->nfree + entry_pool->nkept - entry_pool->nspare > leave)
+	{
+		index = entry_pool->first_free;
+		entry_pool->first_free = entry_at(index)->next_free;
+		entry_pool->nfree--;
+	}
+	SpinLockRelease(&entry_pool->mutex);
 	if (index == ENTRY_NONE)
 		return ENTRY_NONE;
+
 	entry = entry_at(index);
 	entry->request = *request;
 	strlcpy(entry->data, data, sizeof(entry->data));
@@ -137,20 +155,6 @@ entry_give_up(int index, EntryNotice notice)
 	entry_step(entry, ENTRY_RELEASING, BY_BACKEND);
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
-}
-
-/*
- * Marks the entry, which is given up next, so that the element is deleted with it.  Cannot
- * fail.
- */
-void
-entry_consume(int index)
-{
-	Entry *entry = entry_at(index);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->status.consumed = true;
-	SpinLockRelease(&entry->mutex);
 }
 
 /* Downgrades an exclusive lock to a shared one.  Cannot fail, does not wait. */
@@ -207,7 +211,7 @@ entry_will_settle(int index)
  * what else changes, and releases it.  Otherwise returns false, without the lock.
  */
 static bool
-begin_step(Entry *entry, EntryState from, EntryState to)
+entry_step_from(Entry *entry, EntryState from, EntryState to)
 {
 	SpinLockAcquire(&entry->mutex);
 	if (entry->status.state == from)
@@ -231,7 +235,7 @@ entry_take_up(int index)
 	Entry *entry = entry_at(index);
 	uint64 ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
 
-	if (!begin_step(entry, ENTRY_REQUESTED, ENTRY_QUEUED))
+	if (!entry_step_from(entry, ENTRY_REQUESTED, ENTRY_QUEUED))
 		return false;
 	entry->status.ticket = ticket;
 	SpinLockRelease(&entry->mutex);
@@ -250,7 +254,7 @@ entry_grant(int index, int64 token)
 	int64		now_us = zklock_now_us();
 	int			max_hold_ms = entry->request.max_hold_ms;
 
-	if (!begin_step(entry, ENTRY_QUEUED, ENTRY_GRANTED))
+	if (!entry_step_from(entry, ENTRY_QUEUED, ENTRY_GRANTED))
 		return false;
 	entry->status.token = token;
 	entry->status.granted_at = now;
@@ -275,7 +279,7 @@ entry_fail(int index, Failure failure, int code)
 {
 	Entry *entry = entry_at(index);
 
-	if (!begin_step(entry, ENTRY_QUEUED, ENTRY_FAILED))
+	if (!entry_step_from(entry, ENTRY_QUEUED, ENTRY_FAILED))
 		return;
 	entry->status.failure = failure;
 	entry->status.error_code = code;
@@ -283,21 +287,10 @@ entry_fail(int index, Failure failure, int code)
 	entry_set_owner_latch(entry);
 }
 
-/* Interrupts the owner of an entry that was lost, unless it has given the entry up. */
-static void
-interrupt_owner(int index, LossPolicy policy)
-{
-	ZKLOCK_SLOW("slow-losses", 400, 25);
-	LWLockAcquire(ProcArrayLock, LW_SHARED);
-	if (entry_status(index).state == ENTRY_LOST)
-		failure_interrupt(entry_at(index)->request.proc_number, policy);
-	LWLockRelease(ProcArrayLock);
-}
-
 /*
- * GRANTED -> LOST.  Wakes the owner, and interrupts it if it wants that;
- * backend/interrupt.c turns the interrupt into the message.  A reservation is RELEASING at
- * once, as it has no owner that would give it up.
+ * GRANTED -> LOST.  Wakes the owner, and interrupts it if it wants that; backend/wait.c turns
+ * the interrupt into the message.  A reservation is RELEASING at once, as it has no owner that
+ * would give it up.
  *
  * Returns false if the entry is not GRANTED any more.
  */
@@ -307,7 +300,7 @@ entry_lose(int index, LossReason reason)
 	Entry	  *entry = entry_at(index);
 	LossPolicy policy;
 
-	if (!begin_step(entry, ENTRY_GRANTED, ENTRY_LOST))
+	if (!entry_step_from(entry, ENTRY_GRANTED, ENTRY_LOST))
 		return false;
 	policy = entry->status.on_loss;
 	entry->status.loss = reason == LOSS_DELETED ? entry->status.deletion : reason;
@@ -315,8 +308,18 @@ entry_lose(int index, LossReason reason)
 		entry_step(entry, ENTRY_RELEASING, BY_BACKEND);
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
-	if (policy != LOSS_ABORT)
-		interrupt_owner(index, policy);
+	if (policy == LOSS_ABORT)
+		return true;
+
+	/*
+	 * An owner that has given the entry up is not interrupted.  The lock keeps it from exiting
+	 * meanwhile: its slot may be another's then.
+	 */
+	ZKLOCK_SLOW("slow-losses", 400, 25);
+	LWLockAcquire(ProcArrayLock, LW_SHARED);
+	if (entry_status(index).state == ENTRY_LOST)
+		failure_interrupt(entry->request.proc_number, policy);
+	LWLockRelease(ProcArrayLock);
 	return true;
 }
 
@@ -329,8 +332,13 @@ entry_keep(int index)
 {
 	Entry	   *entry = entry_at(index);
 	EntryNotice notice;
+	bool		room;
 
-	if (!entry_pool_may_keep())
+	SpinLockAcquire(&entry_pool->mutex);
+	room = entry_pool->nkept < entry_pool->nspare;
+	entry_pool->nkept += room;
+	SpinLockRelease(&entry_pool->mutex);
+	if (!room)
 		return false;
 	SpinLockAcquire(&entry->mutex);
 	Assert(entry->status.state == ENTRY_RELEASING && !entry->status.kept);
@@ -362,7 +370,15 @@ entry_free(int index)
 	kept = entry->status.kept;
 	memset(&entry->node, 0, sizeof(entry->node));
 	SpinLockRelease(&entry->mutex);
-	entry_pool_put(index, kept);
+
+	/* In one step it gets its new generation and is free: then any contender may take it. */
+	SpinLockAcquire(&entry_pool->mutex);
+	entry->generation++;
+	entry->next_free = entry_pool->first_free;
+	entry_pool->first_free = index;
+	entry_pool->nfree++;
+	entry_pool->nkept -= kept;
+	SpinLockRelease(&entry_pool->mutex);
 	if (notice == ENTRY_NOTICE && owner != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
 }
@@ -470,4 +486,266 @@ bool
 entry_is_overrun(int64 expires_us)
 {
 	return expires_us != 0 && zklock_now_us() >= expires_us;
+}
+
+/* ------------------------------------------------------------------------
+ * How many there are
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns how many spare entries a pool has, of which sessions may have that many. */
+static int
+number_spare(int limit)
+{
+	return Min(limit / 4 + 1, ENTRIES_SPARE_LIMIT);
+}
+
+/* Returns the size of the pool with that many entries for sessions. */
+Size
+entries_size(int limit)
+{
+	return add_size(offsetof(EntryPool, entries),
+					mul_size(limit + number_spare(limit), sizeof(Entry)));
+}
+
+/* Initialises memory that is all zero. */
+void
+entries_init(EntryPool *pool, int limit)
+{
+	int max_entries = limit + number_spare(limit);
+
+	pool->max_entries = max_entries;
+	pool->nspare = number_spare(limit);
+	pg_atomic_init_u32(&pool->reliances, 0);
+	pg_atomic_init_u64(&pool->next_ticket, 1);
+	zklock_marks_init(pool->dirty, lengthof(pool->dirty));
+	pool->next_cohort_id = 1;
+	SpinLockInit(&pool->mutex);
+	pool->first_free = 0;
+	pool->nfree = max_entries;
+	for (int i = 0; i < max_entries; i++)
+	{
+		SpinLockInit(&pool->entries[i].mutex);
+		pool->entries[i].next_free = i + 1 < max_entries ? i + 1 : -1;
+	}
+}
+
+/* Returns how many entries sessions, or the server itself, have. */
+int
+entries_in_use(void)
+{
+	int unused;
+
+	SpinLockAcquire(&entry_pool->mutex);
+	unused = entry_pool->nfree + entry_pool->nkept;
+	SpinLockRelease(&entry_pool->mutex);
+	return entries_max() - unused;
+}
+
+/* Returns true if no element is still to be deleted with an entry that was given up. */
+bool
+entries_all_consumed(void)
+{
+	for (int i = 0; i < entries_max(); i++)
+	{
+		EntryStatus status = entry_status(i);
+
+		if (status.state == ENTRY_RELEASING && status.consumed)
+			return false;
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------------
+ * Reservations: locks that the server holds for whoever knows their tokens
+ *
+ * A reservation is an exclusive lock for a time, for work of many transactions that have no
+ * session of their own.  It is an entry like that of any lock, but it changes hands:
+ *
+ *		asked for	REQUESTED, QUEUED and at first GRANTED, it is the asking backend's, which
+ *					waits for it, and gives it up if the call fails or the session ends
+ *		reserved	still GRANTED, it is marked as "reserved", which is the backend's last step:
+ *					reservation_begin().  From then on it is nobody's session's.
+ *		over		RELEASING: a backend whose user knows the token has ended it,
+ *					reservation_end(), or the worker when it is lost, entry_lose()
+ *
+ * Each of these steps is made under the entry's spinlock, by whoever comes first; who comes
+ * later finds it over.  A backend looks for interrupts for the last time before it marks the
+ * entry: a cancellation that comes with the grant leaves nothing.
+ *
+ *	time		Its end is in the entry, from the grant on, as with zklock.max_hold_time
+ *				(engine/round.c).  Any backend may move it, under the spinlock.  Both read the clock
+ *				before the entry: so the worker never takes a reservation that was renewed in time,
+ *				and who sees it over may see it renewed, but not the reverse.
+ *	backend		If it ends, its reservations stay.
+ *	worker		If it ends, they stay: the next one finds the entries.
+ *	server		If it crashes, they are lost with shared memory.  If it stops, they end with the
+ *				ZooKeeper session, which the worker closes when no transaction relies on one any
+ *				more, and none can begin to: reservation_close().
+ *
+ * A reservation is a session of its own, to whose contenders it never belongs, even while it is
+ * asked for.  Its node, too, is its own: the node's bytes are charged to its role (accounts.c).
+ *
+ * A transaction that relies on reservations is counted in EntryPool.reliances.  A backend that
+ * exits aborts its transaction first, which ends the reliance.  One that is killed has the server
+ * start anew, with memory in which nobody relies.
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Returns how many a role has, with those that it asks for.
+ *
+ *	all		is set to the number of those of all roles
+ */
+int
+reservation_count(Oid role, int *all)
+{
+	int n = 0;
+
+	*all = 0;
+	for (int i = 0; i < entries_max(); i++)
+	{
+		Entry *entry = entry_at(i);
+
+		SpinLockAcquire(&entry->mutex);
+		if (entry->status.state != ENTRY_FREE && !entry->status.kept &&
+			entry->request.scope == LOCK_SCOPE_RESERVATION)
+		{
+			(*all)++;
+			n += entry->request.role == role;
+		}
+		SpinLockRelease(&entry->mutex);
+	}
+	return n;
+}
+
+/*
+ * Makes a lock that was granted to this backend a reservation.  Returns false if the lock is
+ * lost.
+ */
+bool
+reservation_begin(int index)
+{
+	Entry *entry = entry_at(index);
+	bool   granted;
+
+	SpinLockAcquire(&entry->mutex);
+	granted = entry->status.state == ENTRY_GRANTED;
+	if (granted)
+	{
+		entry->status.reserved = true;
+		entry->status.latch = ENTRY_NO_LATCH;
+		entry->status.on_loss = LOSS_ABORT;
+	}
+	SpinLockRelease(&entry->mutex);
+	return granted;
+}
+
+/* Finds the reservation of a path that has a token.  Returns false if there is none. */
+bool
+reservation_find(const char *path, int64 token, Reservation *reservation)
+{
+	for (int i = 0; i < entries_max(); i++)
+	{
+		EntryStatus status = entry_status(i);
+		EntryCopy	copy;
+
+		if (status.state != ENTRY_GRANTED || !status.reserved || status.token != token ||
+			!entry_copy(i, &copy) || copy.status.token != token ||
+			strcmp(copy.request.path, path) != 0)
+			continue;
+		*reservation =
+			(Reservation){.index = i, .generation = copy.generation, .role = copy.request.role};
+		return lease_state() != LEASE_OVER && reservation_status(reservation, &status);
+	}
+	return false;
+}
+
+/*
+ * Returns the entry of a reservation, with its spinlock, for the caller to release; or NULL,
+ * without it, if the reservation is over.
+ */
+static Entry *
+reservation_lock(const Reservation *reservation, int64 *now_us)
+{
+	Entry *entry = entry_at(reservation->index);
+
+	*now_us = zklock_now_us();
+	SpinLockAcquire(&entry->mutex);
+	if (entry->status.state == ENTRY_GRANTED && entry->status.reserved &&
+		*now_us < entry->status.expires_us &&
+		entry_generation(reservation->index) == reservation->generation)
+		return entry;
+	SpinLockRelease(&entry->mutex);
+	return NULL;
+}
+
+/*
+ * Copies the status of a reservation.  Returns false if it is over.  A caller that relies on
+ * the lease reads it first: then it is the lease of the grant.
+ */
+bool
+reservation_status(const Reservation *reservation, EntryStatus *status)
+{
+	int64  now_us;
+	Entry *entry = reservation_lock(reservation, &now_us);
+
+	if (entry == NULL)
+		return false;
+	*status = entry->status;
+	SpinLockRelease(&entry->mutex);
+	return true;
+}
+
+/* Has a reservation end so long from now.  Returns false if it is over. */
+bool
+reservation_renew(const Reservation *reservation, int duration_ms)
+{
+	TimestampTz expires_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), duration_ms);
+	int64		now_us;
+	Entry	   *entry = reservation_lock(reservation, &now_us);
+
+	if (entry == NULL)
+		return false;
+	entry->status.expires_us = now_us + INT64CONST(1000) * duration_ms;
+	entry->status.expires_at = expires_at;
+	SpinLockRelease(&entry->mutex);
+
+	/* It may end sooner than the worker knows. */
+	entry_mark_dirty(reservation->index);
+	return true;
+}
+
+/*
+ * Ends a reservation.  Returns false if it is over already.
+ *
+ *	latch	the process that is woken when others can have the lock
+ */
+bool
+reservation_end(const Reservation *reservation, int latch)
+{
+	int64  held = GetCurrentTimestamp();
+	int64  now_us;
+	Entry *entry = reservation_lock(reservation, &now_us);
+
+	if (entry == NULL)
+		return false;
+	held -= entry->status.granted_at;
+	entry->status.latch = latch;
+	entry->status.notice = ENTRY_NOTICE;
+	entry_step(entry, ENTRY_RELEASING, BY_BACKEND);
+	SpinLockRelease(&entry->mutex);
+	stats_add(STATS_LOCK_EXCLUSIVE, STATS_HOLD_US, Max(held, 0));
+	entry_mark_dirty(reservation->index);
+	return true;
+}
+
+/*
+ * Lets no other transaction begin to rely on reservations.  Returns true if none does, so that
+ * they can end.
+ */
+bool
+reservation_close(void)
+{
+	return (pg_atomic_fetch_or_u32(&entry_pool->reliances, RELIANCES_CLOSED) & ~RELIANCES_CLOSED) == 0;
 }

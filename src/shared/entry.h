@@ -89,7 +89,7 @@ typedef enum LockScope
 {
 	LOCK_SCOPE_SESSION,
 	LOCK_SCOPE_TRANSACTION,
-	LOCK_SCOPE_RESERVATION /* for a time, held by nobody's session: see reservation.c */
+	LOCK_SCOPE_RESERVATION /* for a time, held by nobody's session: see entry.c, "Reservations" */
 } LockScope;
 
 /* How missing nodes of a path are created; zklock.parent_nodes */
@@ -265,8 +265,9 @@ typedef struct EntryPool
 
 	/*
 	 * Number of transactions that rely on reservations, and a bit that no more may.  Changed
-	 * by backends, and the bit by the worker, atomically; see reservation.c.
+	 * by backends, and the bit by the worker, atomically.
 	 */
+#define RELIANCES_CLOSED 0x80000000 /* no transaction may begin to rely */
 	pg_atomic_uint32 reliances;
 
 	/* Next place in the order of arrival.  Advanced by backends and the worker. */
@@ -289,16 +290,12 @@ typedef struct EntryPool
 /* In shared memory; NULL unless the library was loaded with the server. */
 extern EntryPool *entry_pool;
 
-/* The one that makes a step, with the entry's spinlock */
-extern void entry_step(Entry *entry, EntryState to, StepBy by);
-
 /* Backends */
 extern int entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave);
 extern void entry_give_up(int index, EntryNotice notice);
 extern void entry_keep_shared(int index);
 extern bool entry_is_settled(int index, uint32 generation);
 extern bool entry_will_settle(int index);
-extern void entry_consume(int index);
 
 /* Worker */
 extern bool entry_take_up(int index);
@@ -317,22 +314,11 @@ extern bool	  entry_copy(int index, EntryCopy *copy);
 extern uint32 entry_generation(int index);
 extern bool	  entry_is_overrun(int64 expires_us);
 
-/*
- * entry_pool.c: how many entries there are, and which are free
- */
-
-/* The postmaster, or a process that it starts */
+/* How many there are */
 extern Size entries_size(int limit);
 extern void entries_init(EntryPool *pool, int limit);
-
-/* Any process */
 extern int	entries_in_use(void);
 extern bool entries_all_consumed(void);
-
-/* For entry.c */
-extern int	entry_pool_take(int leave);
-extern void entry_pool_put(int index, bool kept);
-extern bool entry_pool_may_keep(void);
 
 static inline Entry *
 entry_at(int index)
@@ -375,5 +361,29 @@ entries_limit(void)
 {
 	return entry_pool->max_entries - entry_pool->nspare;
 }
+
+/* ------------------------------------------------------------------------
+ * Reservations: locks that the server holds for whoever knows their tokens
+ * ------------------------------------------------------------------------
+ */
+
+/* A reservation, as long as its entry has that generation */
+typedef struct Reservation
+{
+	int	   index;
+	uint32 generation;
+	Oid	   role; /* whose it is */
+} Reservation;
+
+/* Backends */
+extern int	reservation_count(Oid role, int *all);
+extern bool reservation_begin(int index);
+extern bool reservation_find(const char *path, int64 token, Reservation *reservation);
+extern bool reservation_status(const Reservation *reservation, EntryStatus *status);
+extern bool reservation_renew(const Reservation *reservation, int duration_ms);
+extern bool reservation_end(const Reservation *reservation, int latch);
+
+/* The worker */
+extern bool reservation_close(void);
 
 #endif /* ZKLOCK_ENTRY_H */

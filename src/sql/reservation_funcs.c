@@ -3,7 +3,7 @@
  *		SQL functions of reservations: locks that the server holds for whoever knows their
  *		tokens.
  *
- * shared/reservation.c says what a reservation is.  A user of its token also needs
+ * shared/entry.c says what a reservation is.  A user of its token also needs
  * the privileges of the role that made it.  A reservation is known to its server alone; if this
  * one has none of the token, ZooKeeper shows whether another server has.
  *

@@ -41,7 +41,6 @@
 #include "shared/common.h"
 #include "shared/deadlock_search.h"
 #include "shared/entry.h"
-#include "shared/reservation.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/ipc.h"
