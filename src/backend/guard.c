@@ -78,16 +78,9 @@ typedef enum CheckWish
 typedef struct Reliance
 {
 	CheckWish wish;
-	bool	  writes;	 /* the transaction has written, or is about to */
 	int		  n;		 /* number of these */
 	int		  unchecked; /* of these: those with a check by a quorum that is not done */
 } Reliance;
-
-static bool
-has_written(void)
-{
-	return TransactionIdIsValid(GetTopTransactionIdIfAny());
-}
 
 /*
  * Returns the guard of a lock.  A function that sets a guard, and takes a lock for its caller,
@@ -129,47 +122,6 @@ rely_on(Reliance *reliance, CommitGuard guard, int index, const EntryStatus *sta
 	reliance->unchecked += (int32) (status->check_done - *check) < 0;
 }
 
-/* Looks at all on which the transaction relies.  Raises an error if any of it is lost. */
-static void
-examine(Reliance *reliance)
-{
-	EntryStatus status;
-
-	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		bool relied = reliance->writes || hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION);
-		CommitGuard guard = relied ? stricter(hold->taken_under) : COMMIT_GUARD_OFF;
-
-		if (guard == COMMIT_GUARD_OFF)
-			continue;
-		if (hold_entry(hold, &status) == ENTRY_NONE)
-			hold_report_lost(hold);
-		rely_on(reliance, guard, hold->entry, &status, &hold->check);
-	}
-	for (LeadershipTerm *term = leadership_next(NULL); term != NULL; term = leadership_next(term))
-	{
-		CommitGuard guard = reliance->writes ? stricter(term->taken_under) : COMMIT_GUARD_OFF;
-		int			index;
-
-		if (guard == COMMIT_GUARD_OFF)
-			continue;
-		index = election_term_entry(term->election, term->token, &status);
-		if (index == ENTRY_NONE)
-			leadership_report_lost(term);
-		rely_on(reliance, guard, index, &status, &term->check);
-	}
-	for (ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
-	{
-		CommitGuard guard = stricter(relied->taken_under);
-
-		if (guard == COMMIT_GUARD_OFF)
-			continue;
-		if (!reservation_status(&relied->reservation, &status))
-			reliance_report_over(relied->path);
-		rely_on(reliance, guard, relied->reservation.index, &status, &relied->check);
-	}
-}
-
 /* ------------------------------------------------------------------------
  * Before commit
  * ------------------------------------------------------------------------
@@ -204,23 +156,38 @@ guard_context(void *arg)
 }
 
 /*
- * Raises an error if the transaction relied on a lock that is lost.  Waits while that is not
- * known, but not for ever.
+ * Checks the locks before the transaction commits, or is prepared, or before a command.
+ * Raises an error if the transaction relied on a lock that is lost, and must not go on.  Waits
+ * while that is not known, but not for ever.
  *
- * A loss does not interrupt the session after the final check.  So interrupts are deferred
- * before each look, which sees what was lost before, and not while the session waits.
+ * No loss interrupts the session after the final check.  So interrupts are deferred before
+ * each look, which sees what was lost before, and not while the session waits.
  */
-static void
-check_reliance(GuardMoment moment)
+void
+guard_check(GuardMoment moment)
 {
+	bool  written = TransactionIdIsValid(GetTopTransactionIdIfAny());
+	bool  writes = written || moment == GUARD_COMMAND; /* or is about to */
 	int64 start = zklock_now_ms();
 	int64 ask_at = start;
 	bool  logged = false;
 
+	if (released_unproved && stricter(released_under) != COMMIT_GUARD_OFF)
+		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
+						errhint("Others may have held the lock meanwhile. Retry the work.")));
+
+	/*
+	 * The worker gives up none of the terms that are checked until the transaction has
+	 * ended.
+	 */
+	if (written)
+		leadership_set_stakes(STAKE_COMMIT, STAKE_COMMIT);
 	for (;;)
 	{
-		LeaseState lease;
-		Reliance reliance = {.wish = NO_CHECKS, .writes = moment == GUARD_COMMAND || has_written()};
+		Reliance	reliance = {.wish = NO_CHECKS};
+		LeaseState	lease;
+		EntryStatus status;
 
 		ResetLatch(MyLatch);
 		if (moment != GUARD_EARLY && zklock_now_ms() >= ask_at)
@@ -233,7 +200,47 @@ check_reliance(GuardMoment moment)
 
 		/* Read the lease first: read last, it may be a later ZooKeeper session's. */
 		lease = lease_state();
-		examine(&reliance);
+
+		/* The holds: those of the transaction, or all if it has written */
+		for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+		{
+			bool		relied = writes || hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION);
+			CommitGuard guard = relied ? stricter(hold->taken_under) : COMMIT_GUARD_OFF;
+
+			if (guard == COMMIT_GUARD_OFF)
+				continue;
+			if (hold_entry(hold, &status) == ENTRY_NONE)
+				hold_report_lost(hold);
+			rely_on(&reliance, guard, hold->entry, &status, &hold->check);
+		}
+
+		/* The terms of leadership, if it has written */
+		for (LeadershipTerm *term = leadership_next(NULL); term != NULL; term = leadership_next(term))
+		{
+			CommitGuard guard = writes ? stricter(term->taken_under) : COMMIT_GUARD_OFF;
+			int			index;
+
+			if (guard == COMMIT_GUARD_OFF)
+				continue;
+			index = election_term_entry(term->election, term->token, &status);
+			if (index == ENTRY_NONE)
+				leadership_report_lost(term);
+			rely_on(&reliance, guard, index, &status, &term->check);
+		}
+
+		/* The reservations that it has named */
+		for (ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
+		{
+			CommitGuard guard = stricter(relied->taken_under);
+
+			if (guard == COMMIT_GUARD_OFF)
+				continue;
+			if (!reservation_status(&relied->reservation, &status))
+				reliance_report_over(relied->path);
+			rely_on(&reliance, guard, relied->reservation.index, &status, &relied->check);
+		}
+
+		/* None of these is lost; but is that proved? */
 		if (reliance.n == 0 ||
 			(lease == LEASE_HOLDS && (moment == GUARD_EARLY || reliance.unchecked == 0)))
 			break;
@@ -243,6 +250,8 @@ check_reliance(GuardMoment moment)
 					 errmsg("could not verify that ZooKeeper locks are still held"),
 					 errdetail("The ZooKeeper session was not proved to be alive for a session timeout."),
 					 errhint("Others may have held the locks meanwhile. Retry the work.")));
+
+		/* Wait for the lease, or for the answer to a check. */
 		interrupt_resume();
 		interrupt_check(guard_context, &moment);
 		if (log_lock_waits && !logged && zklock_now_ms() - start >= DeadlockTimeout)
@@ -255,33 +264,13 @@ check_reliance(GuardMoment moment)
 	}
 	if (logged)
 		log_guard(moment, "acquired", start);
-}
-
-/*
- * Checks the locks before the transaction commits, or is prepared, or before a command.
- * Raises an error if it must not go on.
- *
- * No loss interrupts the session after the final check.  An interrupt that has come by then
- * is handled now, so that it does not disturb the commit.  A transaction that has written
- * nothing is not interrupted: it may have acquired a lock at session level, which the client
- * is to know.
- */
-void
-guard_check(GuardMoment moment)
-{
-	if (released_unproved && stricter(released_under) != COMMIT_GUARD_OFF)
-		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
-						errhint("Others may have held the lock meanwhile. Retry the work.")));
 
 	/*
-	 * The worker gives up none of the terms that are checked until the transaction has
-	 * ended.
+	 * An interrupt that has come by now is handled, so that it does not disturb the commit.  A
+	 * transaction that has written nothing is not interrupted: it may have acquired a lock at
+	 * session level, which the client is to know.
 	 */
-	if (has_written())
-		leadership_set_stakes(STAKE_COMMIT, STAKE_COMMIT);
-	check_reliance(moment);
-	if (moment == GUARD_FINAL && has_written())
+	if (moment == GUARD_FINAL && written)
 		interrupt_check(NULL, NULL);
 }
 
@@ -302,7 +291,7 @@ guard_release(Hold *hold, LockMode mode, int n)
 
 	hold->released_lost = hold_is_lost(hold);
 	if (!hold_release(hold, mode, LOCK_SCOPE_SESSION, n, ENTRY_NOTICE) ||
-		(lease_holds && !hold->released_lost) || !has_written())
+		(lease_holds && !hold->released_lost) || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return;
 	released_unproved = true;
 	released_under = Max(released_under, hold->taken_under);

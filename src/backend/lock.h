@@ -29,14 +29,13 @@ typedef struct LockSet
 	bool		whole; /* if one lock is not held, none is released */
 } LockSet;
 
-/* Returns true if a hold is one of those that are meant. */
+/* Returns true if a hold is one of those that are meant.  Must not fail. */
 typedef bool (*HoldChoice)(const Hold *hold, const void *arg);
 
 extern int	 lock_compare_targets(const void *a, const void *b);
 extern bool	 lock_acquire(LockSet set, LockScope scope, int64 timeout_ms);
 extern bool	 lock_release(LockSet set);
 extern void	 lock_release_those(HoldChoice chosen, const void *arg);
-extern void	 lock_release_all(void);
 extern int64 lock_fencing_token(const char *path);
 extern int64 lock_proved_token(const char *path);
 

@@ -1,7 +1,7 @@
 /*
  * transaction.c
  *		Which locks end with a failed call, a subtransaction, a transaction, or a
- *		statement such as DISCARD ALL.
+ *		statement such as DISCARD ALL; and releasing those that are held at session level.
  *
  *	session level		survives everything but zk_unlock(), DISCARD ALL and
  *						the end of the session
@@ -37,6 +37,10 @@
  * A transaction may rely on its server's leadership as well: transaction_leads() looks, and
  * the guard then watches it.  It may rely on reservations, too (reliance.c).
  *
+ * A call that releases locks or permits first gives up all that it is to release, by steps
+ * that cannot fail and do not wait.  Only then it raises warnings, and waits until others can
+ * have the locks.  Both look at interrupts, and a cancellation finds everything released.
+ *
  * Runs in: backends.  Everything here is private to the process.
  *
  * Copyright (c) 2026, zklock contributors
@@ -44,9 +48,11 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "backend/display.h"
 #include "backend/lock.h"
 #include "backend/reliance.h"
 #include "backend/transaction.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "replication/walsender.h"
 #include "storage/ipc.h"
@@ -71,11 +77,17 @@ static int			max_acquisitions = FIRST_ACQUISITIONS;
 /* The callbacks have been registered. */
 static bool started = false;
 
-static void start_session(void);
+/* ------------------------------------------------------------------------
+ * The end of calls and transactions
+ * ------------------------------------------------------------------------
+ */
 
-/* Undoes the acquisitions on the stack above a mark, the last first. */
+/*
+ * Undoes the acquisitions on the stack above a mark, the last first, and gives up what has
+ * been asked for and nobody has acquired.  Cannot fail.
+ */
 static void
-undo(int mark)
+undo_acquisitions(int mark)
 {
 	while (nacquisitions > mark)
 	{
@@ -83,6 +95,101 @@ undo(int mark)
 
 		(void) hold_release(last->hold, last->mode, last->scope, last->n, ENTRY_NO_NOTICE);
 	}
+	hold_drop_unacquired(ENTRY_NO_NOTICE);
+}
+
+static void
+on_transaction(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+
+			/* The next holder must not run before this transaction's effect is durable. */
+			if (nacquisitions > 0 || leadership_next(NULL) != NULL || reliance_next(NULL) != NULL)
+				ForceSyncCommit();
+			guard_check(GUARD_FINAL);
+			break;
+
+		case XACT_EVENT_PRE_PREPARE:
+			if (nacquisitions > 0 && hold_number(REQUEST_ELEMENT) > 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues"),
+						 errhint("Take the elements in a transaction that is not prepared.")));
+			if (nacquisitions > 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks"),
+						 errhint("Use session-level locks, and release them after COMMIT PREPARED.")));
+			guard_check(GUARD_FINAL);
+			break;
+
+		case XACT_EVENT_COMMIT:
+
+			/* The elements that the transaction has taken go; otherwise they come back. */
+			for (int i = 0; i < nacquisitions; i++)
+			{
+				Entry *entry = entry_at(acquisitions[i].hold->entry);
+
+				if (acquisitions[i].hold->kind != REQUEST_ELEMENT)
+					continue;
+				SpinLockAcquire(&entry->mutex);
+				entry->status.consumed = true;
+				SpinLockRelease(&entry->mutex);
+			}
+			/* FALLTHROUGH */
+
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			undo_acquisitions(0);
+			reliance_forget();
+			guard_forget();
+			interrupt_resume();
+			break;
+
+		default: /* what parallel workers do, which hold nothing */
+			break;
+	}
+}
+
+static void
+on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	int mark = nacquisitions;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	while (mark > 0 && acquisitions[mark - 1].subid >= subid)
+		mark--;
+	undo_acquisitions(mark);
+}
+
+/* Gives everything up, as the session ends. */
+static void
+end_session(int code, Datum arg)
+{
+	hold_end_session();
+	reliance_forget();
+}
+
+/*
+ * Prepares the session when it asks for something first.  If memory runs out on the way,
+ * nothing is held without callbacks, and the next call begins anew.  A callback that is then
+ * registered twice does no harm.
+ */
+static void
+start_session(void)
+{
+	if (started)
+		return;
+	if (acquisitions == NULL)
+		acquisitions =
+			MemoryContextAlloc(TopMemoryContext, FIRST_ACQUISITIONS * sizeof(Acquisition));
+	RegisterXactCallback(on_transaction, NULL);
+	RegisterSubXactCallback(on_subtransaction, NULL);
+	on_shmem_exit(end_session, 0);
+	started = true;
 }
 
 /* ------------------------------------------------------------------------
@@ -124,12 +231,6 @@ transaction_acquired(Hold *hold, LockMode mode, LockScope scope)
 	hold_count(hold, mode, scope);
 }
 
-static bool
-may_be_one(const Acquisition *a, const Acquisition *b)
-{
-	return a->hold == b->hold && a->mode == b->mode && a->scope == b->scope && a->subid == b->subid;
-}
-
 /*
  * Ends a call without an error.  If it is complete, what it acquired at session level is the
  * session's from now on, and the rest the subtransaction's.  If it is not, all is undone.
@@ -142,116 +243,21 @@ transaction_end_call(int mark, bool complete)
 	/* An interrupt that has come ends the call while that can still be undone. */
 	if (complete)
 		interrupt_check(NULL, NULL);
-	else
-		undo(mark);
+	undo_acquisitions(complete ? nacquisitions : mark);
 	for (int i = mark; i < nacquisitions; i++)
 	{
-		if (acquisitions[i].scope == LOCK_SCOPE_SESSION)
+		const Acquisition *one = &acquisitions[i];
+		Acquisition		  *last = kept > 0 ? &acquisitions[kept - 1] : NULL;
+
+		if (one->scope == LOCK_SCOPE_SESSION)
 			continue;
-		if (kept > 0 && may_be_one(&acquisitions[kept - 1], &acquisitions[i]))
-			acquisitions[kept - 1].n++;
+		if (last && last->hold == one->hold && last->mode == one->mode &&
+			last->scope == one->scope && last->subid == one->subid)
+			last->n++;
 		else
-			acquisitions[kept++] = acquisitions[i];
+			acquisitions[kept++] = *one;
 	}
 	nacquisitions = kept;
-	hold_drop_unacquired(ENTRY_NO_NOTICE);
-}
-
-/* ------------------------------------------------------------------------
- * The end of transactions
- * ------------------------------------------------------------------------
- */
-
-/*
- * Ends the transaction, also when it is prepared, which it cannot be with locks of its own.
- * If it is committed, the elements that it has taken go.
- */
-static void
-end_transaction(XactEvent event)
-{
-	for (int i = 0; i < nacquisitions && event == XACT_EVENT_COMMIT; i++)
-	{
-		if (acquisitions[i].hold->kind == REQUEST_ELEMENT)
-		{
-			Entry *entry = entry_at(acquisitions[i].hold->entry);
-
-			SpinLockAcquire(&entry->mutex);
-			entry->status.consumed = true;
-			SpinLockRelease(&entry->mutex);
-		}
-	}
-	undo(0);
-	hold_drop_unacquired(ENTRY_NO_NOTICE);
-	reliance_forget();
-	guard_forget();
-	interrupt_resume();
-}
-
-static void
-on_transaction(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_PRE_COMMIT)
-	{
-		/* The next holder must not run before this transaction's effect is durable. */
-		if (nacquisitions > 0 || leadership_next(NULL) != NULL || reliance_next(NULL) != NULL)
-			ForceSyncCommit();
-		guard_check(GUARD_FINAL);
-	}
-	else if (event == XACT_EVENT_PRE_PREPARE)
-	{
-		if (nacquisitions > 0 && hold_number(REQUEST_ELEMENT) > 0)
-			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-							errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues"),
-							errhint("Take the elements in a transaction that is not prepared.")));
-		if (nacquisitions > 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks"),
-					 errhint("Use session-level locks, and release them after COMMIT PREPARED.")));
-		guard_check(GUARD_FINAL);
-	}
-	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		end_transaction(event);
-}
-
-static void
-on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
-{
-	int mark = nacquisitions;
-
-	if (event != SUBXACT_EVENT_ABORT_SUB)
-		return;
-	while (mark > 0 && acquisitions[mark - 1].subid >= subid)
-		mark--;
-	undo(mark);
-	hold_drop_unacquired(ENTRY_NO_NOTICE);
-}
-
-/* Gives everything up, as the session ends. */
-static void
-end_session(int code, Datum arg)
-{
-	hold_end_session();
-	reliance_forget();
-}
-
-/*
- * Prepares the session when it asks for something first.  If memory runs out on the way,
- * nothing is held without callbacks, and the next call begins anew.  A callback that is then
- * registered twice does no harm.
- */
-static void
-start_session(void)
-{
-	if (started)
-		return;
-	if (acquisitions == NULL)
-		acquisitions =
-			MemoryContextAlloc(TopMemoryContext, FIRST_ACQUISITIONS * sizeof(Acquisition));
-	RegisterXactCallback(on_transaction, NULL);
-	RegisterSubXactCallback(on_subtransaction, NULL);
-	on_shmem_exit(end_session, 0);
-	started = true;
 }
 
 /*
@@ -268,28 +274,195 @@ transaction_leads(int election, int64 *term)
 }
 
 /* ------------------------------------------------------------------------
+ * Releasing at session level
+ * ------------------------------------------------------------------------
+ */
+
+/* Raises a WARNING for each hold that was lost.  Returns true if there were any. */
+static bool
+warn_lost(Hold *const *released, int n)
+{
+	bool any = false;
+
+	for (int i = 0; i < n; i++)
+	{
+		const Hold *hold = released[i];
+		const char *shown;
+
+		if (!hold->released_lost)
+			continue;
+		any = true;
+		shown = display_path(hold->path);
+		ereport(WARNING,
+				(hold->kind == REQUEST_LOCK
+					 ? errmsg("lock on ZooKeeper path \"%s\" was lost before it was released", shown)
+					 : errmsg("permit of semaphore \"%s\" was lost before it was released", shown)));
+	}
+	return any;
+}
+
+/*
+ * Looks whether the worker is done with a hold.  The session does not wait for ZooKeeper to
+ * come back, nor for it to do what it refuses.
+ */
+static WaitAnswer
+look_whether_released(const Wait *wait, void *arg)
+{
+	const Hold *hold = arg;
+
+	if (hold_is_settled(hold))
+		return WAIT_OVER;
+	return entry_will_settle(hold->entry) ? WAIT_POLLED : WAIT_REFUSED;
+}
+
+/*
+ * Waits until others can have what the call has given up.  A cancellation ends only the wait.
+ */
+static void
+await_releases(Hold *const *released, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		Wait wait;
+
+		wait_begin(&wait, released[i]->path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
+		wait.event = ZKLOCK_WAIT_UNLOCK;
+		(void) wait_until(&wait, look_whether_released, released[i]);
+	}
+}
+
+/*
+ * Undoes one session-level acquisition of each lock of a set.  Then waits until the locks
+ * that are not acquired any more are free for everyone, or free to share if downgraded.
+ *
+ * Returns false, with a warning, if a lock was not held or was lost.
+ */
+bool
+lock_release(LockSet set)
+{
+	Hold **released = palloc(set.n * sizeof(Hold *));
+	int	   n = 0;
+	bool   held = true;
+	bool   lost;
+
+	for (int i = 0; i < set.n; i++)
+	{
+		LockTarget *target = &set.targets[i];
+
+		target->hold = hold_of_lock(target->path, target->mode);
+		if (target->hold && target->hold->acquired[target->mode][LOCK_SCOPE_SESSION] == 0)
+			target->hold = NULL;
+		held &= target->hold != NULL;
+	}
+	for (int i = set.n - 1; i >= 0 && (held || !set.whole); i--)
+	{
+		if (set.targets[i].hold == NULL)
+			continue;
+		released[n++] = set.targets[i].hold;
+		guard_release(set.targets[i].hold, set.targets[i].mode, 1);
+	}
+	lost = warn_lost(released, n);
+	for (int i = set.n - 1; i >= 0; i--)
+	{
+		const LockTarget *target = &set.targets[i];
+		const char		 *shown;
+		const Hold		 *hold;
+
+		if (target->hold != NULL)
+			continue;
+		shown = display_path(target->path);
+		hold = hold_of_lock(target->path, target->mode);
+		ereport(WARNING,
+				(target->mode == LOCK_MODE_EXCLUSIVE
+					 ? errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"", shown)
+					 : errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"", shown),
+				 hold && hold->acquired[target->mode][LOCK_SCOPE_TRANSACTION] > 0
+					 ? errhint("The transaction owns the lock, and releases it at its end.")
+					 : 0));
+	}
+	await_releases(released, n);
+	return held && !lost;
+}
+
+/*
+ * Undoes all acquisitions at session level of the holds, permits included, for which a function
+ * returns true, or of all if it is NULL, and waits until the worker is done with them.
+ */
+void
+lock_release_those(HoldChoice chosen, const void *arg)
+{
+	Hold **released;
+	int	   n = 0;
+	Hold  *next;
+
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+		n++;
+	released = palloc(n * sizeof(Hold *));
+	n = 0;
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
+	{
+		next = hold_next(hold);
+		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) || (chosen && !chosen(hold, arg)))
+			continue;
+		released[n++] = hold;
+
+		/* The exclusive lock goes last, so it need not be downgraded on the way. */
+		for (int mode = lengthof(hold->acquired) - 1; mode >= 0; mode--)
+		{
+			if (hold->acquired[mode][LOCK_SCOPE_SESSION] > 0)
+				guard_release(hold, mode, hold->acquired[mode][LOCK_SCOPE_SESSION]);
+		}
+	}
+	(void) warn_lost(released, n);
+	await_releases(released, n);
+}
+
+/*
+ * Releases one permit of a semaphore that is held at session level, and waits until others
+ * can have it.  It releases a lost permit first, so that the remaining ones are good, else
+ * the youngest.
+ *
+ * Returns false, with a warning, if the session held none or if it was lost.
+ */
+bool
+permit_release(const char *path)
+{
+	Hold *chosen = NULL;
+	bool  lost = false;
+	bool  in_transaction = false;
+
+	for (Hold *hold = hold_next(NULL); hold != NULL && !lost; hold = hold_next(hold))
+	{
+		if (hold->kind != REQUEST_PERMIT || strcmp(hold->path, path) != 0)
+			continue;
+		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION))
+		{
+			in_transaction = true;
+			continue;
+		}
+		chosen = hold;
+		lost = hold_is_lost(hold);
+	}
+	if (chosen == NULL)
+	{
+		ereport(WARNING,
+				(errmsg("you don't own a session-level permit of semaphore \"%s\"", display_path(path)),
+				 in_transaction ? errhint("The transaction owns its permits, and releases them at its end.")
+								: 0));
+		return false;
+	}
+	guard_release(chosen, LOCK_MODE_EXCLUSIVE, 1);
+	lost = warn_lost(&chosen, 1);
+	await_releases(&chosen, 1);
+	return !lost;
+}
+
+/* ------------------------------------------------------------------------
  * Commands
  * ------------------------------------------------------------------------
  */
 
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
-
-/*
- * Returns true for a command that a rollback may not undo, which PostgreSQL runs only outside
- * a transaction block: CREATE DATABASE, DROP TABLESPACE, VACUUM and the like.  PostgreSQL has
- * no list of these.  In their place stand all commands that it logs as DDL, and two that it
- * does not log so, if there is no transaction block.  Those that a rollback does undo are
- * checked earlier than need be; their commit would fail.
- *
- * Commands that clean up after a loss, such as DISCARD, SET, ROLLBACK or FETCH, are not DDL.
- */
-static bool
-is_irrevocable(Node *statement, ProcessUtilityContext context)
-{
-	return context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() &&
-		   (IsA(statement, VacuumStmt) || IsA(statement, ReindexStmt) ||
-			GetCommandLogLevel(statement) == LOGSTMT_DDL);
-}
 
 /*
  * Acts on three commands, and on those that cannot be undone.
@@ -317,7 +490,17 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	else if (IsA(statement, TransactionStmt))
 		kind = ((const TransactionStmt *) statement)->kind;
 
-	if (started && is_irrevocable(statement, context))
+	/*
+	 * Some commands a rollback may not undo, which PostgreSQL runs only outside a transaction
+	 * block: CREATE DATABASE, DROP TABLESPACE, VACUUM and the like.  PostgreSQL has no list of
+	 * these.  In their place stand all commands that it logs as DDL, and two that it does not
+	 * log so, if there is no transaction block.  Those that a rollback does undo are checked
+	 * earlier than need be; their commit would fail.  Commands that clean up after a loss, such
+	 * as DISCARD, SET, ROLLBACK or FETCH, are not DDL.
+	 */
+	if (started && context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() &&
+		(IsA(statement, VacuumStmt) || IsA(statement, ReindexStmt) ||
+		 GetCommandLogLevel(statement) == LOGSTMT_DDL))
 		guard_check(GUARD_COMMAND);
 
 	/*
@@ -333,7 +516,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	if (discard_all)
-		lock_release_all();
+		lock_release_those(NULL, NULL);
 
 	/* COMMIT rolls back a failed transaction, which relies on nothing. */
 	if (started && kind == TRANS_STMT_COMMIT && IsTransactionState())

@@ -217,7 +217,7 @@ Datum
 zk_unlock_all(PG_FUNCTION_ARGS)
 {
 	argument_require_holder();
-	lock_release_all();
+	lock_release_those(NULL, NULL);
 	PG_RETURN_VOID();
 }
 

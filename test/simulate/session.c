@@ -360,7 +360,7 @@ do_release_all(int path)
 	sim_tell("releases all");
 	for (int i = LOCK_SCOPE_SESSION; i < LEDGER_SIZE; i += 2)
 		ledger.of[i] = 0;
-	lock_release_all();
+	lock_release_those(NULL, NULL);
 }
 
 static void
