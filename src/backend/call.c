@@ -25,7 +25,6 @@
 #include "backend/call.h"
 #include "backend/request.h"
 #include "compat.h"
-#include "lib/stringinfo.h"
 #include "shared/common.h"
 #include "storage/ipc.h"
 
@@ -37,33 +36,40 @@
  * ------------------------------------------------------------------------
  */
 
-/* Composes a batch: the operations, and after them their texts. */
-static void
-compose(StringInfo batch, const CallStep *steps, int n)
+/*
+ * Lays a batch out: the calls, and behind them what they point to.  Returns its length.
+ *
+ *	place	in shared memory; NULL to have the length alone
+ */
+static Size
+lay_out_batch(char *place, const CallStep *steps, int n)
 {
-	Assert(n > 0 && n <= CALL_MAX_OPERATIONS);
-	initStringInfo(batch);
-	enlargeStringInfo(batch, n * sizeof(CallOperation));
-	batch->len = n * sizeof(CallOperation);
+	Size at = n * sizeof(ZkCall);
+
 	for (int i = 0; i < n; i++)
 	{
-		const CallStep *step = &steps[i];
-		const char	   *data = step->data ? step->data : "";
-		CallOperation	operation = {.kind = step->kind,
-									 .version = step->version,
-									 .most = step->most,
-									 .watch = step->watch};
+		ZkCall		 call = steps[i].asked;
+		const char **texts[] = {&call.path, &call.marker, &call.pin};
 
-		operation.path = batch->len;
-		appendBinaryStringInfo(batch, step->path, strlen(step->path) + 1);
-		operation.data = batch->len;
-		operation.data_length = step->data_length > 0 ? step->data_length : strlen(data);
-		appendBinaryStringInfo(batch, data, operation.data_length);
-		appendStringInfoChar(batch, '\0');
-		((CallOperation *) batch->data)[i] = operation;
+		for (size_t k = 0; k < lengthof(texts); k++)
+		{
+			Size size = *texts[k] ? strlen(*texts[k]) + 1 : 0;
+
+			if (place && size > 0)
+				*texts[k] = memcpy(place + at, *texts[k], size);
+			at += size;
+		}
+		if (call.data && call.data_length == 0)
+			call.data_length = strlen(call.data);
+		if (call.data_length == 0)
+			call.data = NULL;
+		else if (place)
+			call.data = memcpy(place + at, call.data, call.data_length);
+		at += call.data_length;
+		if (place)
+			((ZkCall *) place)[i] = call;
 	}
-	if (batch->len > CALL_MAX_BATCH)
-		elog(ERROR, "batch of calls to the zklock worker is too long: %d bytes", batch->len);
+	return at;
 }
 
 /* Copies the worker's answer to a step: data, or names one after the other. */
@@ -121,7 +127,7 @@ is_usable(CallSlot *slot)
  * is.  A wait that is not for ever ends when there has been no worker for too long.
  */
 static bool
-wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
+wait_for(CallSlot *slot, CallState state, const Caller *caller, int64 until)
 {
 	int64 absent_since = 0;
 
@@ -133,52 +139,60 @@ wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
 		if (call_slot_state(slot) == state)
 			return true;
 		timeout = until < 0 ? LOOK_MS : Min(zklock_ms_until(until), LOOK_MS);
-		if (timeout == 0 || (call->is_called_away && call->is_called_away(call->away_arg)) ||
+		if (timeout == 0 || (caller->is_called_away && caller->is_called_away(caller->away_arg)) ||
 			(request_lacks_worker(&absent_since) && until >= 0))
 			return false;
-		if (!call->is_called_away)
+		if (!caller->is_called_away)
 			CHECK_FOR_INTERRUPTS();
-		if (call->sleep)
-			call->sleep(call->sleep_arg, until < 0 ? NEVER : until);
+		if (caller->sleep)
+			caller->sleep(caller->sleep_arg, until < 0 ? NEVER : until);
 		else
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
-							 zklock_wait_event(call->is_called_away ? ZKLOCK_WAIT_LOCK
-																	: ZKLOCK_WAIT_CALL));
+							 zklock_wait_event(caller->is_called_away ? ZKLOCK_WAIT_LOCK
+																	  : ZKLOCK_WAIT_CALL));
 	}
 }
 
 /* Asks, and waits for the answer, but not for too long. */
 static void
-ask_and_wait(const Call *call, const StringInfoData *batch, const CallStep *steps, int n, CallSight sight)
+ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight)
 {
 	CallSlot *slot = call_slot_own();
-	int64	  until = call->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
+	Size	  length = lay_out_batch(NULL, steps, n);
+	int64	  until = caller->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
 
-	if (call->until > 0)
-		until = call->until;
-	if (!is_usable(slot) && !wait_for(slot, CALL_FREE, call, until))
+	Assert(n > 0 && n <= CALL_MAX_OPERATIONS);
+	if (length > CALL_MAX_BATCH)
+		elog(ERROR, "batch of calls to the zklock worker is too long: %zu bytes", length);
+	if (caller->until > 0)
+		until = caller->until;
+	if (!is_usable(slot) && !wait_for(slot, CALL_FREE, caller, until))
 		return;
 	slot->pid = MyProcPid;
 	slot->role = GetSessionUserId();
 	slot->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
-	slot->patience = call->patience;
+	slot->patience = caller->patience;
 	slot->after_sync = sight == CALL_AFTER_SYNC;
 	slot->writes = false;
 	for (int i = 0; i < n; i++)
-		slot->writes |= !call_is_read(steps[i].kind);
-	slot->noperations = n;
-	slot->batch_length = batch->len;
-	if (batch->len > CALL_BUFFER_SIZE)
+		slot->writes |= !call_is_read(steps[i].asked.kind);
+	slot->creates_provisional = steps[0].asked.kind == ZK_CREATE &&
+								(steps[0].asked.node_kind == ZK_CONTAINER ||
+								 steps[0].asked.node_kind == ZK_PERSISTENT_SEQUENTIAL);
+	slot->ncalls = n;
+	slot->batch_length = length;
+	if (length > CALL_BUFFER_SIZE)
 	{
 		call_slot_ask(slot, CALL_ROOM_WANTED);
-		if (!wait_for(slot, CALL_ROOM_GIVEN, call, until))
+		if (!wait_for(slot, CALL_ROOM_GIVEN, caller, until))
 			return;
 	}
-	memcpy(call_slot_text(slot, &slot->batch_room), batch->data, batch->len);
-	strlcpy(slot->next_marker, steps[0].marker ? steps[0].marker : "", sizeof(slot->next_marker));
-	if (steps[0].marker)
+	(void) lay_out_batch(call_slot_text(slot, &slot->batch_room), steps, n);
+	strlcpy(slot->next_marker, steps[0].asked.marker ? steps[0].asked.marker : "",
+			sizeof(slot->next_marker));
+	if (steps[0].asked.marker)
 		slot->marker_wanted = true;
-	if (steps[0].kind == ZK_CREATE_CONTAINER || steps[0].kind == ZK_CREATE_SEQUENTIAL)
+	if (slot->creates_provisional)
 		call_slot_want_node(slot);
 	call_slot_ask(slot, CALL_ASKED);
 
@@ -186,16 +200,16 @@ ask_and_wait(const Call *call, const StringInfoData *batch, const CallStep *step
 	 * A batch that was not sent need not be: take_answer() gives it up.  If it was sent
 	 * and writes, the session waits for the answer.
 	 */
-	if (!wait_for(slot, CALL_ANSWERED, call, until) && slot->writes &&
+	if (!wait_for(slot, CALL_ANSWERED, caller, until) && slot->writes &&
 		!call_slot_step(slot, CALL_ASKED, CALL_GIVEN_UP))
-		(void) wait_for(slot, CALL_ANSWERED, call, -1);
+		(void) wait_for(slot, CALL_ANSWERED, caller, -1);
 }
 
 /*
  * Takes the answer.  Without one, the call is given up as if ZooKeeper could not be reached.
  */
 static void
-take_answer(Call *call, CallStep *steps, int n)
+take_answer(Caller *caller, CallStep *steps, int n)
 {
 	CallSlot   *slot = call_slot_own();
 	bool		answered = call_slot_state(slot) == CALL_ANSWERED;
@@ -214,21 +228,18 @@ take_answer(Call *call, CallStep *steps, int n)
 		call_slot_give_up(slot);
 		return;
 	}
-	call->session = slot->session;
-	if (steps[0].marker)
-		call->sent_session = slot->sent_session;
+	caller->session = slot->session;
+	if (steps[0].asked.marker)
+		caller->sent_session = slot->sent_session;
 	call_slot_done(slot);
 }
 
 void
-call_batch(Call *call, CallStep *steps, int n, CallSight sight)
+call_batch(Caller *caller, CallStep *steps, int n, CallSight sight)
 {
-	StringInfoData batch;
-
 	PG_TRY();
 	{
-		compose(&batch, steps, n);
-		ask_and_wait(call, &batch, steps, n, sight);
+		ask_and_wait(caller, steps, n, sight);
 	}
 	PG_CATCH();
 	{
@@ -236,8 +247,7 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	pfree(batch.data);
-	take_answer(call, steps, n);
+	take_answer(caller, steps, n);
 }
 
 /* Raises the error for a step whose outcome is not one that callers handle. */
@@ -251,7 +261,7 @@ call_report(const CallStep *step)
 	};
 
 	if (failures[step->result.outcome] != FAILURE_NONE)
-		request_report_failure(ENTRY_NONE, step->path, failures[step->result.outcome],
+		request_report_failure(ENTRY_NONE, step->asked.path, failures[step->result.outcome],
 							   step->result.code);
 }
 
@@ -260,20 +270,20 @@ call_report(const CallStep *step)
  * it may mean that the time is over.
  */
 void
-call_report_of(const Call *call, const CallStep *step)
+call_report_of(const Caller *caller, const CallStep *step)
 {
-	if (step->result.outcome != CALL_UNREACHABLE || call->until == 0)
+	if (step->result.outcome != CALL_UNREACHABLE || caller->until == 0)
 		call_report(step);
 }
 
-/* Makes one operation, and raises the error for its outcome. */
+/* Makes one call, and raises the error for its outcome. */
 const CallStep *
-call_make(Call *call, CallStep step, CallSight sight)
+call_make(Caller *caller, ZkCall asked, CallSight sight)
 {
 	CallStep *made = palloc(sizeof(CallStep));
 
-	*made = step;
-	call_batch(call, made, 1, sight);
+	*made = (CallStep){.asked = asked};
+	call_batch(caller, made, 1, sight);
 	call_report(made);
 	return made;
 }

@@ -8,9 +8,10 @@
 #define ZKLOCK_BACKEND_CALL_H
 
 #include "shared/call.h"
+#include "zk/zk_client.h"
 
-/* Calls made one after the other for one purpose */
-typedef struct Call
+/* Who makes calls, one after the other for one purpose, and how it waits */
+typedef struct Caller
 {
 	CallPatience patience;	   /* for a connection */
 	int64		 until;		   /* deadline, by zklock_now_ms(); 0: none */
@@ -30,7 +31,7 @@ typedef struct Call
 	 */
 	void (*sleep)(void *arg, int64 until); /* or NULL; "until" is in ms */
 	void *sleep_arg;
-} Call;
+} Caller;
 
 /* Which commits a read sees at least */
 typedef enum CallSight
@@ -39,45 +40,31 @@ typedef enum CallSight
 	CALL_AFTER_SYNC
 } CallSight;
 
-/* One operation and its result */
+/* One call and its result */
 typedef struct CallStep
 {
-	ZkOperation kind;
-	const char *path; /* UTF-8 */
-	const char *data; /* CREATE, CREATE_SEQUENTIAL, CREATE_RECORD, REPLACE_RECORD, SET_DATA,
-					   * APPEND; REMOVE: the pin's path; NULL for none */
-	Size		data_length; /* in bytes; 0: the data are a string */
-	const char *marker;		 /* APPEND, REMOVE: path of the node that goes with it; others: its
-						 * own */
-	bool		watch;		 /* GET_CHILDREN: set a watch, for the sessions that wait there */
-	int32		version;	 /* SET_DATA: of the data to be replaced */
-	int			most;		 /* GET_DATA: longer data are not read */
-
+	ZkCall	   asked;
 	CallResult result;
-	char	  *read;	 /* GET_DATA: the data and a NUL; NULL if none, or too long; APPEND,
-						  * CREATE_SEQUENTIAL: the name */
+	char	  *read; /* GET_DATA: the data and a NUL; NULL if none, or too long; APPEND, CREATE
+						  * of a persistent sequential node: its name */
 	char	 **children; /* GET_CHILDREN */
 } CallStep;
 
 /*
- * Makes one operation.  Waits, and can be interrupted.  Returns if the outcome is known and
+ * Makes one call.  Waits, and can be interrupted.  Returns if the outcome is known and
  * is CALL_OK, CALL_NO_NODE, CALL_NODE_EXISTS or CALL_BAD_VERSION, and for a write also if it
  * is CALL_UNKNOWN; every other outcome raises an error.
  */
-extern const CallStep *call_make(Call *call, CallStep step, CallSight sight);
+extern const CallStep *call_make(Caller *caller, ZkCall asked, CallSight sight);
 
-/* Makes several operations that are independent of each other; no outcome raises an error. */
-extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
+/* Makes several calls that are independent of each other; no outcome raises an error. */
+extern void call_batch(Caller *caller, CallStep *steps, int n, CallSight sight);
 
 extern void call_report(const CallStep *step);
-extern void call_report_of(const Call *call, const CallStep *step);
+extern void call_report_of(const Caller *caller, const CallStep *step);
 
-/*
- * call_path.c: creating a node and its missing parents, deleting a node that was read, and
- * refusing one that has claims
- */
-extern const CallStep *call_create_path(Call *call, const char *path, CallStep node);
-extern bool call_delete_node(Call *call, const char *path, const NodeStat *stat, bool *in_doubt);
-extern void call_refuse_claims(Call *call, const char *path, const NodeStat *stat);
+extern const CallStep *call_create_path(Caller *caller, const char *path, ZkCall node);
+extern bool call_delete_node(Caller *caller, const char *path, const NodeStat *stat, bool *in_doubt);
+extern void call_refuse_claims(Caller *caller, const char *path, const NodeStat *stat);
 
 #endif /* ZKLOCK_BACKEND_CALL_H */

@@ -33,14 +33,14 @@
 
 /* Raises an error if a child of that name would harm users of its parent. */
 static void
-refuse_harm(Call *call, const char *path, const char *parent, const char *name)
+refuse_harm(Caller *caller, const char *path, const char *parent, const char *name)
 {
 	int		 harm = neighbour_harm(parent, name);
-	CallStep list = {.kind = ZK_GET_CHILDREN, .path = parent};
+	CallStep list = {.asked = {.kind = ZK_GET_CHILDREN, .path = parent}};
 
 	if (parent[0] == '\0' || harm == 0)
 		return;
-	call_batch(call, &list, 1, CALL_AS_KNOWN);
+	call_batch(caller, &list, 1, CALL_AS_KNOWN);
 
 	/* A parent whose children we may not see is no reason to refuse. */
 	if (list.result.outcome == CALL_UNREACHABLE)
@@ -57,24 +57,27 @@ refuse_harm(Call *call, const char *path, const char *parent, const char *name)
  * parents.  "used" is the path that messages name for the lowest one.
  */
 static const CallStep *
-create(Call *call, const char *used, const CallStep *lowest, const char *path, int level)
+create(Caller *caller, const char *used, const ZkCall *lowest, const char *path, int level)
 {
 	const char *name = strrchr(path, '/') + 1;
 	char	   *parent = pnstrdup(path, name - 1 - path);
 	CallStep   *made = palloc(sizeof(CallStep));
 
 	/* A contender stands behind the others. */
-	if (level > 0 || lowest->kind != ZK_CREATE_SEQUENTIAL)
-		refuse_harm(call, used, parent, name);
+	if (level > 0 || lowest->node_kind != ZK_PERSISTENT_SEQUENTIAL)
+		refuse_harm(caller, used, parent, name);
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++)
 	{
 		const CallStep *above;
 
-		*made = *lowest;
+		*made = (CallStep){.asked = *lowest};
 		if (level > 0)
-			*made = (CallStep){.kind = zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_CREATE : ZK_CREATE_CONTAINER,
-							   .path = path};
-		call_batch(call, made, 1, CALL_AS_KNOWN);
+			*made = (CallStep){.asked = {.kind = ZK_CREATE,
+										 .node_kind = zklock_parent_nodes == PARENTS_PERSISTENT
+														  ? ZK_PERSISTENT
+														  : ZK_CONTAINER,
+										 .path = path}};
+		call_batch(caller, made, 1, CALL_AS_KNOWN);
 		if (made->result.outcome != CALL_NO_NODE)
 			return made;
 		if (zklock_parent_nodes == PARENTS_EXISTING)
@@ -85,7 +88,7 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
 			request_report_failure(ENTRY_NONE, used, FAILURE_TOO_DEEP, 0);
 
 		/* The next attempt shows whether there is a parent now. */
-		above = create(call, used, lowest, parent, level + 1);
+		above = create(caller, used, lowest, parent, level + 1);
 		if (above->result.outcome != CALL_OK && above->result.outcome != CALL_NODE_EXISTS &&
 			above->result.outcome != CALL_UNKNOWN)
 			return above;
@@ -98,21 +101,21 @@ create(Call *call, const char *used, const CallStep *lowest, const char *path, i
  *
  *	path	that is used, for messages
  *	node	the operation that creates the node: ZK_CREATE and ZK_CREATE_RECORD the path's own,
- *			ZK_CREATE_SEQUENTIAL a contender below it
+ *			a sequential one is a contender's below it
  *
  * Returns the creation of the node, or that of the parent which was refused: then the node has
  * not been created.  A contender's node is deleted unless call_slot_keep_node() follows.
  */
 const CallStep *
-call_create_path(Call *call, const char *path, CallStep node)
+call_create_path(Caller *caller, const char *path, ZkCall node)
 {
 	const CallStep *volatile made = NULL;
 
-	if (zklock_parent_nodes == PARENTS_EXISTING && node.kind != ZK_CREATE_SEQUENTIAL)
+	if (zklock_parent_nodes == PARENTS_EXISTING && node.node_kind != ZK_PERSISTENT_SEQUENTIAL)
 		request_report_failure(ENTRY_NONE, path, FAILURE_NO_PATH, 0);
 	PG_TRY();
 	{
-		made = create(call, path, &node, node.path, 0);
+		made = create(caller, path, &node, node.path, 0);
 	}
 	PG_CATCH();
 	{
@@ -120,17 +123,17 @@ call_create_path(Call *call, const char *path, CallStep node)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (node.kind != ZK_CREATE_SEQUENTIAL)
+	if (node.node_kind != ZK_PERSISTENT_SEQUENTIAL)
 		call_slot_leave_path(call_slot_own());
 	return made;
 }
 
 /* Returns true if it still is the node that was read. */
 static bool
-is_there(Call *call, const char *path, const NodeStat *stat)
+is_there(Caller *caller, const char *path, const NodeStat *stat)
 {
 	const CallStep *look =
-		call_make(call, (CallStep){.kind = ZK_EXISTS, .path = path}, CALL_AFTER_SYNC);
+		call_make(caller, (ZkCall){.kind = ZK_EXISTS, .path = path}, CALL_AFTER_SYNC);
 
 	return look->result.outcome == CALL_OK && look->result.stat.czxid == stat->czxid &&
 		   look->result.stat.ephemeral_owner == stat->ephemeral_owner;
@@ -147,21 +150,21 @@ is_there(Call *call, const char *path, const NodeStat *stat)
  * Returns false if another client has deleted it.
  */
 bool
-call_delete_node(Call *call, const char *path, const NodeStat *stat, bool *in_doubt)
+call_delete_node(Caller *caller, const char *path, const NodeStat *stat, bool *in_doubt)
 {
-	while (is_there(call, path, stat))
+	while (is_there(caller, path, stat))
 	{
-		CallStep step = {.kind = ZK_DELETE, .path = path};
+		CallStep step = {.asked = {.kind = ZK_DELETE, .path = path}};
 
 		*in_doubt = true;
-		call_batch(call, &step, 1, CALL_AS_KNOWN);
+		call_batch(caller, &step, 1, CALL_AS_KNOWN);
 		*in_doubt = step.result.outcome == CALL_UNKNOWN;
 		call_report(&step);
 		if (step.result.outcome == CALL_OK)
 			return true;
 
 		/* A deletion in doubt must be settled, however long that takes. */
-		call->patience = *in_doubt ? CALL_PATIENT : CALL_IMPATIENT;
+		caller->patience = *in_doubt ? CALL_PATIENT : CALL_IMPATIENT;
 	}
 	return *in_doubt;
 }
@@ -172,17 +175,17 @@ call_delete_node(Call *call, const char *path, const NodeStat *stat, bool *in_do
  *	stat	the node's, as it was read or listed
  */
 void
-call_refuse_claims(Call *call, const char *path, const NodeStat *stat)
+call_refuse_claims(Caller *caller, const char *path, const NodeStat *stat)
 {
-	CallStep read = {.kind = ZK_GET_DATA, .path = path, .most = CLAIM_RECORD_SIZE - 1};
+	CallStep read = {.asked = {.kind = ZK_GET_DATA, .path = path, .most = CLAIM_RECORD_SIZE - 1}};
 
 	if (stat->data_length == 0 || stat->data_length >= CLAIM_RECORD_SIZE)
 		return;
-	call_batch(call, &read, 1, CALL_AS_KNOWN);
+	call_batch(caller, &read, 1, CALL_AS_KNOWN);
 
 	/* Data that we may not read are no reason to refuse. */
 	if (read.result.outcome == CALL_UNREACHABLE)
-		call_report_of(call, &read);
+		call_report_of(caller, &read);
 	if (claim_record_recognised(read.read, read.result.text_length))
 		request_report_failure(ENTRY_NONE, path, FAILURE_IS_CLAIMS, 0);
 }

@@ -22,9 +22,9 @@
 
 /* Lists the children of the path, and puts its contenders in order. */
 static CallStep
-list(Contenders *contenders, Call *call, CallSight sight)
+list(Contenders *contenders, Caller *call, CallSight sight)
 {
-	CallStep	  listed = {.kind = ZK_GET_CHILDREN, .path = contenders->path};
+	CallStep	  listed = {.asked = {.kind = ZK_GET_CHILDREN, .path = contenders->path}};
 	RecipeQueued *queue;
 	int			  nchildren;
 
@@ -98,7 +98,7 @@ judge_holders(Contenders *contenders)
  * Returns the listing, or the first step whose answer is missing.
  */
 CallStep
-contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
+contenders_read(Contenders *contenders, Caller *call, int most, CallSight sight)
 {
 	CallStep listed = list(contenders, call, sight);
 	int		 from = 0;
@@ -110,9 +110,10 @@ contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 		int			   n = Min(Min(contenders->n, most) - from, NODES_AT_ONCE);
 
 		for (int i = 0; i < n; i++)
-			steps[i] = (CallStep){.kind = ZK_GET_DATA,
-								  .path = psprintf("%s/%s", contenders->path, nodes[i].name),
-								  .most = CONTENDERS_MAX_DATA};
+			steps[i] =
+				(CallStep){.asked = {.kind = ZK_GET_DATA,
+									 .path = psprintf("%s/%s", contenders->path, nodes[i].name),
+									 .most = CONTENDERS_MAX_DATA}};
 		call_batch(call, steps, n, CALL_AS_KNOWN);
 		for (int i = n - 1; i >= 0; i--)
 		{

@@ -68,7 +68,7 @@ typedef struct Contenders
 } Contenders;
 
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const ContenderNode *node);
-extern CallStep contenders_read(Contenders *contenders, Call *call, int most, CallSight sight);
+extern CallStep contenders_read(Contenders *contenders, Caller *call, int most, CallSight sight);
 extern void		contenders_take_node(ContenderNode *node, const CallStep *read);
 extern const char *contenders_reservation(const ContenderNode *node, const EntryCopy *entry,
 										  NodeContender *data);

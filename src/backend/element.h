@@ -49,7 +49,7 @@ typedef struct TakeQueue
 	const char	   *path;
 	TakeHow			how;
 	Wait			wait; /* not of an offer */
-	Call			call;
+	Caller			call;
 	const char	   *pin;	 /* its path; "" if ZooKeeper refuses one; NULL if there is none */
 	const CallStep *written; /* the write that was sent, unless it failed; or NULL */
 	bool			in_doubt; /* whether it was made is unknown */

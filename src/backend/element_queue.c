@@ -57,7 +57,7 @@
 static const char *
 element_of(const CallStep *step)
 {
-	return strrchr(step->path, '/') + 1;
+	return strrchr(step->asked.path, '/') + 1;
 }
 
 /*
@@ -70,7 +70,7 @@ take_context(void *arg)
 	const TakeQueue *queue = arg;
 	const CallStep	*written = queue->written;
 	const char		*path = display_utf8(queue->path);
-	bool			 added = written && written->kind == ZK_APPEND;
+	bool			 added = written && written->asked.kind == ZK_APPEND;
 
 	if (written == NULL)
 		errcontext("while using ZooKeeper queue \"%s\"%s", path, display_outage_suffix());
@@ -94,7 +94,7 @@ static void
 report_uncertain(const TakeQueue *queue)
 {
 	char *path = display_path(queue->path);
-	bool  added = queue->written->kind == ZK_APPEND;
+	bool  added = queue->written->asked.kind == ZK_APPEND;
 
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
@@ -140,7 +140,7 @@ take_list(TakeQueue *queue, bool watch)
 {
 	CallStep *list = palloc(sizeof(CallStep));
 
-	*list = (CallStep){.kind = ZK_GET_CHILDREN, .path = queue->path, .watch = watch};
+	*list = (CallStep){.asked = {.kind = ZK_GET_CHILDREN, .path = queue->path, .watch = watch}};
 	call_batch(&queue->call, list, 1, CALL_AFTER_SYNC);
 	call_report_of(&queue->call, list);
 	if (list->result.outcome == CALL_OK)
@@ -176,7 +176,8 @@ take_look(TakeQueue *queue, const ElementName *names, int n)
 	CallStep *looks = palloc(n * sizeof(CallStep));
 
 	for (int i = 0; i < n; i++)
-		looks[i] = (CallStep){.kind = ZK_EXISTS, .path = take_element_path(queue, names[i].name)};
+		looks[i] = (CallStep){
+			.asked = {.kind = ZK_EXISTS, .path = take_element_path(queue, names[i].name)}};
 	call_batch(&queue->call, looks, n, CALL_AS_KNOWN);
 	return looks;
 }
@@ -193,8 +194,9 @@ take_look(TakeQueue *queue, const ElementName *names, int n)
 static bool
 create_marker_parent(TakeQueue *queue)
 {
-	const CallStep *made = call_create_path(&queue->call, ELEMENT_RECEIPTS,
-											(CallStep){.kind = ZK_CREATE, .path = ELEMENT_RECEIPTS});
+	const CallStep *made =
+		call_create_path(&queue->call, ELEMENT_RECEIPTS,
+						 (ZkCall){.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT, .path = ELEMENT_RECEIPTS});
 
 	call_report_of(&queue->call, made);
 	return made->result.outcome != CALL_NODE_EXISTS;
@@ -204,8 +206,8 @@ create_marker_parent(TakeQueue *queue)
 static void
 settle_write(TakeQueue *queue, CallStep *step)
 {
-	Call settling = {.patience = CALL_PATIENT, .sleep = queue->call.sleep, .sleep_arg = queue};
-	CallStep look = {.kind = ZK_EXISTS, .path = step->marker};
+	Caller settling = {.patience = CALL_PATIENT, .sleep = queue->call.sleep, .sleep_arg = queue};
+	CallStep look = {.asked = {.kind = ZK_EXISTS, .path = step->asked.marker}};
 
 	call_batch(&settling, &look, 1, CALL_AFTER_SYNC);
 	call_slot_give_up(call_slot_own());
@@ -229,13 +231,13 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 
 	do
 	{
-		step->marker = psprintf(ELEMENT_RECEIPTS "/%s", node_data_unique(NULL));
+		step->asked.marker = psprintf(ELEMENT_RECEIPTS "/%s", node_data_unique(NULL));
 		interrupt_check_client();
 		queue->written = step;
 		queue->in_doubt = true;
 		call_batch(&queue->call, step, 1, CALL_AS_KNOWN);
 		if (step->result.outcome == CALL_UNKNOWN &&
-			!(step->kind == ZK_REMOVE && ZKLOCK_FAULT("removal-again")))
+			!(step->asked.kind == ZK_REMOVE && ZKLOCK_FAULT("removal-again")))
 			settle_write(queue, step);
 		queue->in_doubt = false;
 		if (step->result.outcome != CALL_OK)
@@ -245,7 +247,7 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 	if (step->result.outcome == CALL_REFUSED && zk_error_is_permission(step->result.code))
 		request_report_failure(ENTRY_NONE, queue->path, FAILURE_NO_MARKER, step->result.code);
 	shown = *step;
-	shown.path = queue->path;
+	shown.asked.path = queue->path;
 	if (step->result.outcome != CALL_NOT_EMPTY)
 		call_report_of(&queue->call, &shown);
 }
@@ -263,7 +265,7 @@ static void
 pin_and_read(TakeQueue *queue, CallStep *read)
 {
 	char	*path = psprintf("%s/" ELEMENT_PIN, queue->path, node_data_unique(NULL));
-	CallStep steps[] = {{.kind = ZK_PIN, .path = path, .marker = path}, *read};
+	CallStep steps[] = {{.asked = {.kind = ZK_PIN, .path = path, .marker = path}}, *read};
 
 	call_batch(&queue->call, steps, lengthof(steps), CALL_AS_KNOWN);
 	*read = steps[1];
@@ -341,13 +343,15 @@ static void
 prepare(TakeQueue *queue)
 {
 	const CallStep *step =
-		call_make(&queue->call, (CallStep){.kind = ZK_EXISTS, .path = queue->path}, CALL_AS_KNOWN);
+		call_make(&queue->call, (ZkCall){.kind = ZK_EXISTS, .path = queue->path}, CALL_AS_KNOWN);
 	const CallResult *look = &step->result;
 
 	if (look->outcome == CALL_NO_NODE)
 	{
 		call_report(call_create_path(&queue->call, queue->path,
-									 (CallStep){.kind = ZK_CREATE, .path = queue->path}));
+									 (ZkCall){.kind = ZK_CREATE,
+											  .node_kind = ZK_PERSISTENT,
+											  .path = queue->path}));
 		return;
 	}
 	call_refuse_claims(&queue->call, queue->path, &look->stat);
@@ -394,10 +398,10 @@ append_element(TakeQueue *queue, const char *data, Size length, char **name)
 {
 	CallStep *step = palloc(sizeof(CallStep));
 
-	*step = (CallStep){.kind = ZK_APPEND,
-					   .path = psprintf("%s/" ELEMENT_PREFIX, queue->path),
-					   .data = length > 0 ? data : NULL,
-					   .data_length = length};
+	*step = (CallStep){.asked = {.kind = ZK_APPEND,
+								 .path = psprintf("%s/" ELEMENT_PREFIX, queue->path),
+								 .data = length > 0 ? data : NULL,
+								 .data_length = (int) length}};
 	take_make_certainly(queue, step);
 	*name = step->read;
 	if (step->result.outcome == CALL_OK && step->read == NULL)

@@ -57,7 +57,9 @@ set_element(Element *element, const char *name, const CallStep *read)
 static bool
 read_element(TakeQueue *queue, const char *name, CallStep *read)
 {
-	*read = (CallStep){.kind = ZK_GET_DATA, .path = take_element_path(queue, name), .most = CALL_ANY_LENGTH};
+	*read = (CallStep){.asked = {.kind = ZK_GET_DATA,
+								 .path = take_element_path(queue, name),
+								 .most = CALL_ANY_LENGTH}};
 	if (queue->how == TAKE_REMOVE)
 		take_read_pinned(queue, read);
 	else
@@ -85,7 +87,7 @@ show_element(TakeQueue *queue, const char *name, Element *got)
 static bool
 is_free(TakeQueue *queue, const char *name)
 {
-	CallStep look = {.kind = ZK_EXISTS, .path = take_element_path(queue, name)};
+	CallStep look = {.asked = {.kind = ZK_EXISTS, .path = take_element_path(queue, name)}};
 
 	call_batch(&queue->call, &look, 1, CALL_AS_KNOWN);
 	call_report_of(&queue->call, &look);
@@ -102,10 +104,10 @@ remove_element(TakeQueue *queue, const char *name, Element *got)
 	{
 		CallStep *step = palloc(sizeof(CallStep));
 
-		*step = (CallStep){.kind = ZK_REMOVE,
-						   .path = take_element_path(queue, name),
-						   .data = queue->pin,
-						   .version = got->version};
+		*step = (CallStep){.asked = {.kind = ZK_REMOVE,
+									 .path = take_element_path(queue, name),
+									 .pin = queue->pin[0] != '\0' ? queue->pin : NULL,
+									 .version = got->version}};
 		take_make_certainly(queue, step);
 		if (step->result.outcome == CALL_OK || step->result.outcome == CALL_UNKNOWN)
 			queue->pin = NULL;
@@ -264,9 +266,9 @@ watch_claims(TakeQueue *queue, List *taken)
 	bool	 all = n == list_length(taken);
 
 	for (int i = 0; i < n; i++)
-		watches[i] = (CallStep){.kind = ZK_WATCH_DATA,
-								.path = psprintf("%s/%s/" ELEMENT_CLAIM, queue->path,
-												 (char *) list_nth(taken, i))};
+		watches[i] = (CallStep){.asked = {.kind = ZK_WATCH_DATA,
+										  .path = psprintf("%s/%s/" ELEMENT_CLAIM, queue->path,
+														   (char *) list_nth(taken, i))}};
 	if (n > 0)
 		call_batch(&queue->call, watches, n, CALL_AS_KNOWN);
 	for (int i = 0; i < n; i++)
@@ -288,9 +290,10 @@ prepare_wait(TakeQueue *queue, bool watch, const Look *look)
 	int64 look_at;
 
 	if (look->list->result.outcome == CALL_NO_NODE)
-		call_report_of(&queue->call,
-					   call_create_path(&queue->call, queue->path,
-										(CallStep){.kind = ZK_CREATE, .path = queue->path}));
+		call_report_of(&queue->call, call_create_path(&queue->call, queue->path,
+													  (ZkCall){.kind = ZK_CREATE,
+															   .node_kind = ZK_PERSISTENT,
+															   .path = queue->path}));
 
 	/* A look without a watch is repeated at once, with one: elements may have come or gone. */
 	if (!watch || look->list->result.outcome == CALL_NO_NODE)

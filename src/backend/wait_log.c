@@ -93,7 +93,7 @@ add_client(Names *holders, Names *waiters, const ContenderNode *node)
  *	call	to ask ZooKeeper; or NULL
  */
 static void
-add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *recipe, Call *call)
+add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *recipe, Caller *call)
 {
 	Contenders listed = {.path = path, .recipe = recipe};
 	LockView   ours;
@@ -130,7 +130,7 @@ add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *r
  *	call	to ask ZooKeeper; or NULL, to use only shared memory
  */
 static const char *
-describe_parties(const Wait *wait, Call *call)
+describe_parties(const Wait *wait, Caller *call)
 {
 	Names holders = {0};
 	Names waiters = {0};
@@ -208,7 +208,7 @@ is_called_away_from_log(void *arg)
 void
 wait_log_lasting(Wait *wait, int64 until)
 {
-	Call		call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS),
+	Caller		call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS),
 						.is_called_away = is_called_away_from_log,
 						.away_arg = wait};
 	const char *parties = describe_parties(wait, &call);

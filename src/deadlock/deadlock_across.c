@@ -350,7 +350,7 @@ is_called_away_from_search(void *arg)
 static void
 search_once(Search *search)
 {
-	CallStep	ask_engine = {.kind = ZK_REMOTE_WAITS, .path = "/"};
+	CallStep	ask_engine = {.asked = {.kind = ZK_REMOTE_WAITS, .path = "/"}};
 	const char *record = NULL;
 
 	if (!wait_records_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
@@ -421,9 +421,9 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 	next_at = search.findings.next_at;
 	if (zklock_now_ms() < next_at)
 		return;
-	search.call = (Call){.until = Min(until, zklock_now_ms() + PATIENCE_MS),
-						 .is_called_away = is_called_away_from_search,
-						 .away_arg = &search};
+	search.call = (Caller){.until = Min(until, zklock_now_ms() + PATIENCE_MS),
+						   .is_called_away = is_called_away_from_search,
+						   .away_arg = &search};
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
 		search_once(&search);
 	next_at = next_search(&search);

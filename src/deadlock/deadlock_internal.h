@@ -144,13 +144,13 @@ typedef struct SearchWait
 /* A search.  What it points to is in the memory context of the wait, except the records. */
 typedef struct Search
 {
-	int	  index;   /* the entry of this session */
-	Call  call;	   /* "until" the session has something else to do */
-	int64 session; /* our ZooKeeper session; 0 before the first answer */
-	Waits own;
-	List *records;	/* list of ReadRecord: the newest of each session */
-	int64 seen;		/* the highest czxid of these */
-	bool  has_root; /* WAIT_RECORD_ROOT exists */
+	int	   index;	/* the entry of this session */
+	Caller call;	/* "until" the session has something else to do */
+	int64  session; /* our ZooKeeper session; 0 before the first answer */
+	Waits  own;
+	List  *records;	 /* list of ReadRecord: the newest of each session */
+	int64  seen;	 /* the highest czxid of these */
+	bool   has_root; /* WAIT_RECORD_ROOT exists */
 
 	/*
 	 * A vertex for each wait, then one for the unknown contender before each, and one that

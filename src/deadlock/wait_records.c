@@ -135,7 +135,7 @@ parse(const char *text, Size length)
 const WaitLine *
 wait_record_lines(const CallStep *record)
 {
-	const char *name = record->path + strlen(WAIT_RECORD_ROOT "/");
+	const char *name = record->asked.path + strlen(WAIT_RECORD_ROOT "/");
 
 	if (record->read == NULL || record->result.stat.ephemeral_owner != wait_record_session(name))
 		return NULL;
@@ -146,7 +146,7 @@ wait_record_lines(const CallStep *record)
 static void
 keep_record(const CallStep *step)
 {
-	const char *name = step->path + strlen(WAIT_RECORD_ROOT "/");
+	const char *name = step->asked.path + strlen(WAIT_RECORD_ROOT "/");
 	Size		length = wait_record_lines(step) ? step->result.text_length : 0;
 	ReadRecord *record;
 
@@ -188,15 +188,15 @@ read_new(Search *search, const CallStep *list)
 
 		if (session == 0 || (!stray && (find_record(name) || !fits)))
 			continue;
-		steps[n++] = (CallStep){.kind = stray ? ZK_DELETE : ZK_GET_DATA,
-								.path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
-								.most = WAIT_RECORD_MAX};
+		steps[n++] = (CallStep){.asked = {.kind = stray ? ZK_DELETE : ZK_GET_DATA,
+										  .path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
+										  .most = WAIT_RECORD_MAX}};
 	}
 	if (!wait_records_make_calls(search, steps, n, CALL_AS_KNOWN))
 		return false;
 	for (int i = 0; i < n; i++)
 	{
-		if (steps[i].kind == ZK_GET_DATA)
+		if (steps[i].asked.kind == ZK_GET_DATA)
 			keep_record(&steps[i]);
 	}
 	return true;
@@ -220,7 +220,7 @@ is_newest(const ReadRecord *record)
 bool
 wait_records_read(Search *search)
 {
-	CallStep list = {.kind = ZK_GET_CHILDREN, .path = WAIT_RECORD_ROOT};
+	CallStep list = {.asked = {.kind = ZK_GET_CHILDREN, .path = WAIT_RECORD_ROOT}};
 
 	if (!wait_records_make_calls(search, &list, 1, CALL_AFTER_SYNC) ||
 		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
@@ -285,8 +285,11 @@ report_refusal(Search *search, const char *what, int code)
 static void
 create_root(Search *search)
 {
-	CallStep root = {.kind = deadlock_search->parent_nodes == PARENTS_PERSISTENT ? ZK_CREATE : ZK_CREATE_CONTAINER,
-					 .path = WAIT_RECORD_ROOT};
+	CallStep root = {.asked = {.kind = ZK_CREATE,
+							   .node_kind = deadlock_search->parent_nodes == PARENTS_PERSISTENT
+												? ZK_PERSISTENT
+												: ZK_CONTAINER,
+							   .path = WAIT_RECORD_ROOT}};
 
 	if (deadlock_search->parent_nodes == PARENTS_EXISTING ||
 		!wait_records_make_calls(search, &root, 1, CALL_AS_KNOWN))
@@ -304,7 +307,7 @@ create_root(Search *search)
 void
 wait_records_publish(Search *search, const char *text, int64 seen)
 {
-	CallStep step = {.kind = ZK_PUBLISH, .data = text};
+	CallStep step = {.asked = {.kind = ZK_PUBLISH, .data = text}};
 	uint32	 number;
 	bool	 is_answered;
 
@@ -314,7 +317,7 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 	if (!search->has_root)
 		create_root(search);
 	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
-	step.path = step.marker = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
+	step.asked.path = step.asked.marker = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
 	is_answered = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
 	if (is_answered && step.result.outcome == CALL_OK)
 	{

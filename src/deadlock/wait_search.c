@@ -357,7 +357,7 @@ find_unknown_contenders(Search *search, const CallStep *list)
 	n = recipe_queue(&lock_recipe, list->children, n, queue);
 	for (int i = 0; i < n; i++)
 	{
-		const WaitLine	line = {.path = list->path, .node = queue[i].name};
+		const WaitLine	line = {.path = list->asked.path, .node = queue[i].name};
 		const KeptNode	key = {.line = &line};
 		const KeptNode *kept =
 			bsearch(&key, search->kept, search->nkept, sizeof(KeptNode), compare_kept);
@@ -428,7 +428,7 @@ ask_for_fact(Facts *facts, ZkOperation kind, KeptNode *about, const char *path)
 	if (facts->n == (ZKLOCK_FAULT("few-facts") ? FEW_FACTS : MAX_FACTS))
 		return;
 	facts->about[facts->n] = about;
-	facts->steps[facts->n++] = (CallStep){.kind = kind, .path = path};
+	facts->steps[facts->n++] = (CallStep){.asked = {.kind = kind, .path = path}};
 }
 
 /*
@@ -469,7 +469,7 @@ verify(Search *search)
 		const CallResult *result = &facts.steps[i].result;
 		KeptNode		 *kept = facts.about[i];
 
-		if (facts.steps[i].kind == ZK_GET_CHILDREN)
+		if (facts.steps[i].asked.kind == ZK_GET_CHILDREN)
 			continue;
 		kept->is_so = result->outcome == CALL_OK &&
 					  result->stat.ephemeral_owner == owner_of(search, kept->wait);
@@ -484,7 +484,7 @@ verify(Search *search)
 	{
 		if (search->call.is_called_away(search))
 			return false;
-		if (facts.steps[i].kind == ZK_GET_CHILDREN)
+		if (facts.steps[i].asked.kind == ZK_GET_CHILDREN)
 			find_unknown_contenders(search, &facts.steps[i]);
 	}
 	search->has_facts = true;

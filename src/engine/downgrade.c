@@ -129,7 +129,7 @@ send_downgrade(Cohort *cohort, int32 version)
 	cohort_node_call(cohort,
 					 (ZkCall){.kind = ZK_REPLACE,
 							  .path = path_node(cohort->path, cohort->downgraded_name),
-							  .other = path_node(cohort->path, cohort->name),
+							  .replaced = path_node(cohort->path, cohort->name),
 							  .data = entry_of(cohort_head(cohort))->data,
 							  .node_kind = ZK_EPHEMERAL,
 							  .version = version,

@@ -177,7 +177,7 @@ cohort_create(Cohort *cohort)
 	if (cohort->replaces)
 	{
 		create.kind = ZK_REPLACE;
-		create.other = path_node(path, cohort->replaces->name);
+		create.replaced = path_node(path, cohort->replaces->name);
 		create.version = ZK_ANY_VERSION;
 		cohort_node_call(cohort, create, on_replaced);
 	}
@@ -422,7 +422,7 @@ send_delete(Cohort *cohort)
 	ZkCall delete = {.kind = ZK_DELETE, .path = path_node(cohort->path, cohort->name)};
 
 	if (cohort_consumes(cohort))
-		delete.other = cohort->path->path;
+		delete.also_deleted = cohort->path->path;
 	else
 		delete.patient = cohort->path->nforeign == 0 && cohort->path->child_watch == WATCH_SET &&
 						 !cohort_name_is_reusable(cohort) && cohort->refused_in != cohort->state;

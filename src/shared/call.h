@@ -49,26 +49,9 @@ typedef enum CallState
 	CALL_GIVEN_UP  /* nobody waits; the worker cleans up */
 } CallState;
 
-#define CALL_ANY_VERSION (-1)
 #define CALL_ANY_LENGTH (-1)
 
-/*
- * One operation.  Its texts are behind the array of operations, at offsets from its
- * beginning.
- */
-typedef struct CallOperation
-{
-	ZkOperation kind;
-	int32		version; /* SET_DATA, REMOVE: the data's; or CALL_ANY_VERSION */
-	int			most;	 /* GET_DATA: longer data are not read; or CALL_ANY_LENGTH */
-	bool		watch;	 /* GET_CHILDREN: set a child watch for the sessions that wait there */
-	uint32		path;	 /* with a NUL; UTF-8 */
-	uint32		data;	 /* CREATE, CREATE_SEQUENTIAL, CREATE_RECORD, REPLACE_RECORD, SET_DATA,
-					   * APPEND; REMOVE: the pin's path; followed by a NUL */
-	uint32		data_length;
-} CallOperation;
-
-/* The result of one operation.  Its texts are behind the array of results. */
+/* The result of one call.  Its texts are behind the array of results. */
 typedef struct CallResult
 {
 	CallOutcome outcome;
@@ -76,8 +59,8 @@ typedef struct CallResult
 	NodeStat	stat;
 	bool		watching;  /* GET_CHILDREN, WATCH_DATA: the watch is set */
 	int			nchildren; /* GET_CHILDREN */
-	uint32 text; /* GET_DATA: data; GET_CHILDREN: names; APPEND, CREATE_SEQUENTIAL: the name;
-							  * each followed by a NUL */
+	uint32 text; /* GET_DATA: data; GET_CHILDREN: names; APPEND, CREATE of a persistent sequential
+				  * node: its name; each followed by a NUL */
 	uint32 text_length; /* bytes, 0 if nothing was read */
 } CallResult;
 
@@ -110,9 +93,10 @@ typedef struct CallSlot
 	Oid			 role; /* the session's: sessions of one role have one share */
 	ShareReserve reserve;
 	CallPatience patience;
-	bool		 after_sync; /* its operations see all that was committed before */
-	bool		 writes;	 /* at least one operation changes something */
-	int			 noperations;
+	bool		 after_sync;		  /* its calls see all that was committed before */
+	bool		 writes;			  /* at least one of them changes something */
+	bool		 creates_provisional; /* the first one creates such a node; see below */
+	int			 ncalls;
 	uint32		 batch_length;
 	char		 next_marker[CALL_MARKER_SIZE]; /* path of the marker node that it
 												   * creates, or "" */
@@ -138,7 +122,7 @@ typedef struct CallSlot
 
 	/*
 	 * A persistent node that was created for the slot and may not stay: a container with
-	 * nothing below it yet, or a contender's node; "" if there is none.  Written by the
+	 * nothing below it yet, or a contender's node, which is sequential; "" if there is none.  Written by the
 	 * worker, or the next one, which deletes the node when the backend no longer wants it;
 	 * and, in FREE, by a backend that wants it, when it is to stay.  The last field is set by
 	 * the backend and cleared by the worker, under the mutex.
@@ -157,7 +141,10 @@ typedef struct CallSlot
 	pg_atomic_uint32 queue_wait_changed; /* 1: the path has changed since it looked */
 	char			 queue_wait_path[ZKLOCK_MAX_PATH + 1];
 
-	/* the batch: CallOperations and their texts; then the answer: CallResults and theirs */
+	/*
+	 * The batch: ZkCalls, and behind them what they point to, as this memory is at one address
+	 * in all processes.  Then the answer: CallResults and their texts.
+	 */
 	char buffer[CALL_BUFFER_SIZE] pg_attribute_aligned(MAXIMUM_ALIGNOF);
 } CallSlot;
 

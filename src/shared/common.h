@@ -99,13 +99,13 @@ typedef struct NodeStat
 typedef enum ZkOperation
 {
 	/* Asked for by sessions and by the worker.  These change nodes. */
-	ZK_CREATE,	 /* with our ACL; ephemeral sequential: a sequence is appended to the path */
-	ZK_APPEND,	 /* create a persistent sequential node, and an empty ephemeral one, its
+	ZK_CREATE,		  /* with our ACL; sequential: a sequence is appended to the path */
+	ZK_APPEND,		  /* create a persistent sequential node, and an empty ephemeral one, its
 					* marker, both or none.  Both have the same czxid. */
-	ZK_SET_DATA, /* replace the data; if they have another version, ZK_BAD_VERSION */
-	ZK_DELETE,	 /* a node, or two, both or none */
+	ZK_SET_DATA,	  /* replace the data; if they have another version, ZK_BAD_VERSION */
+	ZK_DELETE,		  /* a node, or two, both or none */
 	ZK_CREATE_RECORD, /* create a persistent node and write its data again, both or none, so
-					   * that its version is 1.  With "other", the same step deletes the
+					   * that its version is 1.  With "acl", the same step deletes the
 					   * existing node, which must have version 0; the new one gets its ACL */
 
 	/* These read what is there, or was a moment ago. */
@@ -114,10 +114,8 @@ typedef enum ZkOperation
 				  * Stat first. */
 	ZK_GET_CHILDREN, /* Stat and children */
 
-	/* Asked for by sessions; the worker makes others of them (call_batch.c). */
-	ZK_CREATE_CONTAINER,
-	ZK_CREATE_SEQUENTIAL, /* create a persistent sequential node */
-	ZK_REPLACE_RECORD,	  /* ZK_CREATE_RECORD, in place of a node of version 0, whose ACL it
+	/* Asked for by sessions; the worker makes others of them (worker/calls.c). */
+	ZK_REPLACE_RECORD, /* ZK_CREATE_RECORD, in place of a node of version 0, whose ACL it
 						* keeps */
 	ZK_REMOVE,	/* delete a node of that version, and the pin, if any, and create the marker
 				* node in the pin's place, all or none */

@@ -55,7 +55,7 @@ typedef struct Breaking
 	ContenderNode node;		/* as it was read first */
 	uint64		  cohort;	/* its cohort, if it is a node of this server; else 0 */
 	bool		  in_doubt; /* the deletion was sent, and its answer has not come */
-	Call		  call;
+	Caller		  call;
 
 	/* For messages: composed beforehand, as an error's context must not compose them */
 	const char *role;  /* who deletes it */
@@ -107,9 +107,9 @@ mark(Breaking *breaking)
 	char		  *by;
 	StringInfoData member;
 	char		  *data;
-	CallStep	   set = {.kind = ZK_SET_DATA,
-						  .path = breaking->path,
-						  .version = breaking->node.answer.stat.version};
+	CallStep	   set = {.asked = {.kind = ZK_SET_DATA,
+									.path = breaking->path,
+									.version = breaking->node.answer.stat.version}};
 
 	entries_expect_deletion(breaking->cohort, LOSS_BROKEN);
 
@@ -121,7 +121,7 @@ mark(Breaking *breaking)
 		return;
 
 	/* The node is deleted even if this fails. */
-	set.data = data;
+	set.asked.data = data;
 	call_batch(&breaking->call, &set, 1, CALL_AS_KNOWN);
 }
 
@@ -206,8 +206,8 @@ static bool
 break_node(const char *path, const char *name)
 {
 	Breaking breaking = {.path = psprintf("%s/%s", path, name), .node.name = name};
-	CallStep read = {.kind = ZK_GET_DATA, .path = breaking.path, .most = CONTENDERS_MAX_DATA};
-	LockView ours;
+	CallStep read = {.asked = {.kind = ZK_GET_DATA, .path = breaking.path, .most = CONTENDERS_MAX_DATA}};
+	LockView		 ours;
 	const EntryCopy *entry;
 
 	call_batch(&breaking.call, &read, 1, CALL_AFTER_SYNC);
@@ -231,7 +231,7 @@ static Contenders
 read_contenders(const char *path, const Recipe *recipe)
 {
 	Contenders contenders = {.path = path, .recipe = recipe};
-	Call	   call = {0};
+	Caller	   call = {0};
 	CallStep   listed = contenders_read(&contenders, &call, 0, CALL_AFTER_SYNC);
 
 	call_report(&listed);

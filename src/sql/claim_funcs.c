@@ -61,7 +61,7 @@ typedef struct Claiming
 	ClaimRecord wanted;						  /* empty if claims are only shown */
 	ClaimSent	sent;						  /* the write that is in doubt */
 	bool		made;						  /* it is known to be done */
-	Call		call;
+	Caller		call;
 } Claiming;
 
 /* ------------------------------------------------------------------------
@@ -131,7 +131,7 @@ static void
 refuse_children(Claiming *claiming)
 {
 	const CallStep *list =
-		call_make(&claiming->call, (CallStep){.kind = ZK_GET_CHILDREN, .path = claiming->path},
+		call_make(&claiming->call, (ZkCall){.kind = ZK_GET_CHILDREN, .path = claiming->path},
 				  CALL_AS_KNOWN);
 
 	for (int i = 0; i < list->result.nchildren; i++)
@@ -153,7 +153,7 @@ refuse_children(Claiming *claiming)
 static ClaimNode
 read_claim_node(Claiming *claiming, int64 *written_at)
 {
-	CallStep asked = {.kind = ZK_GET_DATA, .path = claiming->path, .most = CLAIM_RECORD_SIZE - 1};
+	ZkCall asked = {.kind = ZK_GET_DATA, .path = claiming->path, .most = CLAIM_RECORD_SIZE - 1};
 	const CallStep	 *read = call_make(&claiming->call, asked, CALL_AFTER_SYNC);
 	const CallResult *result = &read->result;
 	ClaimNode		  node = {.exists = result->outcome == CALL_OK};
@@ -189,13 +189,14 @@ send_claim_record(Claiming *claiming, const ClaimNode *node, const char *data)
 
 	if (!node->exists)
 		return call_create_path(&claiming->call, claiming->path,
-								(CallStep){.kind = ZK_CREATE_RECORD, .path = claiming->path, .data = data});
-	*write = (CallStep){.kind = node->record.nids > 0 ? ZK_SET_DATA : ZK_REPLACE_RECORD,
-						.path = claiming->path,
-						.data = data,
-						.version = ZKLOCK_FAULT("claim-unversioned") ? CALL_ANY_VERSION : node->version};
+								(ZkCall){.kind = ZK_CREATE_RECORD, .path = claiming->path, .data = data});
+	*write = (CallStep){
+		.asked = {.kind = node->record.nids > 0 ? ZK_SET_DATA : ZK_REPLACE_RECORD,
+				  .path = claiming->path,
+				  .data = data,
+				  .version = ZKLOCK_FAULT("claim-unversioned") ? ZK_ANY_VERSION : node->version}};
 	call_batch(&claiming->call, write, 1, CALL_AS_KNOWN);
-	if (write->kind == ZK_SET_DATA && write->result.outcome == CALL_OK &&
+	if (write->asked.kind == ZK_SET_DATA && write->result.outcome == CALL_OK &&
 		write->result.stat.czxid != node->czxid)
 		report_undecidable(claiming);
 	return write;

@@ -204,7 +204,7 @@ show_queue(FunctionCallInfo fcinfo, const char *kind, const char *path, const Re
 		   NodeDialect dialect)
 {
 	Queue queue = {.kind = kind, .dialect = dialect, .contenders = {.path = path, .recipe = recipe}};
-	Call	 call = {0};
+	Caller	 call = {0};
 	CallStep listed = contenders_read(&queue.contenders, &call, MAX_READ, CALL_AFTER_SYNC);
 
 	call_report(&listed);

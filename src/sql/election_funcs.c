@@ -162,7 +162,7 @@ zk_resign(PG_FUNCTION_ARGS)
 static CallStep
 read_leader(ContenderNode *leader, const char *path, int64 until)
 {
-	Call	   call = {.patience = CALL_IMPATIENT, .until = until};
+	Caller	   call = {.patience = CALL_IMPATIENT, .until = until};
 	Contenders candidates = {.path = path, .recipe = &election_recipe};
 	CallStep   listed = contenders_read(&candidates, &call, 1, CALL_AS_KNOWN);
 
@@ -170,7 +170,8 @@ read_leader(ContenderNode *leader, const char *path, int64 until)
 	if (candidates.n > 0)
 	{
 		*leader = candidates.nodes[0];
-		listed = (CallStep){.path = psprintf("%s/%s", path, leader->name), .result = leader->answer};
+		listed = (CallStep){.asked.path = psprintf("%s/%s", path, leader->name),
+							.result = leader->answer};
 	}
 	return listed;
 }

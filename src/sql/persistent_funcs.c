@@ -45,7 +45,7 @@ typedef struct Persistent
 	NodeStat	  stat;
 	bool		  in_doubt; /* the creation or deletion may have been done */
 	bool		  unlocks;
-	Call		  call;
+	Caller		  call;
 } Persistent;
 
 /* ------------------------------------------------------------------------
@@ -163,11 +163,12 @@ create_node(Persistent *lock)
 
 		lock->in_doubt = true;
 		made = call_create_path(&lock->call, lock->path,
-								(CallStep){.kind = ZK_CREATE_SEQUENTIAL,
-										   .path = node_path(lock, lock->prefix),
-										   .data = lock->data});
+								(ZkCall){.kind = ZK_CREATE,
+										 .node_kind = ZK_PERSISTENT_SEQUENTIAL,
+										 .path = node_path(lock, lock->prefix),
+										 .data = lock->data});
 		lock->in_doubt = made->result.outcome == CALL_OK || made->result.outcome == CALL_UNKNOWN;
-		call_report(&(CallStep){.path = lock->path, .result = made->result});
+		call_report(&(CallStep){.asked.path = lock->path, .result = made->result});
 		if (made->result.outcome == CALL_OK)
 		{
 			lock->name = made->read;
@@ -205,7 +206,7 @@ persistent_take(Persistent *lock)
 	} while (!taken && zklock_now_ms() < until);
 	if (taken)
 	{
-		look = call_make(&lock->call, (CallStep){.kind = ZK_EXISTS, .path = path}, CALL_AS_KNOWN);
+		look = call_make(&lock->call, (ZkCall){.kind = ZK_EXISTS, .path = path}, CALL_AS_KNOWN);
 		if (look->result.outcome == CALL_OK && look->result.stat.czxid == lock->stat.czxid)
 		{
 			/* A later cancellation would find a lock whose token nobody knows. */

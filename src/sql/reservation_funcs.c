@@ -33,7 +33,7 @@ static void
 refuse_elsewhere(const char *path, int64 token)
 {
 	Contenders contenders = {.path = path, .recipe = &lock_recipe};
-	Call	   call = {0};
+	Caller	   call = {0};
 	CallStep   list = contenders_read(&contenders, &call, PG_INT32_MAX, CALL_AFTER_SYNC);
 
 	call_report(&list);

@@ -47,7 +47,7 @@ COMPAT_FUNCTION_INFO_V1(zk_waits);
 typedef struct Fleet
 {
 	FunctionCallInfo fcinfo;
-	Call			 call;
+	Caller			 call;
 	CallStep		 records[MAX_RECORDS];
 	const WaitLine	*lines[MAX_RECORDS]; /* NULL: it is no record */
 	int				 nrecords;
@@ -83,18 +83,19 @@ newest_record(const Fleet *fleet, int64 session)
 static bool
 read_records(Fleet *fleet)
 {
-	CallStep list = {.kind = ZK_GET_CHILDREN, .path = WAIT_RECORD_ROOT};
-	bool	 all = true;
+	CallStep list =
+		*call_make(&fleet->call, (ZkCall){.kind = ZK_GET_CHILDREN, .path = WAIT_RECORD_ROOT},
+				   CALL_AFTER_SYNC);
+	bool all = true;
 
-	list = *call_make(&fleet->call, list, CALL_AFTER_SYNC);
 	fleet->nrecords = 0;
 	for (int i = 0; i < list.result.nchildren && fleet->nrecords < MAX_RECORDS; i++)
 	{
 		if (wait_record_session(list.children[i]) != 0)
 			fleet->records[fleet->nrecords++] =
-				(CallStep){.kind = ZK_GET_DATA,
-						   .path = psprintf("%s/%s", WAIT_RECORD_ROOT, list.children[i]),
-						   .most = WAIT_RECORD_MAX};
+				(CallStep){.asked = {.kind = ZK_GET_DATA,
+									 .path = psprintf("%s/%s", WAIT_RECORD_ROOT, list.children[i]),
+									 .most = WAIT_RECORD_MAX}};
 	}
 	fleet->nignored = list.result.nchildren - fleet->nrecords;
 	for (int i = 0; i < fleet->nrecords; i++)

@@ -18,9 +18,8 @@
 /* An operation under way */
 typedef struct Operation
 {
-	CallWork			*work;
-	const CallOperation *asked; /* in the slot, as is its path */
-	const char			*path;
+	CallWork	 *work;
+	const ZkCall *asked; /* by the session, in the slot */
 } Operation;
 
 /* Returns a pointer that is valid until more is added to the answer. */
@@ -90,7 +89,9 @@ keep_text(Operation *operation, const ZkReply *reply)
 		keep_bytes(work, reply->children[i], strlen(reply->children[i]) + 1);
 	if (kind == ZK_GET_DATA && reply->data)
 		keep_bytes(work, reply->data, reply->data_length);
-	if ((kind == ZK_APPEND || kind == ZK_CREATE_SEQUENTIAL) && reply->outcome == CALL_OK)
+	if ((kind == ZK_APPEND ||
+		 (kind == ZK_CREATE && operation->asked->node_kind == ZK_PERSISTENT_SEQUENTIAL)) &&
+		reply->outcome == CALL_OK)
 	{
 		const char *name = strrchr(reply->path, '/') + 1;
 
@@ -106,25 +107,20 @@ keep_text(Operation *operation, const ZkReply *reply)
 static void
 on_reply(void *arg, const ZkReply *reply)
 {
-	Operation			*operation = arg;
-	CallWork			*work = operation->work;
-	const CallOperation *wanted = operation->asked;
+	Operation	 *operation = arg;
+	CallWork	 *work = operation->work;
+	const ZkCall *wanted = operation->asked;
 
 	set_result(operation, reply);
 	keep_text(operation, reply);
 	if (wanted->kind == ZK_WATCH_DATA || wanted->watch)
-		worker_queue_waits_answered(operation->path,
+		worker_queue_waits_answered(operation->asked->path,
 									wanted->kind == ZK_WATCH_DATA ? WATCHED_CLAIM : WATCHED_QUEUE,
 									work->slot, reply);
 	if (wanted->kind == ZK_REMOTE_WAITS && reply->outcome == CALL_OK &&
 		call_slot_state(work->slot) != CALL_GIVEN_UP)
 		engine_note_remote_waits();
-	worker_marker_created(work->slot, wanted->kind,
-						  reply->outcome == CALL_OK && wanted->kind == ZK_CREATE_SEQUENTIAL
-							  ? reply->path
-							  : operation->path,
-						  reply);
-
+	worker_marker_created(work->slot, wanted, reply);
 	if (reply->outcome == CALL_UNKNOWN)
 		work->lost |= result_of(operation)->outcome == CALL_UNKNOWN;
 	if (--work->pending == 0)
@@ -140,7 +136,7 @@ static void
 on_batch_synced(void *arg, const ZkReply *reply)
 {
 	CallWork *work = arg;
-	int		  n = work->slot->noperations;
+	int		  n = work->slot->ncalls;
 
 	work->lost |= reply->outcome == CALL_UNKNOWN || work->pending <= n;
 	if (reply->outcome == CALL_REFUSED)
@@ -184,74 +180,64 @@ on_acl_read(void *arg, const ZkReply *reply)
 	else
 	{
 		next.kind = ZK_CREATE_RECORD;
-		next.other = reply->data;
+		next.acl = reply->data;
 		zk_call(next, on_reply, operation);
 	}
 }
 
-/* How each kind of operation is sent to ZooKeeper, as a rule */
-static const ZkCall calls[] = {
-	[ZK_EXISTS] = {.kind = ZK_EXISTS},
-	[ZK_GET_DATA] = {.kind = ZK_GET_DATA, .bulky = true},
-	[ZK_GET_CHILDREN] = {.kind = ZK_GET_CHILDREN, .bulky = true},
-	[ZK_CREATE] = {.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT},
-	[ZK_CREATE_CONTAINER] = {.kind = ZK_CREATE, .node_kind = ZK_CONTAINER},
-	[ZK_CREATE_SEQUENTIAL] = {.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT_SEQUENTIAL},
-	[ZK_CREATE_RECORD] = {.kind = ZK_CREATE_RECORD},
-	[ZK_REPLACE_RECORD] = {.kind = ZK_GET_ACL},
-	[ZK_SET_DATA] = {.kind = ZK_SET_DATA},
-	[ZK_DELETE] = {.kind = ZK_DELETE},
-	[ZK_APPEND] = {.kind = ZK_APPEND},
-	[ZK_REMOVE] = {.kind = ZK_REPLACE, .node_kind = ZK_EPHEMERAL},
-	[ZK_PUBLISH] = {.kind = ZK_CREATE, .node_kind = ZK_EPHEMERAL},
-	[ZK_PIN] = {.kind = ZK_CREATE, .node_kind = ZK_EPHEMERAL},
-	[ZK_WATCH_DATA] = {.kind = ZK_EXISTS},
-	[ZK_REMOTE_WAITS] = {.kind = ZK_SYNC},
-};
-
+/* Sends an operation; some are others for ZooKeeper. */
 static void
 begin_operation(Operation *operation)
 {
-	const CallOperation *wanted = operation->asked;
-	CallSlot			*slot = operation->work->slot;
-	ZkReplyHandler		 handler = on_reply;
-	ZkCall				 call = calls[wanted->kind];
+	const ZkCall  *wanted = operation->asked;
+	CallSlot	  *slot = operation->work->slot;
+	ZkReplyHandler handler = on_reply;
+	ZkCall		   call = *wanted;
 
 	call.owner = (ZkOwner){slot->pid, slot->role};
-	call.path = operation->path;
-	call.data = call_slot_text(slot, &slot->batch_room) + wanted->data;
-	call.data_length = (int) wanted->data_length;
-	call.version = wanted->version;
-	if (wanted->kind == ZK_GET_DATA && wanted->most != CALL_ANY_LENGTH)
+	switch (wanted->kind)
 	{
-		call.kind = ZK_EXISTS;
-		call.bulky = false;
-		handler = on_stat_read;
-	}
-	else if (wanted->kind == ZK_REPLACE_RECORD)
-		handler = on_acl_read;
-	else if (wanted->kind == ZK_GET_CHILDREN)
-		call.watch = wanted->watch && worker_queue_waits_watch(call.path, WATCHED_QUEUE, slot);
-	else if (wanted->kind == ZK_WATCH_DATA && worker_queue_waits_watch(call.path, WATCHED_CLAIM, slot))
-	{
-		call.kind = ZK_GET_DATA;
-		call.watch = true;
-	}
-	else if (wanted->kind == ZK_APPEND)
-		call.other = slot->marker;
-	else if (wanted->kind == ZK_REMOVE)
-	{
-		call.other = call.path;
-		call.path = slot->marker;
-		call.also = wanted->data_length > 0 ? call.data : NULL;
-		call.data = NULL;
-		call.data_length = 0;
-	}
-	else if (wanted->kind == ZK_PUBLISH && slot->replaced_marker[0] != '\0')
-	{
-		call.kind = ZK_REPLACE;
-		call.other = slot->replaced_marker;
-		call.version = ZK_ANY_VERSION;
+		case ZK_GET_DATA:
+			call.bulky = wanted->most == CALL_ANY_LENGTH;
+			if (call.bulky)
+				break;
+			call.kind = ZK_EXISTS;
+			handler = on_stat_read;
+			break;
+		case ZK_GET_CHILDREN:
+			call.bulky = true;
+			call.watch = wanted->watch && worker_queue_waits_watch(call.path, WATCHED_QUEUE, slot);
+			break;
+		case ZK_WATCH_DATA:
+			call.watch = worker_queue_waits_watch(call.path, WATCHED_CLAIM, slot);
+			call.kind = call.watch ? ZK_GET_DATA : ZK_EXISTS;
+			break;
+		case ZK_REPLACE_RECORD:
+			call.kind = ZK_GET_ACL;
+			handler = on_acl_read;
+			break;
+		case ZK_REMOVE:
+			call.kind = ZK_REPLACE;
+			call.node_kind = ZK_EPHEMERAL;
+			call.path = wanted->marker;
+			call.replaced = wanted->path;
+			break;
+		case ZK_PUBLISH:
+		case ZK_PIN:
+			call.kind = ZK_CREATE;
+			call.node_kind = ZK_EPHEMERAL;
+			call.marker = NULL;
+			if (wanted->kind == ZK_PIN || slot->replaced_marker[0] == '\0')
+				break;
+			call.kind = ZK_REPLACE;
+			call.replaced = slot->replaced_marker;
+			call.version = ZK_ANY_VERSION;
+			break;
+		case ZK_REMOTE_WAITS:
+			call.kind = ZK_SYNC;
+			break;
+		default:
+			break;
 	}
 	zk_call(call, handler, operation);
 }
@@ -264,8 +250,8 @@ void
 worker_batch_send(CallWork *work)
 {
 	CallSlot	 *slot = work->slot;
-	int			  n = slot->noperations;
-	char		 *text = call_slot_text(slot, &slot->batch_room);
+	int			  n = slot->ncalls;
+	const ZkCall *asked = (const ZkCall *) call_slot_text(slot, &slot->batch_room);
 	MemoryContext old;
 
 	work->context = AllocSetContextCreate(CurrentMemoryContext, "zklock call", ALLOCSET_SMALL_SIZES);
@@ -286,9 +272,7 @@ worker_batch_send(CallWork *work)
 	}
 	for (int i = 0; i < n; i++)
 	{
-		const CallOperation *asked = &((CallOperation *) text)[i];
-
-		work->operations[i] = (Operation){work, asked, text + asked->path};
+		work->operations[i] = (Operation){work, &asked[i]};
 		begin_operation(&work->operations[i]);
 	}
 }

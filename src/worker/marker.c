@@ -50,21 +50,20 @@ deletion_of(const CallSlot *slot)
 }
 
 /* The operation of a batch that creates a marker node */
-static const CallOperation *
+static const ZkCall *
 creation(CallSlot *slot)
 {
-	return (CallOperation *) call_slot_text(slot, &slot->batch_room);
+	return (ZkCall *) call_slot_text(slot, &slot->batch_room);
 }
 
 /* Returns true if it replaces the existing one. */
 static bool
 replaces(CallSlot *slot)
 {
-	const CallOperation *operation = creation(slot);
+	const ZkCall *call = creation(slot);
 
-	return operation->kind == ZK_PUBLISH ||
-		   (operation->kind == ZK_REMOVE &&
-			strcmp((const char *) operation + operation->data, slot->marker) == 0);
+	return call->kind == ZK_PUBLISH ||
+		   (call->kind == ZK_REMOVE && call->pin && strcmp(call->pin, slot->marker) == 0);
 }
 
 /* Notes the marker node of a batch that is about to be sent. */
@@ -217,32 +216,31 @@ provisional_forget(CallSlot *slot)
 bool
 worker_marker_provisional_may_stay(CallSlot *slot)
 {
-	ZkOperation kind = creation(slot)->kind;
-
 	if (slot->provisional[0] == '\0')
 		provisional_forget(slot); /* that may have happened as the session asked */
-	return (kind != ZK_CREATE_CONTAINER && kind != ZK_CREATE_SEQUENTIAL) ||
-		   slot->provisional[0] == '\0' || provisional_is_wanted(slot);
+	return !slot->creates_provisional || slot->provisional[0] == '\0' || provisional_is_wanted(slot);
 }
 
 /*
- * Notes the answer to a creation of the node at "path".  A container may not stay if nothing
+ * Notes the answer to a call, which may have created a node.  A container may not stay if nothing
  * is created below it; an earlier one of the slot is above it, or has a node below it now.
  * Whether a sequential node stays is up to the session.
  */
 void
-worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path, const ZkReply *reply)
+worker_marker_created(CallSlot *slot, const ZkCall *asked, const ZkReply *reply)
 {
+	bool sequential = asked->node_kind == ZK_PERSISTENT_SEQUENTIAL;
+
 	if (reply->outcome != CALL_OK && reply->outcome != CALL_NODE_EXISTS)
 		return;
-	if ((kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE_SEQUENTIAL) && reply->outcome == CALL_OK)
+	if (asked->kind == ZK_CREATE && reply->outcome == CALL_OK &&
+		(sequential || asked->node_kind == ZK_CONTAINER))
 	{
-		strlcpy(slot->provisional, path, sizeof(slot->provisional));
-		slot->provisional_czxid = kind == ZK_CREATE_SEQUENTIAL ? reply->stat.czxid : 0;
+		strlcpy(slot->provisional, sequential ? reply->path : asked->path, sizeof(slot->provisional));
+		slot->provisional_czxid = sequential ? reply->stat.czxid : 0;
 	}
-	else if ((kind == ZK_CREATE_CONTAINER || kind == ZK_CREATE || kind == ZK_CREATE_RECORD ||
-			  kind == ZK_PUBLISH) &&
-			 provisional_is_wanted(slot))
+	else if ((asked->kind == ZK_CREATE || asked->kind == ZK_CREATE_RECORD || asked->kind == ZK_PUBLISH) &&
+			 !sequential && provisional_is_wanted(slot))
 		slot->provisional[0] = '\0';
 }
 

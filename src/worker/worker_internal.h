@@ -139,8 +139,7 @@ extern bool	 worker_marker_may_stay(CallSlot *slot);
 extern int	 worker_marker_forbidden(const CallSlot *slot);
 extern void	 worker_marker_unwanted(CallSlot *slot);
 extern void	 worker_marker_attend(CallSlot *slot);
-extern void	 worker_marker_created(CallSlot *slot, ZkOperation kind, const char *path,
-								   const ZkReply *reply);
+extern void	 worker_marker_created(CallSlot *slot, const ZkCall *asked, const ZkReply *reply);
 extern void	 worker_marker_attend_provisional(CallSlot *slot);
 extern bool	 worker_marker_provisional_may_stay(CallSlot *slot);
 extern void	 worker_marker_delete_again(void);

@@ -115,8 +115,6 @@ zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 		case ZK_SYNC:
 		case ZK_UNWATCH_DATA:
 		case ZK_UNWATCH_CHILDREN:
-		case ZK_CREATE_CONTAINER:
-		case ZK_CREATE_SEQUENTIAL:
 		case ZK_REPLACE_RECORD:
 		case ZK_REMOVE:
 		case ZK_PUBLISH:

@@ -20,22 +20,22 @@ Call *
 zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg)
 {
 	size_t path_size = strlen(asked.path) + 1;
-	size_t other_size = asked.other ? strlen(asked.other) + 1 : 0;
-	size_t also_size = asked.also ? strlen(asked.also) + 1 : 0;
+	size_t second_size = asked.marker ? strlen(asked.marker) + 1 : 0;
+	size_t pin_size = asked.pin ? strlen(asked.pin) + 1 : 0;
 	Call  *call;
 	char  *copy;
 
 	if (asked.data && asked.data_length == 0)
 		asked.data_length = strlen(asked.data);
-	call = palloc(sizeof(Call) + path_size + other_size + also_size + asked.data_length + 1);
+	call = palloc(sizeof(Call) + path_size + second_size + pin_size + asked.data_length + 1);
 	*call = (Call){.number = next_number++, .asked = asked, .handler = handler, .arg = arg};
 	copy = (char *) (call + 1);
 	call->asked.path = memcpy(copy, asked.path, path_size);
-	if (asked.other)
-		call->asked.other = memcpy(copy + path_size, asked.other, other_size);
-	if (asked.also)
-		call->asked.also = memcpy(copy + path_size + other_size, asked.also, also_size);
-	copy += path_size + other_size + also_size;
+	if (asked.marker) /* or what it is for this kind */
+		call->asked.marker = memcpy(copy + path_size, asked.marker, second_size);
+	if (asked.pin)
+		call->asked.pin = memcpy(copy + path_size + second_size, asked.pin, pin_size);
+	copy += path_size + second_size + pin_size;
 	if (asked.data)
 		call->asked.data = memcpy(copy, asked.data, asked.data_length);
 	copy[asked.data_length] = '\0';

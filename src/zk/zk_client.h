@@ -207,29 +207,41 @@ typedef struct ZkOwner
 	uint32_t role;
 } ZkOwner;
 
+/*
+ * A call: one operation on nodes.  Sessions say with it what they want of the worker
+ * (backend/call.h), and the worker what it wants of ZooKeeper.
+ */
 typedef struct ZkCall
 {
 	ZkOperation kind;
-	ZkOwner		owner;
-	const char *path;
-	const char *other; /* REPLACE, DELETE: to delete as well; APPEND: the marker;
-						* CREATE_RECORD: the ACL, as ZK_GET_ACL has returned it, of the node to
-						* replace */
-	const char *also;  /* REPLACE: a third node, to delete whatever its version; or NULL */
-	const char *data;  /* CREATE, REPLACE, APPEND, SET_DATA, CREATE_RECORD; NULL for none */
+	ZkNodeKind	node_kind; /* CREATE, REPLACE */
+	ZkOwner		owner;	   /* set by the worker */
+	const char *path;	   /* UTF-8 */
+	const char *data; /* CREATE, REPLACE, APPEND, SET_DATA, CREATE_RECORD, REPLACE_RECORD; NULL for
+					   * none */
 	int			data_length; /* bytes, which may be NUL; 0: it is a string */
-	ZkNodeKind	node_kind;	 /* CREATE, REPLACE */
-	int32_t		version; /* SET_DATA, REPLACE, versioned DELETE: of the data that are replaced,
-							  * or deleted */
-	bool		watch;	 /* GET_DATA, GET_CHILDREN: sets a watch as well, if the node exists */
-	bool		notice;	 /* REPLACE: watches of the node to delete report a change of its
-							  * data, not its deletion */
-	bool		followed;  /* CREATE: the next call of this owner goes out right behind it */
-	bool		versioned; /* DELETE: only if its data have that version, and by itself */
-	bool		patient;   /* DELETE, followed CREATE of an ephemeral sequential node: it may
-							  * go out with others, when earlier ones have been answered */
-	bool		bulky;	   /* GET_DATA, GET_CHILDREN: the answer may be long */
-	bool		urgent;	   /* goes out at once, ahead of all calls that wait */
+	int32_t version; /* SET_DATA, REMOVE, REPLACE, versioned DELETE: of the data that are replaced,
+					  * or deleted */
+	union			 /* a second text; which one, the kind says */
+	{
+		const char *marker;	  /* APPEND, REMOVE: an ephemeral node that is created in the same
+								   * step; PUBLISH, PIN: the path itself */
+		const char *replaced; /* REPLACE: the node to delete in the same step */
+		const char *also_deleted; /* DELETE: another node to delete in the same step; or NULL */
+		const char *acl; /* CREATE_RECORD: the ACL, as ZK_GET_ACL has returned it, of the node to
+						  * replace; or NULL */
+	};
+	const char *pin; /* REMOVE, REPLACE: a third node, to delete whatever its version; or NULL */
+	int	 most;		/* GET_DATA, for a session: longer data are not read; or CALL_ANY_LENGTH */
+	bool watch;		/* GET_DATA, GET_CHILDREN: sets a watch as well, if the node exists */
+	bool notice;	/* REPLACE: watches of the node to delete report a change of its
+					   * data, not its deletion */
+	bool followed;	/* CREATE: the next call of this owner goes out right behind it */
+	bool versioned; /* DELETE: only if its data have that version, and by itself */
+	bool patient;	/* DELETE, followed CREATE of an ephemeral sequential node: it may
+					   * go out with others, when earlier ones have been answered */
+	bool bulky;		/* GET_DATA, GET_CHILDREN: the answer may be long */
+	bool urgent;	/* goes out at once, ahead of all calls that wait */
 } ZkCall;
 
 /*

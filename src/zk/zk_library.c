@@ -333,7 +333,7 @@ send_creates(const Call *first)
 						   sizeof(creates->paths[0]));
 	}
 	if (append)
-		zoo_create_op_init(&ops[n++], first->asked.other, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
+		zoo_create_op_init(&ops[n++], first->asked.marker, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
 	else
 	{
 		zoo_create_op_init(&ops[n++], stamp, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
@@ -373,7 +373,7 @@ static int
 send_record(const Call *call, zoo_op_result_t *results, struct Stat *stat)
 {
 	const ZkCall	 *asked = &call->asked;
-	char			 *text = asked->other ? pstrdup(asked->other) : NULL;
+	char			 *text = asked->acl ? pstrdup(asked->acl) : NULL;
 	struct ACL_vector own = text ? read_acl(text) : *acls;
 	zoo_op_t		  ops[3];
 	int				  nops = 0;
@@ -446,30 +446,28 @@ zk_library_send(const Call *call)
 																		  : ZWATCHTYPE_CHILD,
 										   0, (void_completion_t *) on_done, context);
 		case ZK_DELETE:
-			if (call->next == NULL && asked->other == NULL)
+			if (call->next == NULL && asked->also_deleted == NULL)
 				return zoo_adelete(zk_handle, asked->path,
 								   asked->versioned ? asked->version : -1, on_done, context);
 			for (const Call *each = call; each; each = each->next)
 				zoo_delete_op_init(&ops[nops++], each->asked.path, -1);
-			if (asked->other)
-				zoo_delete_op_init(&ops[nops++], asked->other, -1);
+			if (asked->also_deleted)
+				zoo_delete_op_init(&ops[nops++], asked->also_deleted, -1);
 			break;
 		case ZK_REPLACE:
 			zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length,
 							   acls, create_mode(asked->node_kind), NULL, 0);
 			if (asked->notice)
-				zoo_set_op_init(&ops[nops++], asked->other, asked->data, asked->data_length,
+				zoo_set_op_init(&ops[nops++], asked->replaced, asked->data, asked->data_length,
 								asked->version, &stat);
-			zoo_delete_op_init(&ops[nops++], asked->other,
+			zoo_delete_op_init(&ops[nops++], asked->replaced,
 							   asked->notice ? ZK_ANY_VERSION : asked->version);
-			if (asked->also)
-				zoo_delete_op_init(&ops[nops++], asked->also, -1);
+			if (asked->pin)
+				zoo_delete_op_init(&ops[nops++], asked->pin, -1);
 			break;
 		case ZK_CHECK:
 			zoo_check_op_init(&ops[nops++], asked->path, -1);
 			break;
-		case ZK_CREATE_CONTAINER:
-		case ZK_CREATE_SEQUENTIAL:
 		case ZK_REPLACE_RECORD:
 		case ZK_REMOVE:
 		case ZK_PUBLISH:

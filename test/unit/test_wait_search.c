@@ -111,19 +111,19 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
 	answered++;
 	for (int i = 0; i < n; i++)
 	{
-		size_t		len = strlen(steps[i].path);
+		size_t		len = strlen(steps[i].asked.path);
 		CallResult *result = &steps[i].result;
 
-		if (steps[i].kind == ZK_GET_CHILDREN)
+		if (steps[i].asked.kind == ZK_GET_CHILDREN)
 			steps[i].children = malloc((size_t) nnodes * sizeof(char *) + 1);
-		result->outcome = steps[i].kind == ZK_GET_CHILDREN ? CALL_OK : CALL_NO_NODE;
+		result->outcome = steps[i].asked.kind == ZK_GET_CHILDREN ? CALL_OK : CALL_NO_NODE;
 		for (int k = 0; k < nnodes; k++)
 		{
-			if (strncmp(nodes[k].path, steps[i].path, len) != 0)
+			if (strncmp(nodes[k].path, steps[i].asked.path, len) != 0)
 				continue;
-			if (steps[i].kind == ZK_GET_CHILDREN && nodes[k].path[len] == '/')
+			if (steps[i].asked.kind == ZK_GET_CHILDREN && nodes[k].path[len] == '/')
 				steps[i].children[result->nchildren++] = nodes[k].path + len + 1;
-			if (steps[i].kind != ZK_EXISTS || nodes[k].path[len] != '\0')
+			if (steps[i].asked.kind != ZK_EXISTS || nodes[k].path[len] != '\0')
 				continue;
 			result->outcome = CALL_OK;
 			result->stat = (NodeStat){.czxid = k + 1, .ephemeral_owner = nodes[k].owner};
