@@ -91,19 +91,6 @@ check_number_of_locks(int *newval, void **extra, GucSource source)
 	return *newval != 0;
 }
 
-/*
- * Defines the setting that zk_fence() needs even if the library was not loaded with the
- * server.
- */
-static void
-define_allowed_paths(void)
-{
-	DefineCustomStringVariable("zklock.allowed_paths", "Sets the paths that may be locked.",
-							   "A list of paths; \"/prefix/*\" stands for all paths below /prefix.",
-							   &zklock_allowed_paths, "/*", PGC_SUSET, GUC_LIST_INPUT,
-							   path_settings_check_allowed, NULL, NULL);
-}
-
 #ifdef ZKLOCK_FAULTS
 /* Logs that the worker has new faults; tests wait for that. */
 static void
@@ -111,16 +98,6 @@ report_faults(const char *newval, void *extra)
 {
 	if (MyBackendType == B_BG_WORKER)
 		ereport(LOG, (errmsg("faults are now \"%s\"", newval)));
-}
-
-static void
-define_faults(void)
-{
-	DefineCustomStringVariable("zklock.faults", "Sets which faults happen, for tests.",
-							   "A list of names, separated by commas without blanks.", &zklock_faults,
-							   "", PGC_SUSET, GUC_NO_SHOW_ALL, NULL, report_faults, NULL);
-	ereport(LOG, (errmsg("this zklock was built for tests, with faults that can be switched on"),
-				  zklock_faults[0] != '\0' ? errdetail("Faults: %s", zklock_faults) : 0));
 }
 #endif
 
@@ -217,30 +194,25 @@ define_settings(void)
 							   &zklock_tls_key_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,
 							   NULL, NULL);
 #ifdef ZKLOCK_FAULTS
-	define_faults();
+	DefineCustomStringVariable("zklock.faults", "Sets which faults happen, for tests.",
+							   "A list of names, separated by commas without blanks.", &zklock_faults,
+							   "", PGC_SUSET, GUC_NO_SHOW_ALL, NULL, report_faults, NULL);
+	ereport(LOG, (errmsg("this zklock was built for tests, with faults that can be switched on"),
+				  zklock_faults[0] != '\0' ? errdetail("Faults: %s", zklock_faults) : 0));
 #endif
 	MarkGUCPrefixReserved("zklock");
-}
-
-static void
-register_worker(void)
-{
-	BackgroundWorker worker = {0};
-
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = RESTART_SECONDS;
-	strlcpy(worker.bgw_library_name, "zklock", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "zklock_worker_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "zklock worker", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "zklock worker", BGW_MAXLEN);
-	RegisterBackgroundWorker(&worker);
 }
 
 void
 _PG_init(void)
 {
-	define_allowed_paths();
+	BackgroundWorker worker = {0};
+
+	/* zk_fence() needs this setting even if the library was not loaded with the server. */
+	DefineCustomStringVariable("zklock.allowed_paths", "Sets the paths that may be locked.",
+							   "A list of paths; \"/prefix/*\" stands for all paths below /prefix.",
+							   &zklock_allowed_paths, "/*", PGC_SUSET, GUC_LIST_INPUT,
+							   path_settings_check_allowed, NULL, NULL);
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 
@@ -252,6 +224,14 @@ _PG_init(void)
 	backend_install_hooks();
 
 	/* In pg_upgrade the settings may be those of a server that is to stay what it is. */
-	if (!IsBinaryUpgrade)
-		register_worker();
+	if (IsBinaryUpgrade)
+		return;
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = RESTART_SECONDS;
+	strlcpy(worker.bgw_library_name, "zklock", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "zklock_worker_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, "zklock worker", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "zklock worker", BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
 }

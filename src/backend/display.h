@@ -1,12 +1,16 @@
 /*
  * display.h
- *		Paths, node data and states of ZooKeeper as text for messages and views.
+ *		Text for people: what messages and views say of ZooKeeper, and what nodes say of this
+ *		session.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_DISPLAY_H
 #define ZKLOCK_DISPLAY_H
 
+#include "shared/entry.h"
+
+/* What messages and views say */
 extern char		  *display_path(const char *path);
 extern char		  *display_utf8(const char *utf8);
 extern char		  *display_foreign(const char *text);
@@ -14,5 +18,9 @@ extern char		  *display_node_data(const char *data, int len);
 extern char		  *display_session(int64 id);
 extern const char *display_outage(void);
 extern const char *display_outage_suffix(void);
+
+/* What the data of a node say of the session for which it stands */
+extern char *node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt);
+extern char *node_data_unique(uint8 *uuid);
 
 #endif /* ZKLOCK_DISPLAY_H */

@@ -9,7 +9,7 @@
  *
  *	slot	the slot claimed last, in UTC; null if claims were reset
  *	claims	ids of the last claims, the last one first.  A reset has an id as well.
- *	by		who made the last one, as node_data.c describes a session
+ *	by		who made the last one, as display.c describes a session
  *
  * The ids settle what became of a claim whose answer was lost.  Each write replaces one
  * version of the node and puts its id in front.  So when the node is n versions further,

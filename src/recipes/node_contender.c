@@ -3,7 +3,7 @@
  * node_contender.c
  *	  Who the data of a zklock node says it is.
  *
- * The data is what backend/node_data.c writes: a JSON object whose first member is the
+ * The data is what backend/display.c writes: a JSON object whose first member is the
  * version, with strings and numbers and no space between them; or, for Hive's names,
  * fields separated by colons.  In such an object a quotation mark within a string has a
  * backslash before it, so no string looks like the beginning of a member.

@@ -196,7 +196,7 @@ typedef struct ClaimRecord
 	int		nids;
 	char	ids[CLAIM_RECORD_IDS][CLAIM_RECORD_ID_SIZE]; /* of the last claims, the last one
 													   * first */
-	char	claimant[CLAIM_RECORD_CLAIMANT_SIZE]; /* what node_data.c says of the session */
+	char	claimant[CLAIM_RECORD_CLAIMANT_SIZE]; /* what display.c says of the session */
 } ClaimRecord;
 
 /* A path's node, as it is now */

@@ -194,22 +194,6 @@ argument_duration(FunctionCallInfo fcinfo, int n)
 	return (int) ceil(ms);
 }
 
-/* Adds a column; NULL if the value is not known. */
-void
-row_add_if(Row *row, bool known, Datum value)
-{
-	Assert(row->n < ROW_COLUMNS);
-	row->values[row->n] = known ? value : (Datum) 0;
-	row->nulls[row->n] = !known;
-	row->n++;
-}
-
-void
-row_add(Row *row, Datum value)
-{
-	row_add_if(row, true, value);
-}
-
 /* Adds a text, in the database's encoding; NULL if there is none. */
 void
 row_add_text(Row *row, const char *text)

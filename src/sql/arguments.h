@@ -38,8 +38,22 @@ typedef struct Row
 	bool  nulls[ROW_COLUMNS];
 } Row;
 
-extern void	 row_add(Row *row, Datum value);
-extern void	 row_add_if(Row *row, bool known, Datum value);
+/* NULL if the value is not known */
+static inline void
+row_add_if(Row *row, bool known, Datum value)
+{
+	Assert(row->n < ROW_COLUMNS);
+	row->values[row->n] = known ? value : (Datum) 0;
+	row->nulls[row->n] = !known;
+	row->n++;
+}
+
+static inline void
+row_add(Row *row, Datum value)
+{
+	row_add_if(row, true, value);
+}
+
 extern void	 row_add_text(Row *row, const char *text);
 extern void	 row_add_zk_time(Row *row, int64 ms);
 extern Datum row_return(FunctionCallInfo fcinfo, Row *row);

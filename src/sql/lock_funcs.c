@@ -1,8 +1,9 @@
 /*
  * lock_funcs.c
- *		SQL functions that lock and unlock: a path, several paths, or a path in a tree.
+ *		SQL functions that lock and unlock: a path, several paths, or a path in a tree; that
+ *		acquire permits of semaphores; and that make and use reservations.
  *
- * They check their arguments and call lock_acquire() and lock_release().
+ * They check their arguments and call what backend/lock.h and shared/entry.h offer.
  *
  * A session that works on a part of something, such as a partition of a table, must keep
  * others from locking the whole.  So zk_lock_tree() also takes shared locks on the paths
@@ -12,26 +13,42 @@
  * the paths' bytes, so that these calls and those with an array of paths cannot deadlock
  * with each other.
  *
+ * A reservation is a lock that the server holds for whoever knows its token; shared/entry.c
+ * says more.  A user of its token also needs the privileges of the role that made it.  A
+ * reservation is known to its server alone; if this one has none of the token, ZooKeeper shows
+ * whether another server has.
+ *
  * Runs in: backends.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/lock.h"
+#include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "catalog/pg_type.h"
 #include "lib/qunique.h"
+#include "miscadmin.h"
 #include "shared/election.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_unlock_all);
 COMPAT_FUNCTION_INFO_V1(zk_fencing_token);
+COMPAT_FUNCTION_INFO_V1(zk_semaphore_acquire);
+COMPAT_FUNCTION_INFO_V1(zk_xact_semaphore_acquire);
+COMPAT_FUNCTION_INFO_V1(zk_semaphore_release);
+COMPAT_FUNCTION_INFO_V1(zk_reserve);
+COMPAT_FUNCTION_INFO_V1(zk_renew);
+COMPAT_FUNCTION_INFO_V1(zk_rely);
+COMPAT_FUNCTION_INFO_V1(zk_unreserve);
 
 /* ------------------------------------------------------------------------
  * Arguments
@@ -243,4 +260,170 @@ zk_fencing_token(PG_FUNCTION_ARGS)
 							   display_path(path)),
 						errhint("Use zk_leader() to see who leads.")));
 	PG_RETURN_INT64(term);
+}
+
+/* ------------------------------------------------------------------------
+ * Semaphores
+ * ------------------------------------------------------------------------
+ */
+
+static Datum
+acquire_permit(FunctionCallInfo fcinfo, LockScope scope)
+{
+	char *path =
+		argument_path_above(fcinfo, ALLOWED_PATHS_ONLY, "a semaphore", ZKLOCK_MAX_SEMAPHORE_PATH);
+
+	argument_refuse_null(fcinfo, 1, "number of permits");
+	if (PG_GETARG_INT32(1) < 1)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("number of permits must be at least 1")));
+	argument_check_scope(fcinfo, scope);
+	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), scope, argument_timeout(fcinfo, 2)));
+}
+
+/*
+ * zk_semaphore_acquire(path text, permits int, timeout interval) returns boolean
+ *
+ * Acquires one more permit of a semaphore that has "permits" of them.  With a timeout of
+ * NULL it waits for ever, with '0' not at all.  Returns true if it holds one, and false if
+ * the timeout has passed.
+ */
+Datum
+zk_semaphore_acquire(PG_FUNCTION_ARGS)
+{
+	return acquire_permit(fcinfo, LOCK_SCOPE_SESSION);
+}
+
+/*
+ * zk_xact_semaphore_acquire(path text, permits int, timeout interval) returns boolean
+ *
+ * Acquires a permit that is released with the transaction.
+ */
+Datum
+zk_xact_semaphore_acquire(PG_FUNCTION_ARGS)
+{
+	return acquire_permit(fcinfo, LOCK_SCOPE_TRANSACTION);
+}
+
+/*
+ * zk_semaphore_release(path text) returns boolean
+ *
+ * Releases one permit that is held at session level.  Returns false, with a warning, if the
+ * session held none or the permit was lost.
+ */
+Datum
+zk_semaphore_release(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(permit_release(
+		argument_path_above(fcinfo, ANY_PATH, "a semaphore", ZKLOCK_MAX_SEMAPHORE_PATH)));
+}
+
+/* ------------------------------------------------------------------------
+ * Reservations
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Finds the reservation of a path that has the token in the second argument.  Returns false if
+ * it is over.
+ */
+static bool
+find_reservation(FunctionCallInfo fcinfo, const char *path, Reservation *reservation)
+{
+	Contenders contenders = {.path = path, .recipe = &lock_recipe};
+	Caller	   call = {0};
+	CallStep   list;
+
+	argument_refuse_null(fcinfo, 1, "token");
+	if (reservation_find(path, PG_GETARG_INT64(1), reservation))
+	{
+		if (!has_privs_of_role(GetUserId(), reservation->role))
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied for the reservation of ZooKeeper path \"%s\"",
+							display_path(path)),
+					 errdetail("Only roles with privileges of the role that reserved the path may use the reservation.")));
+		return true;
+	}
+
+	/* The node of the token may belong to another server. */
+	list = contenders_read(&contenders, &call, PG_INT32_MAX, CALL_AFTER_SYNC);
+	call_report(&list);
+	for (int i = 0; i < contenders.n; i++)
+	{
+		const NodeStat *stat = &contenders.nodes[i].answer.stat;
+
+		if (stat->czxid != 0 && token_of_grant(stat->czxid, 1) == PG_GETARG_INT64(1) &&
+			stat->ephemeral_owner != 0 && stat->ephemeral_owner != call.session)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the reservation of ZooKeeper path \"%s\" is not this server's",
+							display_path(path)),
+					 errhint("A reservation belongs to the server where it was made. Call the function there.")));
+	}
+	return false;
+}
+
+/*
+ * zk_reserve(path text, duration interval, timeout interval) returns bigint
+ *
+ * Reserves the path, and returns the fencing token.  Returns NULL if the timeout has passed.
+ */
+Datum
+zk_reserve(PG_FUNCTION_ARGS)
+{
+	char *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	int64 token;
+
+	if (!reserve_acquire(path, argument_duration(fcinfo, 1), argument_timeout(fcinfo, 2), &token))
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/*
+ * zk_renew(path text, token bigint, duration interval) returns boolean
+ *
+ * Has a reservation end so long from now.  Returns false if it is over.
+ */
+Datum
+zk_renew(PG_FUNCTION_ARGS)
+{
+	char	   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	int			duration_ms = argument_duration(fcinfo, 2);
+	Reservation reservation;
+
+	PG_RETURN_BOOL(find_reservation(fcinfo, path, &reservation) &&
+				   reservation_renew(&reservation, duration_ms));
+}
+
+/*
+ * zk_rely(path text, token bigint) returns void
+ *
+ * Has the transaction rely on a reservation.  Raises an error if it is over.
+ */
+Datum
+zk_rely(PG_FUNCTION_ARGS)
+{
+	char	   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	Reservation reservation;
+
+	if (!find_reservation(fcinfo, path, &reservation))
+		reliance_report_over(path);
+	(void) transaction_begin_call();
+	reliance_add(path, &reservation);
+	PG_RETURN_VOID();
+}
+
+/*
+ * zk_unreserve(path text, token bigint) returns boolean
+ *
+ * Ends a reservation.  Returns false if it is over already.
+ */
+Datum
+zk_unreserve(PG_FUNCTION_ARGS)
+{
+	char	   *path = argument_path(fcinfo, ANY_PATH);
+	Reservation reservation;
+
+	PG_RETURN_BOOL(find_reservation(fcinfo, path, &reservation) && reserve_end(path, &reservation));
 }
