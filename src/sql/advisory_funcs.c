@@ -33,8 +33,8 @@
 COMPAT_FUNCTION_INFO_V1(zk_advisory_unlock_all);
 
 /*
- * Returns the beginning of the paths of this database's keys, which is a path and a slash.
- * It is in the server's encoding.
+ * Returns the beginning of the paths of this database's keys, which is a path and a slash, in
+ * the server's encoding.
  */
 static char *
 keys_prefix(void)
@@ -77,20 +77,6 @@ is_of_key(const Hold *hold, const void *prefix)
 static bool						hooked = false;
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 
-static bool
-holds_key_of_session(void)
-{
-	char *prefix = keys_prefix();
-
-	prefix = pg_server_to_any(prefix, strlen(prefix), PG_UTF8);
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		if (hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) && is_of_key(hold, prefix))
-			return true;
-	}
-	return false;
-}
-
 /*
  * RESET ALL loses a search_path that the session has set itself, and other resets a role that
  * may use the schema.  A pool that then calls pg_advisory_unlock_all() gets PostgreSQL's, and
@@ -102,20 +88,33 @@ utility_hook_of_keys(PlannedStmt *pstmt, const char *queryString, bool readOnlyT
 					 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
 {
 	const VariableSetStmt *set = (const VariableSetStmt *) pstmt->utilityStmt;
-	bool				   resetting =
+	bool				   resets =
 		IsA(set, VariableSetStmt) &&
-		(set->kind == VAR_RESET_ALL || set->kind == VAR_RESET || set->kind == VAR_SET_DEFAULT) &&
-		holds_key_of_session();
-	/* What a program calls that names no schema */
-	List *name = resetting ? list_make1(makeString("pg_advisory_unlock_all")) : NIL;
-	Oid	  found = resetting ? LookupFuncName(name, 0, NULL, true) : InvalidOid;
+		(set->kind == VAR_RESET_ALL || set->kind == VAR_RESET || set->kind == VAR_SET_DEFAULT);
+	bool  holds_key = false;
+	List *name = NIL;
+	Oid	  found = InvalidOid;
 
+	if (resets)
+	{
+		char *prefix = keys_prefix();
+
+		prefix = pg_server_to_any(prefix, strlen(prefix), PG_UTF8);
+		for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+			holds_key |= hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) && is_of_key(hold, prefix);
+	}
+	if (holds_key)
+	{
+		/* What a program calls that names no schema */
+		name = list_make1(makeString("pg_advisory_unlock_all"));
+		found = LookupFuncName(name, 0, NULL, true);
+	}
 	if (prev_ProcessUtility_hook)
 		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
 								 dest, qc);
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-	if (resetting && LookupFuncName(name, 0, NULL, true) != found)
+	if (holds_key && LookupFuncName(name, 0, NULL, true) != found)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot reset \"%s\" while the session holds advisory locks over all servers",
@@ -134,7 +133,7 @@ utility_hook_of_keys(PlannedStmt *pstmt, const char *queryString, bool readOnlyT
  * without the lock.
  */
 static Datum
-acquire(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, int64 timeout_ms)
+acquire_key(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, int64 timeout_ms)
 {
 	LockTarget target = {.path = key_argument(fcinfo, ALLOWED_PATHS_ONLY), .mode = mode};
 	LockSet	   set = {.targets = &target, .n = 1};
@@ -161,12 +160,12 @@ acquire(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, int64 timeout_m
  *	symbol		its name
  *	timeout		LOCK_WAIT_FOREVER or LOCK_NO_WAIT
  */
-#define ADVISORY_FUNCTION(symbol, mode, scope, timeout)                        \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                           \
-	Datum symbol(PG_FUNCTION_ARGS)                                             \
-	{                                                                          \
-		return acquire(fcinfo, LOCK_MODE_##mode, LOCK_SCOPE_##scope, timeout); \
-	}                                                                          \
+#define ADVISORY_FUNCTION(symbol, mode, scope, timeout)                            \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                               \
+	Datum symbol(PG_FUNCTION_ARGS)                                                 \
+	{                                                                              \
+		return acquire_key(fcinfo, LOCK_MODE_##mode, LOCK_SCOPE_##scope, timeout); \
+	}                                                                              \
 	extern int no_such_variable
 
 ADVISORY_FUNCTION(zk_advisory_lock, EXCLUSIVE, SESSION, LOCK_WAIT_FOREVER);
@@ -186,7 +185,7 @@ ADVISORY_FUNCTION(zk_try_advisory_xact_lock_shared, SHARED, TRANSACTION, LOCK_NO
 
 /* The warning is PostgreSQL's. */
 static Datum
-release(FunctionCallInfo fcinfo, LockMode mode)
+release_key(FunctionCallInfo fcinfo, LockMode mode)
 {
 	LockTarget	target = {.path = key_argument(fcinfo, ANY_PATH), .mode = mode};
 	LockSet		set = {.targets = &target, .n = 1};
@@ -202,12 +201,12 @@ release(FunctionCallInfo fcinfo, LockMode mode)
 }
 
 /* The same for unlocking; see ADVISORY_FUNCTION. */
-#define ADVISORY_UNLOCK_FUNCTION(symbol, mode)    \
-	COMPAT_FUNCTION_INFO_V1(symbol);              \
-	Datum symbol(PG_FUNCTION_ARGS)                \
-	{                                             \
-		return release(fcinfo, LOCK_MODE_##mode); \
-	}                                             \
+#define ADVISORY_UNLOCK_FUNCTION(symbol, mode)        \
+	COMPAT_FUNCTION_INFO_V1(symbol);                  \
+	Datum symbol(PG_FUNCTION_ARGS)                    \
+	{                                                 \
+		return release_key(fcinfo, LOCK_MODE_##mode); \
+	}                                                 \
 	extern int no_such_variable
 
 ADVISORY_UNLOCK_FUNCTION(zk_advisory_unlock, EXCLUSIVE);

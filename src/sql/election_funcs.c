@@ -215,35 +215,6 @@ zk_leader(PG_FUNCTION_ARGS)
  * ------------------------------------------------------------------------
  */
 
-/* Returns the state at this moment: the lease can have ended without the worker's doing. */
-static const char *
-candidacy_state_name(CandidacyState state, Leadership leadership)
-{
-	if (leadership == LEADERSHIP_PROVED)
-		state = CANDIDACY_ELECTED;
-	else if (leadership == LEADERSHIP_SUSPENDED)
-		state = CANDIDACY_SUSPENDED;
-	else if (state == CANDIDACY_ELECTED || state == CANDIDACY_SUSPENDED)
-		state = CANDIDACY_OFFER; /* the worker has not stored the next state yet */
-	return election_state_names[state];
-}
-
-/* Returns who leads, or NULL if that cannot be known without waiting for long. */
-static char *
-known_leader(const char *path, const CandidacyStatus *status, Leadership leadership, int64 until)
-{
-	if (leadership != LEADERSHIP_NONE)
-		return display_foreign(zklock_own_name());
-	if (status->state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
-	{
-		ContenderNode leader;
-
-		(void) read_leader(&leader, path, until);
-		return leader_name(&leader);
-	}
-	return NULL;
-}
-
 /*
  * zk_elections() returns setof record
  *
@@ -260,22 +231,45 @@ zk_elections(PG_FUNCTION_ARGS)
 	{
 		const char	   *path = election_at(i)->path;
 		CandidacyStatus status;
+		CandidacyState	state;
 		Leadership		leadership;
 		int64			term = 0;
+		char		   *leader = NULL;
 		Row				row = {0};
 
 		if (!election_status(i, &status))
 			continue;
 		leadership = election_leadership(i, &term);
+
+		/* The state at this moment: the lease can have ended without the worker's doing. */
+		state = status.state;
+		if (leadership == LEADERSHIP_PROVED)
+			state = CANDIDACY_ELECTED;
+		else if (leadership == LEADERSHIP_SUSPENDED)
+			state = CANDIDACY_SUSPENDED;
+		else if (state == CANDIDACY_ELECTED || state == CANDIDACY_SUSPENDED)
+			state = CANDIDACY_OFFER; /* the worker has not stored the next state yet */
+
+		/* Who leads, unless that cannot be known without waiting for long */
+		if (leadership != LEADERSHIP_NONE)
+			leader = display_foreign(zklock_own_name());
+		else if (status.state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
+		{
+			ContenderNode first;
+
+			(void) read_leader(&first, path, until);
+			leader = leader_name(&first);
+		}
+
 		row_add_text(&row, display_utf8(path));
-		row_add_text(&row, candidacy_state_name(status.state, leadership));
+		row_add_text(&row, election_state_names[state]);
 		row_add(&row, BoolGetDatum(leadership == LEADERSHIP_PROVED));
 		row_add_if(&row, leadership != LEADERSHIP_NONE, Int64GetDatum(term));
 		if (leadership != LEADERSHIP_NONE)
 			status.position = 1;
 		row_add_if(&row, status.position != 0, Int32GetDatum(status.position));
 		row_add_if(&row, status.since != 0, TimestampTzGetDatum(status.since));
-		row_add_text(&row, known_leader(path, &status, leadership, until));
+		row_add_text(&row, leader);
 		row_store(fcinfo, &row);
 	}
 	return (Datum) 0;

@@ -73,7 +73,7 @@ static bool writing_own = false;
  * only the owner has one fire ALWAYS, as those of the extension do.
  */
 static const char *
-foreign_part(Relation table)
+foreign_part_of_table(Relation table)
 {
 	static const Oid types[] = {TEXTOID, INT8OID, TIMESTAMPTZOID, TEXTOID};
 	TupleDesc		 columns = RelationGetDescr(table);
@@ -107,29 +107,13 @@ foreign_part(Relation table)
 	return NULL;
 }
 
-/* Locks the table for writing, and against changes, until the transaction ends. */
-static void
-lock_table(void)
-{
-	Relation table = table_openrv(makeRangeVar(FENCE_SCHEMA, "zk_fences", -1), RowExclusiveLock);
-	const char *part = foreign_part(table);
-
-	if (part != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table %s is not as the extension made it", FENCE_TABLE),
-				 errdetail("It has %s.", part),
-				 errhint("Code of others could run with the rights of the owner of zk_fence(), and rows may be missing. Undo that, and revoke all privileges on the table but SELECT from others.")));
-	table_close(table, NoLock);
-}
-
 /* ------------------------------------------------------------------------
  * Fencing
  * ------------------------------------------------------------------------
  */
 
 static SPIPlanPtr
-keep_plan(const char *sql)
+keep_fence_plan(const char *sql)
 {
 	Oid		   types[] = {TEXTOID, INT8OID, INT8OID};
 	SPIPlanPtr plan = SPI_prepare(sql, lengthof(types), types);
@@ -152,11 +136,11 @@ write_token(Datum path, int64 token, int64 highest)
 
 	/* The row is locked even if the condition does not hold. */
 	if (write_plan == NULL)
-		write_plan = keep_plan("INSERT INTO " FENCE_TABLE " AS f (path, token, fenced_at, fenced_by) "
-							   "VALUES ($1, $2, clock_timestamp(), session_user) "
-							   "ON CONFLICT (path) DO UPDATE SET token = excluded.token, "
-							   "fenced_at = excluded.fenced_at, fenced_by = excluded.fenced_by "
-							   "WHERE f.token <= $3");
+		write_plan = keep_fence_plan("INSERT INTO " FENCE_TABLE " AS f (path, token, fenced_at, fenced_by) "
+									 "VALUES ($1, $2, clock_timestamp(), session_user) "
+									 "ON CONFLICT (path) DO UPDATE SET token = excluded.token, "
+									 "fenced_at = excluded.fenced_at, fenced_by = excluded.fenced_by "
+									 "WHERE f.token <= $3");
 	writing_own = true;
 	PG_TRY();
 	{
@@ -172,24 +156,6 @@ write_token(Datum path, int64 token, int64 highest)
 	return SPI_processed == 1;
 }
 
-/* Returns the token of a row, and stores which transaction wrote the row. */
-static int64
-read_token(Datum path, TransactionId *writer)
-{
-	Datum args[] = {path, (Datum) 0, (Datum) 0};
-	bool  isnull;
-	int	  result;
-
-	if (read_plan == NULL)
-		read_plan = keep_plan("SELECT token, xmin FROM ONLY " FENCE_TABLE " WHERE path = $1");
-	result = SPI_execute_plan(read_plan, args, " nn", false, 0);
-	if (result != SPI_OK_SELECT || SPI_processed != 1)
-		elog(ERROR, "could not read a fencing token: %s", SPI_result_code_string(result));
-	*writer = DatumGetTransactionId(
-		SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-}
-
 /*
  * Ensures that the row of a path has at least this token, and that this transaction has
  * written it.  Returns the token of the row; if that is higher, the row is only locked.
@@ -197,8 +163,11 @@ read_token(Datum path, TransactionId *writer)
 static int64
 advance_token(Datum path, int64 token)
 {
+	Datum		  args[] = {path, (Datum) 0, (Datum) 0};
 	int64		  seen;
 	TransactionId writer;
+	bool		  isnull;
+	int			  result;
 
 	if (write_token(path, token, token - 1))
 		return token;
@@ -207,20 +176,81 @@ advance_token(Datum path, int64 token)
 	 * The row is locked, so it stays as we see it.  What this transaction has written is
 	 * not written again: zk_fence() may be called for each row of a table.
 	 */
-	seen = read_token(path, &writer);
+	if (read_plan == NULL)
+		read_plan = keep_fence_plan("SELECT token, xmin FROM ONLY " FENCE_TABLE " WHERE path = $1");
+	result = SPI_execute_plan(read_plan, args, " nn", false, 0);
+	if (result != SPI_OK_SELECT || SPI_processed != 1)
+		elog(ERROR, "could not read a fencing token: %s", SPI_result_code_string(result));
+	seen = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	writer = DatumGetTransactionId(
+		SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
 	if (seen == token && !TransactionIdIsCurrentTransactionId(writer))
 		write_token(path, token, token);
 	return seen;
 }
 
 /*
- * Raises the error for a token that is lower than one seen before.  If the session holds
- * the lock with this token, nobody can have got a higher one from ZooKeeper, and a retry
- * with the next token would fail too.
+ * zk_fence(path text, token bigint) returns void
+ *
+ * Raises an error if this database has seen a higher token for the path.  Otherwise stores
+ * the token, and keeps others out until the transaction ends.
  */
-static void
-report_lower_token(const char *path, const char *shown_path, int64 token, int64 seen)
+Datum
+zk_fence(PG_FUNCTION_ARGS)
 {
+	char	   *path;
+	char	   *shown_path;
+	int64		token;
+	int64		proved;
+	int64		seen;
+	Relation	table;
+	const char *part;
+
+	argument_refuse_restricted("use fencing tokens");
+	argument_refuse_null(fcinfo, 0, "path");
+	argument_refuse_null(fcinfo, 1, "fencing token");
+	path = argument_to_path(PG_GETARG_TEXT_PP(0), ALLOWED_PATHS_ONLY);
+	shown_path = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	token = PG_GETARG_INT64(1);
+	if (token <= 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("fencing token must be greater than zero")));
+	PreventCommandIfReadOnly("zk_fence()");
+	PreventCommandIfParallelMode("zk_fence()");
+
+	/*
+	 * A token that is too high would keep all others out for good.  We can recognize one only
+	 * if this session holds the lock: its token is then the highest one that exists.
+	 */
+	proved = lock_proved_token(path);
+	if (proved != 0 && token > proved)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("fencing token is not one of ZooKeeper path \"%s\"", shown_path),
+						errdetail("The token is %lld, but this session holds the lock with token %lld, and there is no higher one.",
+								  (long long) token, (long long) proved),
+						errhint("Pass what zk_fencing_token() says for the same path.")));
+
+	/* Lock the table for writing, and against changes, until the transaction ends. */
+	table = table_openrv(makeRangeVar(FENCE_SCHEMA, "zk_fences", -1), RowExclusiveLock);
+	part = foreign_part_of_table(table);
+	if (part != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table %s is not as the extension made it", FENCE_TABLE),
+				 errdetail("It has %s.", part),
+				 errhint("Code of others could run with the rights of the owner of zk_fence(), and rows may be missing. Undo that, and revoke all privileges on the table but SELECT from others.")));
+	table_close(table, NoLock);
+
+	SPI_connect();
+	seen = advance_token(PG_GETARG_DATUM(0), token);
+	SPI_finish();
+	if (seen <= token)
+		PG_RETURN_VOID();
+
+	/*
+	 * If the session holds the lock with this token, nobody can have got a higher one from
+	 * ZooKeeper, and a retry with the next token would fail too.
+	 */
 	if (lock_proved_token(path) == token)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -235,53 +265,6 @@ report_lower_token(const char *path, const char *shown_path, int64 token, int64 
 							  (long long) seen),
 					errhint("Somebody else has got the lock since. Roll back, lock again and do the work again. If every new token is refused, a wrong one is in table %s.",
 							FENCE_TABLE)));
-}
-
-/*
- * zk_fence(path text, token bigint) returns void
- *
- * Raises an error if this database has seen a higher token for the path.  Otherwise stores
- * the token, and keeps others out until the transaction ends.
- *
- * A token that is too high would keep all others out for good.  We can recognize one only
- * if this session holds the lock: its token is then the highest one that exists.
- */
-Datum
-zk_fence(PG_FUNCTION_ARGS)
-{
-	char *path;
-	char *shown_path;
-	int64 token;
-	int64 proved;
-	int64 seen;
-
-	argument_refuse_restricted("use fencing tokens");
-	argument_refuse_null(fcinfo, 0, "path");
-	argument_refuse_null(fcinfo, 1, "fencing token");
-	path = argument_to_path(PG_GETARG_TEXT_PP(0), ALLOWED_PATHS_ONLY);
-	shown_path = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	token = PG_GETARG_INT64(1);
-	if (token <= 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("fencing token must be greater than zero")));
-	PreventCommandIfReadOnly("zk_fence()");
-	PreventCommandIfParallelMode("zk_fence()");
-	proved = lock_proved_token(path);
-	if (proved != 0 && token > proved)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("fencing token is not one of ZooKeeper path \"%s\"", shown_path),
-						errdetail("The token is %lld, but this session holds the lock with token %lld, and there is no higher one.",
-								  (long long) token, (long long) proved),
-						errhint("Pass what zk_fencing_token() says for the same path.")));
-
-	lock_table();
-	SPI_connect();
-	seen = advance_token(PG_GETARG_DATUM(0), token);
-	SPI_finish();
-
-	if (seen > token)
-		report_lower_token(path, shown_path, token, seen);
-	PG_RETURN_VOID();
 }
 
 /*
