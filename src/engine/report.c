@@ -37,7 +37,7 @@ is_news(int level, const Path *path, const char *subject)
 {
 	static HTAB *reported;
 
-	const ZkCall *answering = zk_flow_answering();
+	const ZkCall *answering = zk_answering;
 	char		  key[ZKLOCK_MAX_PATH + 64];
 	HASHCTL		  ctl = {.keysize = sizeof(key), .entrysize = sizeof(Reported)};
 	Reported	 *count;

@@ -246,7 +246,7 @@ shut_down(void)
 static void
 add_context(void *arg)
 {
-	const ZkCall *answering = zk_flow_answering();
+	const ZkCall *answering = zk_answering;
 	const char	 *path = answering ? answering->path : engine_attended_path();
 
 	if (zklock_session->info.id != 0)

@@ -134,7 +134,7 @@ static void
 without_handle(void)
 {
 	zk_handle = NULL;
-	zk_flow_over();
+	zk_flow_disconnected(true);
 }
 
 /*
@@ -177,7 +177,6 @@ zk_client_start(const ZkClientCallbacks *callbacks)
 {
 	zk_callbacks = *callbacks;
 	zk_tls_start();
-	zk_turn_start();
 	return zk_event_queue_open();
 }
 
@@ -245,7 +244,7 @@ handle_hang_up(void)
 	if (!zk_client_connected())
 		return;
 	unanswered = answered ? 0 : unanswered + 1;
-	zk_flow_disconnected();
+	zk_flow_disconnected(false);
 	zk_callbacks.session(ZK_SESSION_DISCONNECTED);
 	if (unanswered >= MAX_UNANSWERED)
 		zk_callbacks.stuck(

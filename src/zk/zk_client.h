@@ -254,7 +254,8 @@ typedef struct ZkCall
  */
 extern void zk_call(ZkCall call, ZkReplyHandler handler, void *arg);
 
-extern const ZkCall *zk_flow_answering(void);
+/* The call whose handler runs, unless it is an urgent one; else NULL */
+extern const ZkCall *zk_answering;
 
 /* ------------------------------------------------------------------------
  * zk_answer.c: checks of the answers of a ZooKeeper server

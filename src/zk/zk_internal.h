@@ -65,29 +65,27 @@ typedef enum ConnectionUse
 extern char *zk_error_sentence(const char *complaint, ConnectionUse use);
 
 /* ------------------------------------------------------------------------
- * zk_call.c: a call
+ * A call
  * ------------------------------------------------------------------------
  */
 
+#define ZK_MULTI_MAX 32 /* calls in one request */
+
 typedef struct Call
 {
-	dlist_node	   link;	 /* in a list of zk_flow.c or zk_turn.c */
-	dlist_node	   watching; /* GET_DATA, GET_CHILDREN with a watch: in a list of zk_flow.c */
-	uintptr_t	   number;	 /* of its reply */
-	ZkCall		   asked;	 /* its strings are behind the struct */
-	ZkReplyHandler handler;	 /* or NULL */
-	void		  *arg;
-	int64		   sent_at;	   /* us */
-	int			   ahead;	   /* calls under way when it was sent */
-	uint64		   connection; /* on which it was sent */
-	struct Call	  *next; /* CREATE, DELETE: goes out in the same request; NULL at the end */
+	dlist_node		link;	  /* in a list of zk_flow.c */
+	dlist_node		watching; /* GET_DATA, GET_CHILDREN with a watch: in another one */
+	uintptr_t		number;	  /* of its reply */
+	ZkCall			asked;	  /* its strings are behind the struct */
+	ZkReplyHandler	handler;  /* or NULL */
+	void		   *arg;
+	int64			sent_at;	/* us */
+	int				ahead;		/* calls under way when it was taken */
+	uint64			connection; /* on which it was sent */
+	struct ZkShare *share;		/* of which it is a part; see zk_flow.c */
+	struct Call	   *next; /* CREATE, DELETE: goes out in the same request; NULL at the end */
+	struct Call	   *follower; /* of a CREATE: goes out right behind its request */
 } Call;
-
-extern Call *zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg);
-extern bool	 zk_call_is_write(const Call *call);
-extern bool	 zk_call_is_read(const Call *call);
-extern bool	 zk_call_is_unwatch(const Call *call);
-extern bool	 zk_call_same_watch(const Call *a, const Call *b);
 
 /* ------------------------------------------------------------------------
  * zk_library.c: calls in the library's terms
@@ -99,7 +97,7 @@ extern zhandle_t *zk_handle;		/* the one that is used, or NULL */
 extern uintptr_t  zk_handle_number; /* its events carry it: late ones of an earlier handle are
 									 * ignored */
 
-extern int zk_library_send(const Call *call);
+extern void zk_library_send(const Call *call);
 extern void zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *context);
 
 /* ------------------------------------------------------------------------
@@ -132,39 +130,6 @@ extern zhandle_t *zk_sasl_open(const char *addresses, int timeout, const clienti
 							   log_callback_fn on_log);
 
 /* ------------------------------------------------------------------------
- * zk_multi.c: which calls go out in one request
- * ------------------------------------------------------------------------
- */
-
-#define ZK_MULTI_MAX 32 /* calls in one request */
-
-extern void zk_multi_count(const Call *call, int waiting, int under_way);
-extern bool zk_multi_may_grow(const Call *call);
-extern bool zk_multi_gathers(const Call *call);
-extern bool zk_multi_answered(const Call *first, int code);
-
-/* ------------------------------------------------------------------------
- * zk_turn.c: which call is sent, when, and with which others
- * ------------------------------------------------------------------------
- */
-
-/* Which calls zk_turn_take() may take */
-typedef enum ZkTurnLimit
-{
-	ZK_TURN_ALL, /* all of them, none of which is sent */
-	ZK_TURN_ANY,
-	ZK_TURN_URGENT,
-	ZK_TURN_PATIENT /* those that may go out with the one that was taken */
-} ZkTurnLimit;
-
-extern void	 zk_turn_start(void);
-extern void	 zk_turn_wait(Call *call);
-extern bool	 zk_turn_is_empty(void);
-extern Call *zk_turn_take(ZkTurnLimit limit);
-extern bool	 zk_turn_answered(const Call *first, int code);
-extern void	 zk_turn_over(const Call *call);
-
-/* ------------------------------------------------------------------------
  * zk_flow.c: calls until they are answered
  * ------------------------------------------------------------------------
  */
@@ -172,8 +137,7 @@ extern void	 zk_turn_over(const Call *call);
 extern ZkClientCallbacks zk_callbacks; /* constant once zk_client_start() has set it */
 
 extern void	 zk_flow_connected(int64 session);
-extern void	 zk_flow_disconnected(void);
-extern void	 zk_flow_over(void);
+extern void	 zk_flow_disconnected(bool for_good);
 extern void	 zk_flow_answer(const Event *event);
 extern int64 zk_flow_waits_since(void);
 

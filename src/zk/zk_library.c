@@ -394,12 +394,11 @@ send_record(const Call *call, zoo_op_result_t *results, struct Stat *stat)
 }
 
 /*
- * Passes a call to the library.  There must be a handle.  The answer comes as an event with
- * the call's number.
- *
- * Returns ZOK, or an error code of the library if the call was not sent.
+ * Passes a request to the library, which was made from this call and those behind it.  There
+ * must be a handle.  The answer comes as an event with the call's number, also if the request
+ * cannot be sent: it is answered in its turn then.
  */
-int
+void
 zk_library_send(const Call *call)
 {
 	/* The library writes these when the answer comes, if it does; nobody reads them. */
@@ -411,44 +410,59 @@ zk_library_send(const Call *call)
 	watcher_fn	  watcher = asked->watch ? zk_library_event : NULL;
 	zoo_op_t	  ops[ZK_MULTI_MAX]; /* of a multi */
 	int			  nops = 0;
+	int			  code = ZOK;
 
 	switch (asked->kind)
 	{
 		case ZK_CREATE:
 			if (call->next)
-				return send_creates(call);
-			return zoo_acreate2(zk_handle, asked->path, asked->data, asked->data_length, acls,
-								create_mode(asked->node_kind),
-								asked->followed ? on_created_followed : on_created, context);
+				code = send_creates(call);
+			else
+				code = zoo_acreate2(zk_handle, asked->path, asked->data, asked->data_length,
+									acls, create_mode(asked->node_kind),
+									asked->followed ? on_created_followed : on_created, context);
+			break;
 		case ZK_APPEND:
-			return send_creates(call);
+			code = send_creates(call);
+			break;
 		case ZK_CREATE_RECORD:
-			return send_record(call, results, &stat);
+			code = send_record(call, results, &stat);
+			break;
 		case ZK_SET_DATA:
-			return zoo_aset(zk_handle, asked->path, asked->data, asked->data_length,
+			code = zoo_aset(zk_handle, asked->path, asked->data, asked->data_length,
 							asked->version, on_stat, context);
+			break;
 		case ZK_EXISTS:
-			return zoo_aexists(zk_handle, asked->path, 0, on_stat, context);
+			code = zoo_aexists(zk_handle, asked->path, 0, on_stat, context);
+			break;
 		case ZK_GET_DATA:
-			return zoo_awget(zk_handle, asked->path, watcher, (void *) zk_handle_number,
+			code = zoo_awget(zk_handle, asked->path, watcher, (void *) zk_handle_number,
 							 on_data, context);
+			break;
 		case ZK_GET_CHILDREN:
-			return zoo_awget_children2(zk_handle, asked->path, watcher,
+			code = zoo_awget_children2(zk_handle, asked->path, watcher,
 									   (void *) zk_handle_number, on_children, context);
+			break;
 		case ZK_GET_ACL:
-			return zoo_aget_acl(zk_handle, asked->path, on_acl, context);
+			code = zoo_aget_acl(zk_handle, asked->path, on_acl, context);
+			break;
 		case ZK_SYNC:
-			return zoo_async(zk_handle, asked->path, on_synced, context);
+			code = zoo_async(zk_handle, asked->path, on_synced, context);
+			break;
 		case ZK_UNWATCH_DATA:
 		case ZK_UNWATCH_CHILDREN:
-			return zoo_aremove_all_watches(zk_handle, asked->path,
+			code = zoo_aremove_all_watches(zk_handle, asked->path,
 										   asked->kind == ZK_UNWATCH_DATA ? ZWATCHTYPE_DATA
 																		  : ZWATCHTYPE_CHILD,
 										   0, (void_completion_t *) on_done, context);
+			break;
 		case ZK_DELETE:
 			if (call->next == NULL && asked->also_deleted == NULL)
-				return zoo_adelete(zk_handle, asked->path,
+			{
+				code = zoo_adelete(zk_handle, asked->path,
 								   asked->versioned ? asked->version : -1, on_done, context);
+				break;
+			}
 			for (const Call *each = call; each; each = each->next)
 				zoo_delete_op_init(&ops[nops++], each->asked.path, -1);
 			if (asked->also_deleted)
@@ -476,5 +490,12 @@ zk_library_send(const Call *call)
 		case ZK_REMOTE_WAITS:
 			break; /* the worker has made others of them */
 	}
-	return send_multi(nops, ops, results, on_done, context);
+	if (nops > 0)
+		code = send_multi(nops, ops, results, on_done, context);
+	if (zk_error_outcome(code) != CALL_OK)
+	{
+		Event event = {.kind = EVENT_REPLY, .number = call->number, .reply.code = code};
+
+		zk_event_push(&event);
+	}
 }
