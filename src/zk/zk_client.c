@@ -12,9 +12,8 @@
  *		zk_answer.c, zk_error.c	checks of answers, and the meaning of error codes
  *		zk_tls.c, zk_sasl.c,
  *		zk_handle.c				what TLS and SASL need; the library's handles
- *		zk_call.c, zk_library.c	calls, and the same in the library's terms
- *		zk_flow.c				calls until they are answered; zk_turn.c says which is
- *								sent and when, zk_multi.c, with which others
+ *		zk_library.c			calls in the library's terms
+ *		zk_flow.c				calls until they are answered: which is sent and when
  *		zk_client.c				the handle in use; events, and what follows from them
  *
  * The library has traps.  Comments refer to them by the numbers of the table in

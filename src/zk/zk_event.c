@@ -63,7 +63,7 @@ static int			   queue_fd = -1; /* eventfd; constant once threads run */
  */
 #define ECHO_SLOTS 4096
 
-static uint16 echoes[ECHO_SLOTS]; /* under queue_mutex; zk_turn.c bounds the calls */
+static uint16 echoes[ECHO_SLOTS]; /* under queue_mutex; zk_flow.c bounds the calls */
 
 /* Any thread, under queue_mutex: returns the counter of a path of "len" bytes, by FNV-1a. */
 static uint16 *
