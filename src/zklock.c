@@ -14,6 +14,7 @@
 #include <limits.h>
 
 #include "backend/transaction.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"

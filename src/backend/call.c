@@ -133,7 +133,7 @@ wait_for(CallSlot *slot, CallState state, const Caller *caller, int64 until)
 
 	for (;;)
 	{
-		long timeout;
+		int64 timeout;
 
 		ResetLatch(MyLatch);
 		if (call_slot_state(slot) == state)
@@ -144,12 +144,14 @@ wait_for(CallSlot *slot, CallState state, const Caller *caller, int64 until)
 			return false;
 		if (!caller->is_called_away)
 			CHECK_FOR_INTERRUPTS();
-		if (caller->sleep)
-			caller->sleep(caller->sleep_arg, until < 0 ? NEVER : until);
-		else
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
-							 zklock_wait_event(caller->is_called_away ? ZKLOCK_WAIT_LOCK
-																	  : ZKLOCK_WAIT_CALL));
+		if (caller->attend)
+		{
+			int64 left = zklock_ms_until(caller->attend(caller->attend_arg));
+
+			timeout = Min(timeout, left);
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, (long) timeout,
+						 zklock_wait_event(caller->is_called_away ? ZKLOCK_WAIT_LOCK : ZKLOCK_WAIT_CALL));
 	}
 }
 

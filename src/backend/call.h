@@ -26,11 +26,11 @@ typedef struct Caller
 	void *away_arg;
 
 	/*
-	 * A session whose calls are part of a longer wait sleeps as that wait does, which may
-	 * raise an error.
+	 * A session whose calls are part of a longer wait attends to outages as that wait does, which
+	 * may raise an error, and returns when it is to do so again, ms.
 	 */
-	void (*sleep)(void *arg, int64 until); /* or NULL; "until" is in ms */
-	void *sleep_arg;
+	int64 (*attend)(void *arg); /* or NULL */
+	void *attend_arg;
 } Caller;
 
 /* Which commits a read sees at least */

@@ -30,7 +30,7 @@
 #include "backend/display.h"
 #include "backend/element.h"
 #include "backend/request.h"
-#include "backend/transaction.h"
+#include "backend/wait.h"
 #include "common/hashfn.h"
 #include "fault.h"
 #include "zk/zk_client.h"
@@ -206,7 +206,9 @@ create_marker_parent(TakeQueue *queue)
 static void
 settle_write(TakeQueue *queue, CallStep *step)
 {
-	Caller settling = {.patience = CALL_PATIENT, .sleep = queue->call.sleep, .sleep_arg = queue};
+	Caller	 settling = {.patience = CALL_PATIENT,
+						 .attend = queue->call.attend,
+						 .attend_arg = queue->call.attend_arg};
 	CallStep look = {.asked = {.kind = ZK_EXISTS, .path = step->asked.marker}};
 
 	call_batch(&settling, &look, 1, CALL_AFTER_SYNC);

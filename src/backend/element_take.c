@@ -348,15 +348,6 @@ wait_for_element(TakeQueue *queue, Element *got)
 	return found;
 }
 
-/* Sleeps as part of a call to ZooKeeper, which handles interrupts. */
-static void
-sleep_in_call(void *arg, int64 until)
-{
-	TakeQueue *queue = arg;
-
-	wait_sleep(&queue->wait, WAIT_POLLED, until, ZKLOCK_WAIT_CALL);
-}
-
 /* Leaves the queue and counts the wait, as a callback at error and exit. */
 static void
 break_off_take(int code, Datum arg)
@@ -395,8 +386,8 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 		else
 		{
 			queue.call.patience = CALL_PATIENT;
-			queue.call.sleep = sleep_in_call;
-			queue.call.sleep_arg = &queue;
+			queue.call.attend = wait_attend;
+			queue.call.attend_arg = &queue.wait;
 			if (timeout_ms > 0)
 				queue.call.until = zklock_now_ms() + timeout_ms;
 			queue_wait_join(path);
@@ -409,10 +400,7 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(break_off_take, PointerGetDatum(&queue));
 	error_context_stack = context.previous;
-	if (found)
-		wait_granted(&queue.wait);
-	else
-		wait_refused(&queue.wait);
+	wait_end(&queue.wait, found);
 
 	/* A later cancellation would find no context that names what was removed. */
 	interrupt_check(take_context, &queue);

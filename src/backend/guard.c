@@ -44,6 +44,7 @@
 #include "backend/display.h"
 #include "backend/reliance.h"
 #include "backend/transaction.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/common.h"

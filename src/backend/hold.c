@@ -207,21 +207,11 @@ add_pending_release(Hold *hold)
 	hold->release_pending = true;
 }
 
-/*
- * Returns true if the worker is done with a hold that was given up or downgraded.  The hold
- * can be read only until the session asks for anything else.
- */
-bool
-hold_is_settled(const Hold *hold)
-{
-	return !hold->release_pending || entry_is_settled(hold->entry, hold->generation);
-}
-
 /* Forgets a pending release if the worker is done with it.  Returns true if it was. */
 static bool
 forget_pending_release(Hold *hold)
 {
-	if (!hold_is_settled(hold))
+	if (!entry_is_settled(hold->entry, hold->generation))
 		return false;
 	dlist_delete(&hold->pending_release);
 	hold->release_pending = false;

@@ -61,7 +61,6 @@ extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
 extern bool hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice);
 extern void hold_drop_unacquired(EntryNotice notice);
 extern bool hold_hand_over(Hold *hold);
-extern bool hold_is_settled(const Hold *hold);
 
 static inline bool
 hold_is_acquired_in(const Hold *hold, LockMode mode)

@@ -87,11 +87,16 @@ take_lock(LockTarget *target, LockScope scope, int64 timeout_ms)
 	if (!hold_is_acquired(target->hold))
 	{
 		Wait wait;
+		bool granted;
 
 		begin_wait(&wait, target, timeout_ms);
-		if (!wait_for_hold(&wait, target->hold))
+		granted = wait_for_hold(&wait, target->hold);
+
+		/* A request that did not look is made again, alone, and that one is counted. */
+		if (granted || entry_at(target->hold->entry)->request.manner != ASK_AND_GRAB)
+			wait_end(&wait, granted);
+		if (!granted)
 			return false;
-		wait_granted(&wait);
 	}
 	transaction_acquired(target->hold, target->mode, scope);
 	return true;
@@ -160,12 +165,6 @@ acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms)
 	return acquired;
 }
 
-static WaitAnswer
-look_whether_given_up(const Wait *wait, void *hold)
-{
-	return hold_is_settled(hold) ? WAIT_OVER : WAIT_POLLED;
-}
-
 /*
  * Waits until the worker is done with the first n locks of an array, which were given back:
  * they count among the session's share until then, and the session's own node of the same
@@ -180,10 +179,11 @@ wait_for_given_back(const LockTarget *targets, int n, int64 timeout_ms)
 	int	 settled = 0;
 
 	begin_wait(&wait, targets, timeout_ms);
-	while (settled < n && wait_until(&wait, look_whether_given_up, targets[settled].hold))
+	while (settled < n && wait_until_settled(&wait, targets[settled].hold->entry,
+											 targets[settled].hold->generation))
 		settled++;
 	if (settled < n)
-		wait_refused(&wait);
+		wait_end(&wait, false);
 	return settled == n;
 }
 

@@ -74,11 +74,9 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 		asked = request_hold(&request, path);
 		granted = wait_for_hold(&wait, asked);
 	}
+	wait_end(&wait, granted);
 	if (granted)
-	{
-		wait_granted(&wait);
 		transaction_acquired(asked, LOCK_MODE_EXCLUSIVE, scope);
-	}
 	if (asked->kind == REQUEST_PERMIT)
 		report_disagreement(asked, number);
 	transaction_end_call(mark, granted);

@@ -63,6 +63,7 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	int			 mark = transaction_begin_call();
 	Hold		*hold;
 	Wait		 wait;
+	bool		 granted;
 
 	/* It would wait for itself. */
 	if (hold_of_lock(path, LOCK_MODE_SHARED) != NULL)
@@ -73,12 +74,13 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	hold = request_hold(&request, path);
 	refuse_crowd();
 	wait_begin(&wait, path, "ExclusiveLock", STATS_LOCK_EXCLUSIVE, timeout_ms);
-	if (!wait_for_hold(&wait, hold))
+	granted = wait_for_hold(&wait, hold);
+	wait_end(&wait, granted);
+	if (!granted)
 	{
 		transaction_end_call(mark, false);
 		return false;
 	}
-	wait_granted(&wait);
 	*token = entry_status(hold->entry).token;
 
 	/* A later cancellation would find a reservation whose token nobody knows. */
@@ -88,17 +90,6 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	return true;
 }
 
-/* WaitLook: looks whether the worker is done with a reservation that was ended. */
-static WaitAnswer
-look_whether_ended(const Wait *wait, void *arg)
-{
-	const Reservation *reservation = arg;
-
-	if (entry_is_settled(reservation->index, reservation->generation))
-		return WAIT_OVER;
-	return entry_will_settle(reservation->index) ? WAIT_POLLED : WAIT_REFUSED;
-}
-
 /*
  * Ends a reservation, and waits until others can have the lock; a cancellation ends only the
  * wait.  Returns false if it is over already.
@@ -106,12 +97,8 @@ look_whether_ended(const Wait *wait, void *arg)
 bool
 reserve_end(const char *path, const Reservation *reservation)
 {
-	Wait wait;
-
 	if (!reservation_end(reservation, compat_my_proc_number()))
 		return false;
-	wait_begin(&wait, path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
-	wait.event = ZKLOCK_WAIT_UNLOCK;
-	(void) wait_until(&wait, look_whether_ended, unconstify(Reservation *, reservation));
+	wait_for_release(path, reservation->index, reservation->generation);
 	return true;
 }

@@ -302,33 +302,13 @@ warn_lost(Hold *const *released, int n)
 }
 
 /*
- * Looks whether the worker is done with a hold.  The session does not wait for ZooKeeper to
- * come back, nor for it to do what it refuses.
- */
-static WaitAnswer
-look_whether_released(const Wait *wait, void *arg)
-{
-	const Hold *hold = arg;
-
-	if (hold_is_settled(hold))
-		return WAIT_OVER;
-	return entry_will_settle(hold->entry) ? WAIT_POLLED : WAIT_REFUSED;
-}
-
-/*
  * Waits until others can have what the call has given up.  A cancellation ends only the wait.
  */
 static void
 await_releases(Hold *const *released, int n)
 {
 	for (int i = 0; i < n; i++)
-	{
-		Wait wait;
-
-		wait_begin(&wait, released[i]->path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
-		wait.event = ZKLOCK_WAIT_UNLOCK;
-		(void) wait_until(&wait, look_whether_released, released[i]);
-	}
+		wait_for_release(released[i]->path, released[i]->entry, released[i]->generation);
 }
 
 /*

@@ -22,22 +22,6 @@ extern void guard_check(GuardMoment moment);
 extern void guard_release(Hold *hold, LockMode mode, int n);
 extern void guard_forget(void);
 
-/* Error contexts for what looks at interrupts itself, as each message does */
-typedef struct InterruptContext
-{
-	ErrorContextCallback lost;
-	ErrorContextCallback doing;
-} InterruptContext;
-
-/* interrupt.c: whether the loss of a lock interrupts the session, and what the error says */
-extern void interrupt_set_policy(int policy, void *extra);
-extern void interrupt_defer(void);
-extern void interrupt_resume(void);
-extern void interrupt_context_begin(InterruptContext *context, void (*describe)(void *), void *arg);
-extern void interrupt_context_end(const InterruptContext *context);
-extern void interrupt_check(void (*describe)(void *), void *arg);
-extern void interrupt_check_client(void);
-
 /* transaction.c: what ends when */
 extern int	transaction_begin_call(void);
 extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);

@@ -1,31 +1,40 @@
 /*
  * wait.c
- *		Waiting for the worker's answer, and the messages of a session that waits.
+ *		Waiting for the worker's answer, and what interrupts a session.
  *
- * The session sleeps on its latch until the caller's look finds what is awaited: that the
- * worker has decided about an entry, or is done with entries that were given up, that this
- * server leads, or that it is the session's turn at a queue.  A wait begins when that has
- * been asked for.  One wait may be for several of these, one after the other; its timeout and
- * PostgreSQL's lock_timeout are for all of them.
+ * wait_until() is the one wait of a session.  It sleeps on the session's latch until the
+ * caller's look finds what is awaited: that the worker has decided about an entry, or is done with
+ * entries that were given up, that this server leads, or that it is the session's turn at a queue.
+ * A wait begins when that has been asked for.  One wait may be for several of these, one after the
+ * other; its timeout and PostgreSQL's lock_timeout are for all of them.
  *
- * However a wait ends, it is counted once: by wait_granted() or wait_refused(), or with the
- * error that ends it.  It is counted before it is logged, since a message may raise an error:
- * errfinish() looks at interrupts.
+ * However a wait ends, it is counted once: by wait_end(), or with the error that ends it.  It is
+ * counted before it is logged, since a message may raise an error: errfinish() looks at interrupts.
  *
- * Runs in: backends.  shared/entry.h says how entries are read.
+ * A session waits for an answer of ZooKeeper in call.c, which is below this file, since the log and
+ * the search for deadlocks make calls.  If that is part of a longer wait, it has the errors and the
+ * NOTICE of a wait from wait_attend().
+ *
+ * Runs in: backends.  Entries are read and written under their spinlocks.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include <signal.h>
+
+#include "backend/contenders.h"
 #include "backend/display.h"
+#include "backend/reliance.h"
 #include "backend/request.h"
-#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "deadlock/deadlock.h"
 #include "fault.h"
+#include "miscadmin.h"
+#include "recipes/recipe.h"
 #include "shared/common.h"
+#include "shared/election.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -43,6 +52,392 @@
 
 /* The longest sleep on a latch: 24 days */
 #define MAX_SLEEP_MS (INT64CONST(24) * 24 * 60 * 60 * 1000)
+
+/* The log: number of contenders whose data are read, and of names in each list */
+#define MAX_NAMED 20
+
+/* The log: how long a session waits for ZooKeeper's answer, ms */
+#define PATIENCE_MS 10000
+
+/* Of libpq/libpq.h, which does not compile without the header files of Kerberos */
+extern bool pq_check_connection(void);
+
+/* ------------------------------------------------------------------------
+ * Whether a loss interrupts
+ *
+ * With zklock.on_lock_loss a session is interrupted as soon as it loses a lock.  The worker
+ * logs which lock was lost, and sends the signal that PostgreSQL uses to cancel a statement
+ * or to terminate a session.  Each entry has the session's choice, which the worker reads at
+ * the moment of the loss.
+ *
+ * When the commit guard's final check has passed, interrupts are deferred until the
+ * transaction has ended: they could no longer prevent the commit, but make it return before a
+ * synchronous standby has the data.
+ * ------------------------------------------------------------------------
+ */
+
+/* No loss interrupts the session until the transaction has ended. */
+static bool deferred = false;
+
+/*
+ * Sets what the loss of a hold, or of leadership, does from now on.
+ *
+ * Returns true if one of the holds has already been lost, and the loss did not interrupt the
+ * session.
+ */
+static bool
+set_on_loss(LossPolicy policy)
+{
+	bool silent = false;
+
+	leadership_set_stakes(STAKE_ON_LOSS, policy);
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		Entry *entry = entry_at(hold->entry);
+
+		SpinLockAcquire(&entry->mutex);
+		silent |= entry->status.state == ENTRY_LOST && entry->status.on_loss == LOSS_ABORT;
+		if (entry->status.state != ENTRY_LOST || policy != LOSS_ABORT)
+			entry->status.on_loss = policy;
+		SpinLockRelease(&entry->mutex);
+	}
+	return silent;
+}
+
+/* Applies a new value of zklock.on_lock_loss to what is held already. */
+void
+interrupt_set_policy(int policy, void *extra)
+{
+	if (!deferred)
+		(void) set_on_loss(policy);
+}
+
+/*
+ * Keeps the loss of any lock of this session from interrupting it, until interrupt_resume().
+ */
+void
+interrupt_defer(void)
+{
+	if (!deferred && zklock_on_lock_loss != LOSS_ABORT)
+		(void) set_on_loss(LOSS_ABORT);
+	deferred = true;
+}
+
+/*
+ * Lets the setting apply again.  Cannot fail, does not wait.
+ *
+ * If a lock was lost meanwhile and the setting is to terminate the session, the session is
+ * terminated now.  A loss that would have cancelled a statement is not made up for: the
+ * statement has succeeded, and must not fail any more.
+ *
+ * The session sends itself the signal that the worker would have sent.  PostgreSQL has no
+ * interrupts for extensions: those of procsignal.c are a fixed list.  Code that sets the
+ * signal handler's flags itself would have to know what PostgreSQL does on a termination, in
+ * each release, and in each state in which a session can be.  The handler knows, and it only
+ * sets flags, so this may be done at commit and abort.
+ */
+void
+interrupt_resume(void)
+{
+	LossPolicy policy = zklock_on_lock_loss;
+
+	if (deferred && policy != LOSS_ABORT && set_on_loss(policy) && policy == LOSS_TERMINATE)
+		(void) kill(MyProcPid, SIGTERM);
+	deferred = false;
+}
+
+/* ------------------------------------------------------------------------
+ * Interrupts
+ *
+ * PostgreSQL raises the error, with its own SQLSTATE and text.  If a function of ours runs
+ * then, error contexts say what it was doing, and name what was lost.
+ * ------------------------------------------------------------------------
+ */
+
+/* Error contexts for what looks at interrupts itself, as each message does */
+typedef struct InterruptContext
+{
+	ErrorContextCallback lost;
+	ErrorContextCallback doing;
+} InterruptContext;
+
+/*
+ * Adds an error context for each loss.  Bytes of paths may be escaped: converting them could
+ * fail, which is not allowed here.
+ */
+static void
+name_lost(void *arg)
+{
+	int sqlerrcode = geterrcode();
+
+	if (zklock_on_lock_loss == LOSS_ABORT ||
+		(sqlerrcode != ERRCODE_QUERY_CANCELED && sqlerrcode != ERRCODE_ADMIN_SHUTDOWN))
+		return;
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (hold_is_lost(hold))
+			errcontext("lock on ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
+	}
+	for (const LeadershipTerm *term = leadership_next(NULL); term != NULL;
+		 term = leadership_next(term))
+	{
+		int64 token;
+
+		/* A term is over with the lease, even before the worker has said so. */
+		if (election_leadership(term->election, &token) == LEADERSHIP_NONE || token != term->token)
+			errcontext("leadership at ZooKeeper path \"%s\" was lost",
+					   display_utf8(election_at(term->election)->path));
+	}
+}
+
+/*
+ * Has errors say what the session is doing, and name what was lost, until
+ * interrupt_context_end().
+ *
+ *	describe	adds what the session is doing to an error, or NULL
+ */
+static void
+interrupt_context_begin(InterruptContext *context, void (*describe)(void *), void *arg)
+{
+	context->lost = (ErrorContextCallback){.callback = name_lost, .previous = error_context_stack};
+	context->doing =
+		(ErrorContextCallback){.callback = describe, .arg = arg, .previous = &context->lost};
+	error_context_stack = describe ? &context->doing : &context->lost;
+}
+
+static void
+interrupt_context_end(const InterruptContext *context)
+{
+	error_context_stack = context->lost.previous;
+}
+
+/*
+ * Lets interrupts end what the session is doing.  The error says what the session was doing
+ * and names what was lost.
+ *
+ *	describe	adds what the session was doing to an error, or NULL
+ */
+void
+interrupt_check(void (*describe)(void *), void *arg)
+{
+	InterruptContext context;
+
+	interrupt_context_begin(&context, describe, arg);
+	CHECK_FOR_INTERRUPTS();
+	interrupt_context_end(&context);
+}
+
+/*
+ * Lets interrupts end what the session is doing, and ends the session if its client is gone.
+ *
+ * By default PostgreSQL does not look for the client during a statement.  A session that may
+ * have waited looks before it does what nobody but its client could undo.  The error is
+ * PostgreSQL's own, and goes to the server log alone.  Resets the latch.
+ */
+void
+interrupt_check_client(void)
+{
+	if (MyProcPort && WaitEventSetCanReportClosed() && !pq_check_connection())
+	{
+		ClientConnectionLost = true;
+		InterruptPending = true;
+	}
+	interrupt_check(NULL, NULL);
+}
+
+/* ------------------------------------------------------------------------
+ * Statistics
+ *
+ * A call that takes time without a Wait is protected by
+ * PG_ENSURE_ERROR_CLEANUP with wait_counted_break(), so that it is counted once.
+ * ------------------------------------------------------------------------
+ */
+
+/* Counts the end of a wait, unless it has been counted.  Cannot fail. */
+void
+wait_counted_end(CountedWait *wait, StatsWaitEnd end)
+{
+	if (wait->kind != WAIT_UNCOUNTED)
+		stats_waited(wait->kind, end, zklock_now_us() - wait->start_us);
+	wait->kind = WAIT_UNCOUNTED;
+}
+
+/*
+ * Counts a wait that an error or the end of the session ends, as a callback at error and
+ * exit.
+ */
+void
+wait_counted_break(int code, Datum arg)
+{
+	StatsWaitEnd end = STATS_WAIT_FAILED;
+
+	if (proc_exit_inprogress || geterrcode() == ERRCODE_QUERY_CANCELED)
+		end = STATS_WAIT_CANCELLED;
+	else if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
+		end = STATS_WAIT_TIMEOUT;
+	else if (geterrcode() == ERRCODE_T_R_DEADLOCK_DETECTED)
+		end = STATS_WAIT_DEADLOCK;
+	wait_counted_end((CountedWait *) DatumGetPointer(arg), end);
+}
+
+/* ------------------------------------------------------------------------
+ * The log
+ *
+ * With log_lock_waits, a wait that has lasted for deadlock_timeout is logged as PostgreSQL
+ * does for its own locks: who holds and who waits.  Shared memory has the sessions of this
+ * server.  ZooKeeper knows the other clients, so the session asks it, unless the wait ends
+ * meanwhile.  While ZooKeeper cannot be reached, the log says so, and names the sessions in
+ * shared memory.
+ *
+ * A session that waits for a permit of a semaphore has to wait for its turn first.  In either
+ * case the log names the holders of permits, then the sessions that wait for a permit, then
+ * those that wait for the turn.
+ * ------------------------------------------------------------------------
+ */
+
+/* Contenders by name, with commas between them */
+typedef struct Names
+{
+	StringInfoData text;
+	int			   n; /* number of contenders, named or not */
+} Names;
+
+static void
+add_name(Names *names, const char *name)
+{
+	if (names->text.data == NULL)
+		initStringInfo(&names->text);
+	if (names->n++ < MAX_NAMED)
+		appendStringInfo(&names->text, "%s%s", names->n > 1 ? ", " : "", name);
+}
+
+static void
+add_session(Names *holders, Names *waiters, const EntryCopy *entry)
+{
+	EntryState state = entry->status.state;
+
+	if (state == ENTRY_GRANTED || state == ENTRY_QUEUED || state == ENTRY_REQUESTED)
+		add_name(state == ENTRY_GRANTED ? holders : waiters,
+				 entry->status.reserved ? "a reservation" : psprintf("%d", entry->request.pid));
+}
+
+/*
+ * Adds the contenders on a path: those that ZooKeeper lists, in the order of the queue, then
+ * the other sessions of this server.
+ *
+ *	call	to ask ZooKeeper; or NULL
+ */
+static void
+add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *recipe, Caller *call)
+{
+	Contenders listed = {.path = path, .recipe = recipe};
+	LockView   ours;
+	bool	  *added;
+
+	if (call && zklock_connected())
+		(void) contenders_read(&listed, call, MAX_NAMED, CALL_AFTER_SYNC);
+	ours = lock_view_of_path(path);
+	added = palloc0(Max(ours.n, 1) * sizeof(bool));
+	for (int i = 0; i < listed.n; i++)
+	{
+		bool is_ours = false;
+
+		for (int k = 0; k < ours.n; k++)
+		{
+			if (strcmp(ours.entries[k]->node.name, listed.nodes[i].name) != 0)
+				continue;
+			add_session(holders, waiters, ours.entries[k]);
+			is_ours = added[k] = true;
+		}
+		if (!is_ours)
+		{
+			/* A session of zklock is named as PostgreSQL would name it. */
+			static const char process[] = "process ";
+			const char		 *name = contenders_describe(&listed.nodes[i]);
+
+			if (strncmp(name, process, strlen(process)) == 0)
+				name += strlen(process);
+			add_name(listed.nodes[i].holds ? holders : waiters, name);
+		}
+	}
+	for (int k = 0; k < ours.n; k++)
+	{
+		if (!added[k])
+			add_session(holders, waiters, ours.entries[k]);
+	}
+}
+
+/*
+ * Returns the DETAIL of a message: the holders and waiters, as far as they are known, and that
+ * ZooKeeper cannot be reached, if that is so; or NULL.
+ *
+ *	call	to ask ZooKeeper; or NULL, to use only shared memory
+ */
+static const char *
+describe_parties(const Wait *wait, Caller *call)
+{
+	Names		holders = {0};
+	Names		waiters = {0};
+	Names		turn = {0}; /* its holder also has a node for a permit */
+	const char *parties = NULL;
+	const char *outage;
+
+	if (wait->entry != ENTRY_NONE && entry_at(wait->entry)->request.kind == REQUEST_LOCK)
+		add_contenders(&holders, &waiters, wait->path, &lock_recipe, call);
+	else if (wait->entry != ENTRY_NONE)
+	{
+		add_contenders(&holders, &waiters, psprintf("%s" PERMIT_LEASES, wait->path),
+					   &permit_recipe, call);
+		add_contenders(&turn, &waiters, psprintf("%s" PERMIT_TURNS, wait->path), &lock_recipe, call);
+	}
+	if (holders.n > MAX_NAMED)
+		appendStringInfo(&holders.text, " and %d more", holders.n - MAX_NAMED);
+	if (waiters.n > MAX_NAMED)
+		appendStringInfo(&waiters.text, " and %d more", waiters.n - MAX_NAMED);
+	if (holders.n > 0)
+		parties = psprintf(holders.n == 1 ? "Process holding the lock: %s. Wait queue: %s."
+										  : "Processes holding the lock: %s. Wait queue: %s.",
+						   holders.text.data, waiters.n > 0 ? waiters.text.data : "");
+	outage = display_outage();
+	if (outage)
+		parties = psprintf("%s%s%s.", parties ? parties : "", parties ? " " : "", outage);
+	return parties;
+}
+
+/* Logs a message; "what" is what the process does. */
+static void
+log_wait(const Wait *wait, const char *what, const char *detail)
+{
+	int64 us = zklock_now_us() - wait->counted.start_us;
+
+	ereport(LOG,
+			(errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld.%03d ms", MyProcPid, what,
+					wait->what, display_path(wait->path), (long) (us / 1000), (int) (us % 1000)),
+			 detail ? errdetail_log("%s", detail) : 0));
+}
+
+/* Returns true if the worker has decided about the entry that the session waits for. */
+static bool
+is_decided(const Wait *wait)
+{
+	EntryState state;
+
+	if (wait->entry == ENTRY_NONE)
+		return false;
+	state = entry_status(wait->entry).state;
+	return state != ENTRY_REQUESTED && state != ENTRY_QUEUED;
+}
+
+static bool
+is_called_away_from_log(void *arg)
+{
+	return InterruptPending || !zklock_connected() || is_decided(arg);
+}
+
+/* ------------------------------------------------------------------------
+ * The wait
+ * ------------------------------------------------------------------------
+ */
 
 /*
  * Adds the wait to the context of an error that ends it, such as a timeout, if it is for a
@@ -75,33 +470,22 @@ wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64
 }
 
 /*
- * Returns true if the timeout has passed.  Raises an error if nobody could answer.  A call
- * that does not wait gets its answer from the worker, if the worker can give one.
- */
-static bool
-is_out_of_time(const Wait *wait, int64 waited)
-{
-	if (wait->timeout_ms == LOCK_NO_WAIT && lease_state() != LEASE_HOLDS)
-		request_report_unreachable(wait->path);
-	if (wait->timeout_ms <= 0 || waited < wait->timeout_ms)
-		return false;
-	if (!zklock_connected())
-		request_report_unreachable(wait->path);
-	return true;
-}
-
-/*
- * Raises a NOTICE, once, if nothing has been granted to anybody for deadlock_timeout.  A call
- * that does not wait for others, or lacks a worker, ends soon, and does not.
+ * Attends to outages while the session waits.  Raises an error if there has been no worker for
+ * too long, and a NOTICE, once, if nothing has been granted to anybody for deadlock_timeout.  A
+ * call that does not wait for others, or lacks a worker, ends soon, and has no NOTICE.
  *
  * Returns when it is to be called again, ms.
  */
-static int64
-report_outage(Wait *wait)
+int64
+wait_attend(void *arg)
 {
-	SessionInfo session;
-	int64		notice_at;
+	Wait			*wait = arg;
+	SessionInfo		 session;
+	int64			 notice_at;
+	InterruptContext doing;
 
+	if (request_lacks_worker(&wait->absent_since))
+		request_report_unreachable(wait->path);
 	if (wait->outage_reported || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since != 0 ||
 		zklock_connected())
 		return NEVER;
@@ -113,133 +497,23 @@ report_outage(Wait *wait)
 	notice_at = Max((session.obstacle_since - wait->counted.start_us) / 1000, 0) + DeadlockTimeout;
 	if (zklock_ms_since(wait->counted.start_us) < notice_at)
 		return wait->counted.start_us / 1000 + notice_at + 1;
+
+	/* The message may wait for a client that does not read it. */
+	interrupt_context_begin(&doing, wait_context, wait);
 	ereport(NOTICE, (errmsg("still waiting for %s on ZooKeeper path \"%s\"", wait->what,
 							display_utf8(wait->path)),
 					 errdetail("%s It has been so since %s.", display_utf8(session.obstacle),
 							   timestamptz_to_str(GetCurrentTimestamp() -
 												  (zklock_now_us() - session.obstacle_since))),
 					 errhint("The call goes on waiting. See view zk_session, and the server log.")));
+	interrupt_context_end(&doing);
 	wait->outage_reported = true;
 	return NEVER;
 }
 
-/*
- * Returns true if log_lock_waits is to log that the wait lasts.  A wait for an element is
- * never logged.
- */
-static bool
-is_to_be_logged(const Wait *wait)
-{
-	return log_lock_waits && !wait->is_logged && wait->event == ZKLOCK_WAIT_LOCK;
-}
-
-static bool
-looks_for_deadlocks(const Wait *wait)
-{
-	return wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT;
-}
-
-/*
- * Returns how long the session may sleep before it has to look again, ms.
- *
- *	until	the session has something else to do then, ms
- */
-static int64
-wait_sleep_time(const Wait *wait, WaitAnswer answer, int64 waited, int64 until)
-{
-	int64 left = zklock_ms_until(until);
-	int64 sleep = Min(MAX_SLEEP_MS, left);
-
-	if (looks_for_deadlocks(wait))
-	{
-		sleep = Min(sleep, wait->deadlock_check_at - waited);
-		left = zklock_ms_until(deadlock_across_next_wakeup(wait->entry));
-		sleep = Min(sleep, left);
-	}
-	if (is_to_be_logged(wait))
-		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
-
-	/* Nothing sets the latch when the lease lapses, or if no worker comes. */
-	if (answer == WAIT_POLLED || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since != 0)
-		sleep = Min(sleep, LOOK_MS);
-	return sleep;
-}
-
-/*
- * Looks for a deadlock if that is due: on this server, which raises an error if there is one,
- * and across servers.
- *
- *	until	the timeout passes then, ms
- */
-static void
-look_for_deadlock(Wait *wait, int64 waited, int64 until)
-{
-	if (!looks_for_deadlocks(wait))
-		return;
-	if (waited >= wait->deadlock_check_at)
-	{
-		deadlock_check(wait->entry);
-		wait->deadlock_check_at =
-			waited + Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
-	}
-	deadlock_across_attend(wait->entry, waited, until);
-}
-
-/*
- * Sleeps, as part of a wait, until the latch is set, or until the session has to look at
- * something else.  Raises an error if nobody can answer.
- *
- *	until	the session has something else to do then, ms
- */
-void
-wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event)
-{
-	int64			 waited = zklock_ms_since(wait->counted.start_us);
-	int64			 outage_at;
-	InterruptContext doing;
-	MemoryContext	 context;
-	MemoryContext	 old;
-
-	if (request_lacks_worker(&wait->absent_since))
-		request_report_unreachable(wait->path);
-
-	/* A message may wait for a client that does not read it, and a search takes time. */
-	interrupt_context_begin(&doing, wait_context, wait);
-	context = AllocSetContextCreate(CurrentMemoryContext, "zklock wait", ALLOCSET_DEFAULT_SIZES);
-	old = MemoryContextSwitchTo(context);
-	look_for_deadlock(wait, waited, until);
-	outage_at = report_outage(wait);
-	if (is_to_be_logged(wait) && waited >= DeadlockTimeout)
-		wait_log_lasting(wait, until);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-	interrupt_context_end(&doing);
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 (long) wait_sleep_time(wait, answer, waited, Min(until, outage_at)),
-					 zklock_wait_event(event));
-}
-
-/*
- * Sleeps until the latch is set, or until the session has to look at something else.
- *
- * Returns false if the timeout has passed.  Raises an error if the wait is interrupted, or if
- * nobody can answer.
- */
-static bool
-sleep_until_notified(Wait *wait, WaitAnswer answer)
-{
-	int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
-
-	interrupt_check(wait_context, wait);
-	if (is_out_of_time(wait, zklock_ms_since(wait->counted.start_us)))
-		return false;
-	wait_sleep(wait, answer, until, wait->event);
-	return true;
-}
-
 /* Ends the session's wait, or this part of it. */
 static void
-stop(const Wait *wait)
+stop_wait(const Wait *wait)
 {
 	/* Keep the indicator: an interrupt that is still to come may be the timeout's. */
 	disable_timeout(LOCK_TIMEOUT, true);
@@ -252,18 +526,21 @@ break_off_wait(int code, Datum arg)
 {
 	Wait *wait = (Wait *) DatumGetPointer(arg);
 
-	stop(wait);
+	stop_wait(wait);
 	wait_counted_break(code, PointerGetDatum(&wait->counted));
 }
 
 /*
  * Waits, as part of a wait, until a look shows that it is over.
  *
- * Returns false if what is awaited will not come, or if the timeout has passed.
+ * Returns false if what is awaited will not come, or if the timeout has passed.  Raises an error
+ * if the wait is interrupted, if it is part of a deadlock, or if nobody can answer.
  */
 bool
 wait_until(Wait *wait, WaitLook look, void *arg)
 {
+	int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
+	bool	   searches = wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT;
 	WaitAnswer answer;
 
 	PG_ENSURE_ERROR_CLEANUP(break_off_wait, PointerGetDatum(wait));
@@ -276,39 +553,144 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 
 			enable_timeout_after(LOCK_TIMEOUT, (int) Max(left, 1));
 		}
-		do
+		for (;;)
 		{
+			int64			 waited;
+			int64			 attend_at;
+			int64			 left;
+			int64			 sleep = MAX_SLEEP_MS;
+			InterruptContext doing;
+			MemoryContext	 context;
+			MemoryContext	 old;
+
+			/* The latch that a change sets after this look is set when the session sleeps. */
 			ResetLatch(MyLatch);
 			answer = look(wait, arg);
-		} while (answer != WAIT_OVER && answer != WAIT_REFUSED && sleep_until_notified(wait, answer));
+			if (answer == WAIT_OVER || answer == WAIT_REFUSED)
+				break;
+
+			/* Interrupts: cancellation, lock_timeout, a loss that ends the session */
+			interrupt_check(wait_context, wait);
+
+			/*
+			 * The timeout.  A call that does not wait gets its answer from the worker, if the worker
+			 * can give one.
+			 */
+			waited = zklock_ms_since(wait->counted.start_us);
+			if (wait->timeout_ms == LOCK_NO_WAIT && lease_state() != LEASE_HOLDS)
+				request_report_unreachable(wait->path);
+			if (wait->timeout_ms > 0 && waited >= wait->timeout_ms)
+			{
+				if (!zklock_connected())
+					request_report_unreachable(wait->path);
+				break;
+			}
+
+			/* The worker, and the connection to ZooKeeper */
+			attend_at = wait_attend(wait);
+
+			/*
+			 * Deadlocks, on this server, which raises an error if there is one, and across
+			 * servers.  A search takes time, and a message may wait for a client that does not read
+			 * it: each looks at interrupts.
+			 */
+			waited = zklock_ms_since(wait->counted.start_us);
+			interrupt_context_begin(&doing, wait_context, wait);
+			context = AllocSetContextCreate(CurrentMemoryContext, "zklock wait", ALLOCSET_DEFAULT_SIZES);
+			old = MemoryContextSwitchTo(context);
+			if (searches && waited >= wait->deadlock_check_at)
+			{
+				deadlock_check(wait->entry);
+				wait->deadlock_check_at =
+					waited +
+					Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
+			}
+			if (searches)
+			{
+				deadlock_across_attend(wait->entry, waited, until);
+				left = zklock_ms_until(deadlock_across_next_wakeup(wait->entry));
+				sleep = Min(sleep, Min(left, wait->deadlock_check_at - waited));
+			}
+
+			/*
+			 * log_lock_waits.  If the wait ends while ZooKeeper is asked for the contenders, only its
+			 * end is logged; after an interrupt that does not end it, they are asked for again.  A
+			 * wait for an element is never logged.
+			 */
+			if (log_lock_waits && !wait->is_logged && wait->event == ZKLOCK_WAIT_LOCK)
+			{
+				if (waited >= DeadlockTimeout)
+				{
+					Caller		call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS),
+										.is_called_away = is_called_away_from_log,
+										.away_arg = wait};
+					const char *parties = describe_parties(wait, &call);
+
+					wait->is_logged = !InterruptPending;
+					if (wait->is_logged && !is_decided(wait))
+						log_wait(wait, "still waiting for", parties);
+
+					/* The latch may have been set for what the session waits for. */
+					SetLatch(MyLatch);
+				}
+				sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
+			}
+			MemoryContextSwitchTo(old);
+			MemoryContextDelete(context);
+			interrupt_context_end(&doing);
+
+			/*
+			 * Sleep until the latch is set, or until one of these is due again.  Nothing sets the
+			 * latch when the lease lapses, or if no worker comes.
+			 */
+			left = zklock_ms_until(Min(until, attend_at));
+			sleep = Min(sleep, left);
+			if (answer == WAIT_POLLED || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since != 0)
+				sleep = Min(sleep, LOOK_MS);
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 (long) sleep, zklock_wait_event(wait->event));
+		}
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(break_off_wait, PointerGetDatum(wait));
-	stop(wait);
+	stop_wait(wait);
 	return answer == WAIT_OVER;
 }
 
+/*
+ * Counts and logs the end of a wait that got all it waited for, or did not.  A token's low bits
+ * count the grants of its node: the first session behind a node got the lock from ZooKeeper,
+ * later ones from the one before.
+ */
+void
+wait_end(Wait *wait, bool granted)
+{
+	bool is_try = wait->timeout_ms == LOCK_NO_WAIT;
+
+	if (granted)
+	{
+		bool handed_over =
+			wait->entry != ENTRY_NONE && (entry_status(wait->entry).token & MAX_GRANTS) > 1;
+
+		wait_counted_end(&wait->counted, handed_over ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED);
+		if (wait->is_logged)
+			log_wait(wait, "acquired", NULL);
+	}
+	else
+	{
+		wait_counted_end(&wait->counted, is_try ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+		if (is_try && wait->entry != ENTRY_NONE && compat_log_lock_failures())
+			log_wait(wait, "could not obtain", describe_parties(wait, NULL));
+	}
+}
+
 /* ------------------------------------------------------------------------
- * Entries
+ * What a session waits for
  * ------------------------------------------------------------------------
  */
 
 /*
- * Returns true if a failure only means that the request was not granted.  A request for a
- * lock that did not look counts as refused even if ZooKeeper could not be reached: it is made
- * again, by a call that can wait until ZooKeeper is back.
- */
-static bool
-is_mere_refusal(const Hold *hold, Failure failure)
-{
-	if (hold->kind == REQUEST_ELEMENT)
-		return failure == FAILURE_BUSY || failure == FAILURE_NO_PATH;
-	return failure == FAILURE_BUSY || (failure == FAILURE_UNREACHABLE &&
-									   entry_at(hold->entry)->request.manner == ASK_AND_GRAB);
-}
-
-/*
- * Looks whether the worker has decided about a request.  A refusal is an error, unless the
- * request does not wait.
+ * Looks whether the worker has decided about a request.  A refusal is an error, unless it only
+ * means that the request was not granted.
  *
  * A lock that was granted under a lease that has lapsed may be gone by now; one that was
  * granted for a time that is over is lost.  The lease is read before the entry: a lease that
@@ -337,103 +719,71 @@ wait_look_at_hold(const Wait *wait, void *arg)
 		return lease_holds ? WAIT_OVER : WAIT_POLLED;
 	if (status.state != ENTRY_FAILED)
 		return WAIT_NOTIFIED;
-	if (!is_mere_refusal(hold, status.failure))
-		request_report_failure(hold->entry, wait->path, status.failure, status.error_code);
-	return WAIT_REFUSED;
+
+	/*
+	 * A request for a lock that did not look counts as refused even if ZooKeeper could not be
+	 * reached: it is made again, by a call that can wait until ZooKeeper is back.
+	 */
+	if (status.failure == FAILURE_BUSY ||
+		(hold->kind == REQUEST_ELEMENT ? status.failure == FAILURE_NO_PATH
+									   : status.failure == FAILURE_UNREACHABLE &&
+											 entry_at(hold->entry)->request.manner == ASK_AND_GRAB))
+		return WAIT_REFUSED;
+	request_report_failure(hold->entry, wait->path, status.failure, status.error_code);
 }
 
 /*
- * Waits, as part of a wait, until the worker has decided about a request.
- *
- * Returns true if it is granted.  Returns false, and has ended the wait, if the timeout has
- * passed or if a call that does not wait found the lock taken.  Anything else is an error.
+ * Waits, as part of a wait, until the worker has decided about a request, which others may keep
+ * waiting: it takes part in the search for deadlocks, and its holders are logged.
  */
 bool
 wait_for_hold(Wait *wait, Hold *hold)
 {
-	bool granted;
-
 	wait->entry = hold->entry;
-	granted = wait_until(wait, wait_look_at_hold, hold);
-
-	/* A request that did not look is made again, alone, and that one is counted. */
-	if (!granted && entry_at(hold->entry)->request.manner != ASK_AND_GRAB)
-		wait_refused(wait);
-	return granted;
+	return wait_until(wait, wait_look_at_hold, hold);
 }
 
-/* ------------------------------------------------------------------------
- * The end
- * ------------------------------------------------------------------------
- */
+/* What was given up or downgraded: an entry in that generation */
+typedef struct GivenUp
+{
+	int	   entry;
+	uint32 generation;
+} GivenUp;
 
 /*
- * Ends a wait that got all it waited for.  A token's low bits count the grants of its node:
- * the first session behind a node got the lock from ZooKeeper, later ones from the one
- * before.
+ * Looks whether the worker is done with it.  A session that only waits until others can have it
+ * does not wait for ZooKeeper to come back, nor for it to do what it refuses.
  */
-void
-wait_granted(Wait *wait)
+static WaitAnswer
+look_whether_settled(const Wait *wait, void *arg)
 {
-	bool handed_over =
-		wait->entry != ENTRY_NONE && (entry_status(wait->entry).token & MAX_GRANTS) > 1;
+	const GivenUp *given_up = arg;
 
-	wait_counted_end(&wait->counted, handed_over ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED);
-	wait_log_granted(wait);
+	if (entry_is_settled(given_up->entry, given_up->generation))
+		return WAIT_OVER;
+	if (wait->event == ZKLOCK_WAIT_UNLOCK &&
+		(!zklock_connected() || entry_status(given_up->entry).refused))
+		return WAIT_REFUSED;
+	return WAIT_POLLED;
 }
 
-/* Ends a wait that did not get what it waited for. */
-void
-wait_refused(Wait *wait)
+/* Waits, as part of a wait, until the worker is done with what was given up or downgraded. */
+bool
+wait_until_settled(Wait *wait, int entry, uint32 generation)
 {
-	bool is_try = wait->timeout_ms == LOCK_NO_WAIT;
-
-	wait_counted_end(&wait->counted, is_try ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
-	if (is_try && wait->entry != ENTRY_NONE)
-		wait_log_refused(wait);
-}
-
-/* ------------------------------------------------------------------------
- * Statistics
- *
- * A call that takes time without a Wait is protected by
- * PG_ENSURE_ERROR_CLEANUP with wait_counted_break(), so that it is counted once.
- * ------------------------------------------------------------------------
- */
-
-/* Counts the end of a wait, unless it has been counted.  Cannot fail. */
-void
-wait_counted_end(CountedWait *wait, StatsWaitEnd end)
-{
-	if (wait->kind != WAIT_UNCOUNTED)
-		stats_waited(wait->kind, end, zklock_now_us() - wait->start_us);
-	wait->kind = WAIT_UNCOUNTED;
-}
-
-/* Returns how a wait ends, by the SQLSTATE of the error that ends it. */
-static StatsWaitEnd
-how_failed(int sqlerrcode)
-{
-	switch (sqlerrcode)
-	{
-		case ERRCODE_LOCK_NOT_AVAILABLE:
-			return STATS_WAIT_TIMEOUT;
-		case ERRCODE_QUERY_CANCELED:
-			return STATS_WAIT_CANCELLED;
-		case ERRCODE_T_R_DEADLOCK_DETECTED:
-			return STATS_WAIT_DEADLOCK;
-		default:
-			return STATS_WAIT_FAILED;
-	}
+	return wait_until(wait, look_whether_settled, &(GivenUp){entry, generation});
 }
 
 /*
- * Counts a wait that an error or the end of the session ends, as a callback at error and
- * exit.
+ * Waits until others can have what was given up or downgraded.  A cancellation ends only the
+ * wait.
  */
 void
-wait_counted_break(int code, Datum arg)
+wait_for_release(const char *path, int entry, uint32 generation)
 {
-	wait_counted_end((CountedWait *) DatumGetPointer(arg),
-					 proc_exit_inprogress ? STATS_WAIT_CANCELLED : how_failed(geterrcode()));
+	Wait wait;
+
+	wait_begin(&wait, path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
+	wait.event = ZKLOCK_WAIT_UNLOCK;
+	(void) wait_until_settled(&wait, entry, generation);
 }

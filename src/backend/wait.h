@@ -1,6 +1,6 @@
 /*
  * wait.h
- *		Waiting for the worker's answer.
+ *		Waiting, and what interrupts a session.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -24,7 +24,10 @@ typedef struct CountedWait
 
 #define WAIT_UNCOUNTED STATS_KINDS
 
-/* A call that waits, perhaps for several things one after the other */
+/*
+ * A call that waits, perhaps for several things one after the other.  What is here, and the look,
+ * is all in which waits for locks, permits, elements, leadership and releases differ.
+ */
 typedef struct Wait
 {
 	const char	   *path;		/* for messages */
@@ -51,19 +54,24 @@ typedef enum WaitAnswer
 typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);
 
 extern void wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms);
-extern bool		  wait_until(Wait *wait, WaitLook look, void *arg);
+extern bool	 wait_until(Wait *wait, WaitLook look, void *arg);
+extern int64 wait_attend(void *wait);
+extern void	 wait_end(Wait *wait, bool granted);
+
+/* What a session waits for */
 extern bool		  wait_for_hold(Wait *wait, Hold *hold);
 extern WaitAnswer wait_look_at_hold(const Wait *wait, void *hold);
-extern void		  wait_granted(Wait *wait);
-extern void		  wait_refused(Wait *wait);
-extern void wait_sleep(Wait *wait, WaitAnswer answer, int64 until, ZklockWaitEvent event);
+extern bool		  wait_until_settled(Wait *wait, int entry, uint32 generation);
+extern void		  wait_for_release(const char *path, int entry, uint32 generation);
 
 extern void wait_counted_end(CountedWait *wait, StatsWaitEnd end);
 extern void wait_counted_break(int code, Datum arg);
 
-/* wait_log.c */
-extern void wait_log_lasting(Wait *wait, int64 until);
-extern void wait_log_granted(const Wait *wait);
-extern void wait_log_refused(const Wait *wait);
+/* Whether the loss of a lock interrupts the session, and what the error says */
+extern void interrupt_set_policy(int policy, void *extra);
+extern void interrupt_defer(void);
+extern void interrupt_resume(void);
+extern void interrupt_check(void (*describe)(void *), void *arg);
+extern void interrupt_check_client(void);
 
 #endif /* ZKLOCK_WAIT_H */

@@ -191,16 +191,6 @@ entry_is_settled(int index, uint32 generation)
 		   (status.state != ENTRY_GRANTED || !status.downgrading);
 }
 
-/*
- * Returns true if the worker will soon be done with an entry that was given up or downgraded:
- * ZooKeeper can be reached, and does not refuse what is to be done.
- */
-bool
-entry_will_settle(int index)
-{
-	return zklock_connected() && !entry_status(index).refused;
-}
-
 /* ------------------------------------------------------------------------
  * The worker
  * ------------------------------------------------------------------------

@@ -295,7 +295,6 @@ extern int entry_ask(const EntryRequest *request, const char *data, LossPolicy o
 extern void entry_give_up(int index, EntryNotice notice);
 extern void entry_keep_shared(int index);
 extern bool entry_is_settled(int index, uint32 generation);
-extern bool entry_will_settle(int index);
 
 /* Worker */
 extern bool entry_take_up(int index);

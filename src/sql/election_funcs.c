@@ -104,10 +104,7 @@ zk_await_leadership(PG_FUNCTION_ARGS)
 	wait_begin(&wait, path, "leadership", STATS_ELECTION, timeout_ms);
 	led = wait_until(&wait, look_whether_it_leads, &election);
 	ConditionVariableCancelSleep();
-	if (led)
-		wait_granted(&wait);
-	else
-		wait_refused(&wait);
+	wait_end(&wait, led);
 	PG_RETURN_BOOL(led);
 }
 
@@ -145,7 +142,7 @@ zk_resign(PG_FUNCTION_ARGS)
 	wait_begin(&wait, path, "a successor", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
 	(void) wait_until(&wait, look_whether_it_has_resigned, &term);
 	ConditionVariableCancelSleep();
-	wait_granted(&wait);
+	wait_end(&wait, true);
 	PG_RETURN_BOOL(true);
 }
 

@@ -24,7 +24,7 @@
 #include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/request.h"
-#include "backend/transaction.h"
+#include "backend/wait.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"
 #include "shared/settings.h"
