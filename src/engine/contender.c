@@ -118,14 +118,14 @@ contender_detach(Contender *c)
 
 	path_mark(c->path);
 	dlist_delete(&c->link);
-	if (cohort && cohort_is_empty(cohort) && cohort->state != COHORT_PLANNED)
+	if (cohort && cohort_head(cohort) == NULL && cohort->state != COHORT_PLANNED)
 	{
 		Assert(cohort->last_owner == NULL);
 		cohort->last_owner = c;
 		c->place = PLACE_KEEPS_NODE;
 		return;
 	}
-	if (cohort && !cohort_is_empty(cohort))
+	if (cohort && cohort_head(cohort) != NULL)
 		contender_publish(cohort_head(cohort));
 	contender_forget(c);
 }
@@ -138,38 +138,49 @@ contender_fail(Contender *c, Failure failure, int code)
 	contender_detach(c);
 }
 
-/*
- * Counts a loss in the statistics of sessions.  Nobody holds a turn, and worker/candidacy.c
- * counts the losses of candidates, since it knows whether they still led.  A reservation that
- * nobody has renewed is not lost, but over.
- */
-static void
-count_loss(const Contender *c, LossReason reason)
+/* Refuses all who wait in a cohort. */
+void
+cohort_fail(Cohort *cohort, Failure failure, int code)
 {
-	RequestKind kind = entry_of(c)->request.kind;
-	EntryStatus status = entry_status(entry_index(c));
-	int64		held = GetCurrentTimestamp() - status.granted_at;
+	dlist_mutable_iter iter;
 
-	if (status.reserved)
-		stats_add(STATS_LOCK_EXCLUSIVE, STATS_HOLD_US, Max(held, 0));
-	if (kind != REQUEST_TURN && kind != REQUEST_CANDIDACY && (!status.reserved || reason != LOSS_OVERRUN))
-		stats_add(stats_kind(kind, status.mode), STATS_LOSSES, 1);
+	cohort->closed = true;
+	dlist_foreach_modify (iter, &cohort->queue)
+	{
+		Contender *c = dlist_container(Contender, link, iter.cur);
+
+		if (c->place == PLACE_WAITING)
+			contender_fail(c, failure, code);
+	}
 }
 
 /*
  * Marks a granted contender's lock as lost, whether or not the node is gone, and counts the
- * loss.  Returns false if its backend has given it up meanwhile.
+ * loss, unless its backend has given it up meanwhile.
  */
-bool
+void
 contender_lose(Contender *c, LossReason reason)
 {
-	bool lost = entry_lose(entry_index(c), reason);
-
 	c->cohort->may_keep = false;
-	if (lost)
-		count_loss(c, reason);
+
+	/*
+	 * Nobody holds a turn, and worker/candidacy.c counts the losses of candidates, since it
+	 * knows whether they still led.  A reservation that nobody has renewed is not lost, but
+	 * over.
+	 */
+	if (entry_lose(entry_index(c), reason))
+	{
+		RequestKind kind = entry_of(c)->request.kind;
+		EntryStatus status = entry_status(entry_index(c));
+		int64		held = GetCurrentTimestamp() - status.granted_at;
+
+		if (status.reserved)
+			stats_add(STATS_LOCK_EXCLUSIVE, STATS_HOLD_US, Max(held, 0));
+		if (kind != REQUEST_TURN && kind != REQUEST_CANDIDACY &&
+			(!status.reserved || reason != LOSS_OVERRUN))
+			stats_add(stats_kind(kind, status.mode), STATS_LOSSES, 1);
+	}
 	contender_detach(c);
-	return lost;
 }
 
 /* Grants the lock, unless the backend has given up meanwhile. */
@@ -211,17 +222,6 @@ contender_downgraded(Contender *c)
 	entry->status.downgrading = false;
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
-}
-
-/* Stores how many permits the others' owners count, for the contender's user. */
-void
-contender_set_others_permits(Contender *c, int32 others_permits)
-{
-	Entry *entry = entry_of(c);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->status.others_permits = others_permits;
-	SpinLockRelease(&entry->mutex);
 }
 
 /*

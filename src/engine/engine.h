@@ -2,7 +2,7 @@
  * engine.h
  *		The worker's engine: paths, our nodes in their queues, contenders.
  *
- * path.c explains these terms.
+ * node.c explains these terms.
  *
  * Copyright (c) 2026, zklock contributors
  */

@@ -1,46 +1,131 @@
 /*
  * engine_internal.h
- *		What the files of the engine offer each other: cohorts and contenders, and the
- *		engine as a whole; paths_internal.h has paths.
+ *		What the files of the engine offer each other.
  *
- * path.c explains the terms.  Each file calls only those before it:
+ * node.c explains the terms.  Each file calls only those before it:
  *
- *		accounts.c		accounts: paths, bytes, watches, outstanding calls
+ *		path.c			what the engine has: paths, cohorts, their bytes and calls; messages
  *		contender.c		the steps in the life of one request
- *		report.c		messages in the log
  *		kept.c			nodes that are kept for a moment when nobody needs them
- *		cohort.c		the states of a node of ours
- *		listing.c		listings of a path's children
+ *		watch.c			listings of a path's children, watches on nodes, checks
  *		parents.c		creating the missing levels of a path
- *		node.c			creating, finding and deleting a cohort's node
- *		downgrade.c		a shared node in place of an exclusive one
- *		watch.c			watches that report the end of a node
- *		peers.c			for whom a contender waits
- *		arrivals.c		who joins which cohort
- *		path.c			the decisions
- *		session.c		what survives the session, and an earlier worker
- *		round.c			the engine as the main loop sees it
+ *		node.c			the life of a node of ours; who stands behind it, and who is granted
+ *		engine.c		the engine as the main loop sees it
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_ENGINE_INTERNAL_H
 #define ZKLOCK_ENGINE_INTERNAL_H
 
-#include "engine/paths_internal.h"
+#include "lib/ilist.h"
 #include "lib/stringinfo.h"
+#include "recipes/recipe.h"
+#include "shared/common.h"
+#include "shared/entry.h"
 #include "utils/hsearch.h"
+#include "zk/zk_client.h"
 
 /* Pause before a call that must succeed, but was refused, is repeated */
 #define RETRY_MS 5000
 
-/* A payer: a node that is kept is charged to nobody */
+/* Payers: a node that is kept is charged to nobody; one that does not exist is not charged */
 #define PAYER_NOBODY (-1)
+#define PAYER_NONE PG_INT64_MIN
 
 /* Pause between two messages of a kind that a role can cause as often as it likes */
 #define MESSAGE_PAUSE_MS 1000
 
 /*
- * A cohort's life.  It stands for one attempt and one node name; cohort.c makes the steps.
+ * A watch of ours on a node:
+ *
+ *		NONE -> ASKED -> SET -> NONE		it fired, or is given up
+ *		ASKED -> NONE						the reply was lost, or there is no node
+ *		NONE, ASKED -> REFUSED -> NONE		no room for it, or ZooKeeper refuses it
+ *		REFUSED -> ASKED					on our own node, after RETRY_MS
+ *		NONE -> SET							by a second reply, after the first one's fired
+ *
+ * A new connection keeps watches; a new handle has none.
+ */
+typedef enum WatchState
+{
+	WATCH_NONE,
+	WATCH_ASKED, /* sent, not yet answered */
+	WATCH_SET,
+	WATCH_REFUSED
+} WatchState;
+
+/* Whether a listing sets the child watch, too */
+typedef enum ListWatch
+{
+	LIST_ONLY,
+	LIST_AND_WATCH
+} ListWatch;
+
+/* Whether a contender of another client that is gone may have been downgraded (node.c) */
+typedef enum DowngradeChance
+{
+	DOWNGRADE_IMPOSSIBLE, /* it has not */
+	DOWNGRADE_POSSIBLE	  /* it may have */
+} DowngradeChance;
+
+/* Whether the path is in use for claims, which matters only if a listing shows data */
+typedef enum PathUse
+{
+	PATH_USE_OPEN, /* no data, as far as is known */
+	PATH_USE_ASKED,
+	PATH_USE_OTHER /* the data are not those of a claim */
+} PathUse;
+
+/* A contender of another client */
+typedef struct ForeignContender
+{
+	char	  *name;
+	RecipePeer peer;
+} ForeignContender;
+
+typedef struct Path
+{
+	char		  path[ZKLOCK_MAX_PATH + 1]; /* hash key */
+	const Recipe *recipe;					 /* of all cohorts here */
+	dlist_head	  cohorts;					 /* of Cohort, oldest first */
+	dlist_head	  arrivals;					 /* of Contender, waiting for a listing */
+	dlist_node	  marked_link;				 /* in engine.marked */
+	bool		  marked;
+	int			  calls; /* outstanding, of the path and its cohorts */
+	PathUse		  use;
+	Failure		  failure;		/* not FAILURE_NONE: all who wait are to be refused ... */
+	int			  failure_code; /* ... with ZooKeeper's code */
+
+	/* What the last listing showed, and later news */
+	int64	   lists_sent;	   /* number of the last listing sent ... */
+	int64	   lists_watching; /* ... of the last one that sets the child watch ... */
+	int64	   lists_done;	   /* ... of the last one answered ... */
+	int64	   lists_shown;	   /* ... and of this connection's last that showed the children */
+	WatchState child_watch;
+	bool	   unseen;	  /* the child watch reported a change that no listing has shown */
+	int64	   list_at;	  /* when a held lock has it listed for that, ms; 0: not planned */
+	int		   nchildren; /* in that listing */
+	int		   nforeign;  /* known contenders of other clients */
+	ForeignContender *foreign;
+
+	/* The search for nodes that our session has left behind among them; watch.c */
+	int64 orphans_at;	/* when it begins, ms; 0: not planned; NEVER: it is under way */
+	int	  orphans_next; /* index in "foreign" of the next one to be looked at */
+
+	/* Creating its missing levels; parents.c */
+	bool	parents_pending; /* a call is outstanding */
+	int		parents_attempts;
+	size_t	missing_len;	 /* bytes of the path up to the level being tried */
+	bool	descending;		 /* a level above that exists by now */
+	size_t	created_from;	 /* bytes of the path to the first container created ... */
+	size_t	created_to;		 /* ... and to the last, below which nothing was; 0: none */
+	Failure parents_failure; /* why the creation was refused, if it was ... */
+	int		parents_code;	 /* ... and ZooKeeper's code */
+} Path;
+
+/*
+ * A cohort's life.  It stands for one attempt and one node name.  cohort_advance() makes the
+ * steps but one: the answer that the node was created makes it CREATED.
  *
  *		PLANNED -> CREATING -> CREATED -> GRANTED -> DELETING -> GONE
  *		CREATING -> PLANNED					nothing was created
@@ -53,7 +138,7 @@
  *					the reply is lost, another listing shows whether the node exists
  *	CREATED			the node exists; the recipe says for whom the cohort waits
  *	GRANTED			it waits for nobody; contenders are granted from its queue
- *	DOWNGRADING		its node is being replaced by its downgraded node (downgrade.c)
+ *	DOWNGRADING		its node is being replaced by its downgraded node, a shared one
  *	DELETING		nobody needs it; the delete is repeated until the node is gone
  *	GONE			taken off its path; freed when its last call is answered
  */
@@ -68,14 +153,18 @@ typedef enum CohortState
 	COHORT_GONE /* in no list; waits for its outstanding calls */
 } CohortState;
 
-/* Why a cohort ends whose contenders have not left it: it has no node, or none any more */
+/*
+ * How a cohort has ended: it has no node, or none any more.  Of two that are found one after
+ * the other, the later one in this list counts.
+ */
 typedef enum CohortEnd
 {
-	END_NOT_CREATED, /* nothing was created, and that is certain */
-	END_EXPIRED,	 /* the node is gone with the session */
-	END_DELETED,	 /* someone else has deleted the node */
+	END_NONE,		 /* it has not */
 	END_MISSING,	 /* the node is not there */
-	END_NAME_REUSED	 /* another node has the name */
+	END_NAME_REUSED, /* another node has the name */
+	END_NOT_CREATED, /* nothing was created, and that is certain */
+	END_DELETED,	 /* the node was deleted, by someone else if anybody is in the queue */
+	END_EXPIRED		 /* the node is gone with the session */
 } CohortEnd;
 
 /*
@@ -98,7 +187,6 @@ typedef enum ContenderPlace
 
 typedef struct Contender Contender;
 typedef struct Cohort	 Cohort;
-typedef void (*CohortStep)(Cohort *cohort);
 
 struct Cohort
 {
@@ -122,8 +210,8 @@ struct Cohort
 	RecipePeer peer;							  /* what the name says */
 	int64	   czxid;  /* of the node first created for the cohort */
 	int		   grants; /* under this node */
-	size_t	   bytes;  /* charged for it, once it may exist ... */
-	int64	   payer;  /* ... to this payer, see entry_payer(), or PAYER_NOBODY */
+	int64	   payer;  /* to whom it is charged: see entry_payer() */
+	size_t	   bytes;  /* how many */
 	bool	   listed; /* a listing on this connection has shown its name */
 
 	/* Whether it stays when nobody needs it; kept.c */
@@ -135,11 +223,22 @@ struct Cohort
 	int			calls;		/* all that are outstanding */
 	int			node_calls; /* that create, find, replace or delete its node: one at a time,
 						  * except for a search */
-	CohortStep	step;		/* what follows when the node has been read */
-	int			list_error; /* COHORT_CREATING: ZooKeeper's code for not showing it, or 0 */
 	CohortState refused_in; /* ZooKeeper has refused a call in this state ... */
 	CohortState refusal_logged_in; /* ... and the refusal was logged */
 	int64		retry_at;		   /* no further attempt before, ms */
+
+	/* What answers and events have said, until cohort_advance() has acted on it */
+	CohortEnd ended;
+	Failure	  failure;		/* not FAILURE_NONE: those who wait in it are to be refused ... */
+	int		  failure_code; /* ... with ZooKeeper's code */
+	int		  no_path_code; /* COHORT_PLANNED: the code for want of the path, or 0 */
+	bool	  sought; /* COHORT_CREATING: a search is over, and has not found the node ... */
+	int		  list_error; /* ... since ZooKeeper does not show it, by this code; or 0 */
+	bool  downgraded; /* COHORT_DOWNGRADING: the downgraded node is there, the other gone */
+	bool  marked;	  /* COHORT_DOWNGRADING: its data were written again ... */
+	int32 version;	  /* ... and have this version */
+	bool  identified; /* on this connection it was read, and it is the cohort's */
+	bool  claim_gone; /* COHORT_DELETING: it is gone, but what it stands for may be there */
 
 	/* Watches on its node, and on the contender for which it waits; watch.c */
 	WatchState own_watch;
@@ -156,7 +255,7 @@ struct Contender
 	Path		  *path;	  /* NULL in PLACE_NONE */
 	Cohort		  *cohort;	  /* NULL in PLACE_NONE and PLACE_ARRIVED */
 	int64		   next_list; /* number of the first listing sent since it arrived */
-	uint64		   ticket;	  /* its entry's, when round.c began to look at a batch */
+	uint64		   ticket;	  /* its entry's, when engine.c began to look at a batch */
 	int64		   came_at;	  /* when it was put into the arrivals, ms */
 	bool		   checking; /* a check of its node is under way, perhaps for an earlier one */
 	int64		   gives_up; /* when it waits no more for a node that may be kept, ms; or 0 */
@@ -166,6 +265,7 @@ typedef struct Engine
 {
 	MemoryContext scratch;	  /* emptied after each round */
 	HTAB		 *paths;	  /* of Path */
+	HTAB		 *accounts;	  /* of Account */
 	dlist_head	  marked;	  /* of Path, to be looked at in this round */
 	const Path	 *attended;	  /* the one being worked on, for the log; or NULL */
 	Contender	 *contenders; /* by index of the entry */
@@ -192,7 +292,14 @@ typedef struct Blocker
 	int position; /* among the peers that the recipe was given; 0: not known */
 } Blocker;
 
-/* Losses that one message reports */
+/* A payer's share of the bytes of nodes */
+typedef struct Account
+{
+	int64  payer; /* hash key: see entry_payer() */
+	size_t bytes;
+} Account;
+
+/* Losses that one message reports; zero-initialised */
 typedef struct Losses
 {
 	int			   count;
@@ -227,10 +334,7 @@ contender_same_session(const Contender *a, const Contender *b)
 	return entry_same_session(&entry_of(a)->request, &entry_of(b)->request);
 }
 
-/*
- * Return the oldest and youngest cohort of a path, and the next younger and older one, or
- * NULL.
- */
+/* Return the oldest and youngest cohort of a path, and the next younger and older one, or NULL. */
 static inline Cohort *
 cohort_first(const Path *path)
 {
@@ -280,18 +384,6 @@ contender_behind(const Contender *c)
 	return link == &c->cohort->queue.head ? NULL : dlist_container(Contender, link, link);
 }
 
-static inline bool
-cohort_is_empty(const Cohort *cohort)
-{
-	return cohort_head(cohort) == NULL;
-}
-
-static inline bool
-cohort_is_kept(const Cohort *cohort)
-{
-	return cohort->kept_since != 0;
-}
-
 /* Returns the session for which calls about an entry are made. */
 static inline ZkOwner
 entry_owner(const Entry *entry)
@@ -311,11 +403,18 @@ entry_payer(const Entry *entry)
 	return entry->request.pid;
 }
 
+/* Returns true if the cohort's node is known to exist, by its full name. */
+static inline bool
+cohort_has_node(const Cohort *cohort)
+{
+	return cohort->state >= COHORT_CREATED && cohort->state <= COHORT_DELETING;
+}
+
 /* Returns the first of a cohort's queue, or its last owner if the queue is empty, or NULL. */
 static inline Contender *
 cohort_head_or_last_owner(const Cohort *cohort)
 {
-	return cohort_is_empty(cohort) ? cohort->last_owner : cohort_head(cohort);
+	return cohort_head(cohort) ? cohort_head(cohort) : cohort->last_owner;
 }
 
 /* Returns the session for which a cohort's calls are made, whose turn it is, or was last. */
@@ -330,23 +429,32 @@ cohort_owner(const Cohort *cohort)
 /* Calls for the server's own entries belong to no session. */
 StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
-/* accounts.c */
-extern void accounts_start(void);
-extern bool engine_retry_is_due(int64 at);
-extern void cohort_charge(Cohort *cohort, int64 payer);
-extern void cohort_refund(Cohort *cohort);
-extern void cohort_pay(Cohort *cohort, int64 payer);
-extern bool watch_is_needed(const Path *path, const char *child);
-extern void watch_remove(const Path *path, const char *child);
-extern void watch_own_set(Cohort *cohort, WatchState state);
-extern void watch_blocker_set(Cohort *cohort, WatchState state);
-extern void watch_blocker_give_up(Cohort *cohort, WatchState state);
-extern void cohort_call_begin(Cohort *cohort);
-extern bool cohort_call_end(Cohort *cohort);
-extern void cohort_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
-extern void cohort_node_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
-extern bool cohort_node_call_end(Cohort *cohort);
-extern bool cohort_refused(Cohort *cohort);
+/* path.c */
+extern bool	   engine_await(int64 at);
+extern char	  *path_node(const Path *path, const char *name);
+extern Path	  *path_get(const char *name, const Recipe *recipe);
+extern Path	  *path_find(const char *name);
+extern void	   path_mark(Path *path);
+extern void	   path_mark_all(void);
+extern Cohort *cohort_by_name(Path *path, const char *name);
+extern bool	   cohort_is_wanted(const Cohort *cohort, const Contender *by_others_than);
+extern bool	   cohort_consumes(const Cohort *cohort);
+extern bool	   cohort_name_is_reusable(const Cohort *cohort);
+extern bool	   cohort_has_downgraded_node(const Cohort *cohort);
+extern bool	   cohort_owns(const Cohort *cohort, const NodeStat *stat);
+extern void	   cohort_note_end(Cohort *cohort, CohortEnd how);
+extern Failure path_has_room(const Path *path, const Entry *entry);
+extern void	   cohort_charge(Cohort *cohort, int64 payer);
+extern bool	   watch_has_room(const Path *path, const char *node, const Entry *entry);
+extern bool	   watch_exists(WatchState state);
+extern void	   watch_child_set(Path *path, WatchState state);
+extern void	   watch_own_set(Cohort *cohort, WatchState state);
+extern void	   watch_blocker_set(Cohort *cohort, WatchState state);
+extern void	   cohort_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
+extern bool	   cohort_call_end(Cohort *cohort);
+extern bool	   report_is_news(int level, const Path *path, const char *subject);
+extern void	   report_losses_add(Losses *losses, const Contender *c);
+extern char	  *report_losses_take(Losses *losses);
 
 /* contender.c */
 extern const Recipe *contender_recipe(const Contender *c);
@@ -356,93 +464,49 @@ extern void			 contender_arrive(Contender *c, Path *path);
 extern void			 contender_forget(Contender *c);
 extern void			 contender_detach(Contender *c);
 extern void			 contender_fail(Contender *c, Failure failure, int code);
-extern bool			 contender_lose(Contender *c, LossReason reason);
+extern void			 cohort_fail(Cohort *cohort, Failure failure, int code);
+extern void			 contender_lose(Contender *c, LossReason reason);
 extern void			 contender_grant(Contender *c);
 extern void			 contender_note_end(const Contender *c);
 extern void			 contender_downgraded(Contender *c);
-extern void			 contender_set_others_permits(Contender *c, int32 others_permits);
 extern void			 contender_blocked_by(Contender *c, Blocker blocker);
-
-/* report.c */
-extern void		   report_deletion(const Cohort *cohort);
-extern void		   report_losses_begin(Losses *losses);
-extern void		   report_losses_add(Losses *losses, const Contender *c);
-extern const char *report_losses_list(Losses *losses);
-extern void		   report_overrun(const Contender *c);
-extern void		   report_overruns(void);
-extern int64	   report_next_wakeup(void);
 
 /* kept.c */
 extern void	 kept_visited(const Path *path);
-extern void	 kept_children_changed(const Path *path);
 extern bool	 kept_later(const Cohort *cohort);
 extern void	 kept_end(Cohort *cohort);
-extern bool	 kept_stays(Cohort *cohort);
+extern bool	 kept_settle(Cohort *cohort);
 extern void	 kept_resume(Cohort *cohort);
+extern bool	 kept_wait_for(Contender *c);
 extern int64 kept_next_wakeup(void);
 extern void	 kept_expire(void);
-extern bool	 kept_may_go(Contender *c);
-
-/* cohort.c */
-extern Cohort *cohort_new(Path *path, uint64 id, const RecipeRequest *request);
-extern void	   cohort_join(Cohort *cohort, Contender *c);
-extern Cohort *cohort_by_name(Path *path, const char *name);
-extern bool	   cohort_has_node(const Cohort *cohort);
-extern bool	   cohort_is_wanted(const Cohort *cohort, const Contender *by_others_than);
-extern bool	   cohort_consumes(const Cohort *cohort);
-extern bool	   cohort_name_is_reusable(const Cohort *cohort);
-extern bool	   cohort_has_downgraded_node(const Cohort *cohort);
-extern bool	   cohort_owns(const Cohort *cohort, const NodeStat *stat);
-extern Cohort *cohort_replaced_for(const Contender *c);
-extern void	   cohort_replaces(Cohort *cohort, const Contender *c);
-extern void	   cohort_fail(Cohort *cohort, Failure failure, int code);
-extern void	   cohort_creating(Cohort *cohort);
-extern void	   cohort_planned(Cohort *cohort);
-extern void	   cohort_created(Cohort *cohort, const char *name, int64 czxid);
-extern void	   cohort_adopted(Cohort *cohort, const char *name, int64 czxid, int64 payer);
-extern void	   cohort_granted(Cohort *cohort);
-extern void	   cohort_downgrading(Cohort *cohort);
-extern void	   cohort_downgraded(Cohort *cohort);
-extern void	   cohort_deleting(Cohort *cohort);
-extern void	   cohort_gone(Cohort *cohort);
-extern void	   cohort_end(Cohort *cohort, CohortEnd how);
-
-/* parents.c */
-extern void parents_missing(Cohort *cohort, int code);
-extern bool parents_create_ahead(Cohort *cohort);
-
-/* node.c */
-extern void cohort_create(Cohort *cohort);
-extern void cohort_find_node(Cohort *cohort);
-extern bool cohort_is_hidden(const Cohort *cohort);
-extern bool cohort_confirmed(Cohort *cohort, const ZkReply *reply);
-extern void cohort_with_own_node(Cohort *cohort, CohortStep step);
-extern void cohort_delete(Cohort *cohort);
-
-/* downgrade.c */
-extern bool cohort_wants_downgrade(const Cohort *cohort);
-extern void cohort_downgrade_pump(Cohort *cohort);
 
 /* watch.c */
+extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
+extern void path_foreign_clear(Path *path);
+extern void path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade);
+extern void watch_child_give_up(Path *path);
+extern bool watch_is_needed(const Path *path, const char *child);
+extern void watch_remove(const Path *path, const char *child);
+extern void watch_blocker_give_up(Cohort *cohort, WatchState state);
 extern bool watch_covers(const Cohort *cohort);
 extern bool cohort_is_identified(const Cohort *cohort);
+extern bool cohort_confirmed(Cohort *cohort, const ZkReply *reply);
 extern void watch_own(Cohort *cohort);
+extern bool watch_blocker(Cohort *cohort, const char *name);
 extern void watch_for_orphans(const Cohort *cohort);
-extern void watch_blocker(Cohort *cohort, const char *name);
 extern void contender_check(Contender *c);
 
-/* peers.c */
-extern Blocker		 cohort_blocker(const Cohort *cohort);
-extern const Cohort *contender_own_blocker(Contender *c);
-extern bool			 contender_is_blocked(Contender *c);
-extern bool			 contender_is_outrun(const Contender *c);
-extern bool			 contender_cannot_coexist(const Contender *c);
+/* parents.c */
+extern void parents_exist(Path *path);
+extern void parents_missing(Cohort *cohort, int code);
+extern bool parents_create_ahead(Cohort *cohort);
+extern bool parents_delete(Path *path);
 
-/* arrivals.c */
-extern bool contender_has_looked(const Contender *c);
-
-/* session.c */
-extern void engine_adopt_entries(const int *indexes, int n);
-extern void engine_session_synchronize(void);
+/* node.c */
+extern void contender_adopt_all(const int *indexes, int n);
+extern void contender_downgrade(Contender *c);
+extern void cohort_advance(Cohort *cohort);
+extern void path_pump_marked(void);
 
 #endif /* ZKLOCK_ENGINE_INTERNAL_H */

@@ -76,33 +76,7 @@ kept_visited(const Path *path)
 	moments[hash_of(path) % lengthof(moments)] = (Moment){.at = zklock_now_ms() + VISITED_MS};
 }
 
-/*
- * Takes note that the child watch has fired: somebody has come or gone, unless that was a node
- * of ours, since the event precedes the answer to the call.
- */
-void
-kept_children_changed(const Path *path)
-{
-	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-	{
-		if (cohort->node_calls > 0)
-			return;
-	}
-	kept_visited(path);
-}
-
-/* Takes note that this server has released the lock. */
-static void
-note_release(const Path *path)
-{
-	uint64	hash = hash_of(path);
-	Moment *last = &moments[hash % lengthof(moments)];
-	int64	now = zklock_now_ms();
-
-	if (last->at <= now)
-		*last = (Moment){.path = hash, .at = now};
-}
-
+/* Returns true if the lock was released here a moment ago, and nobody else has been there. */
 static bool
 is_hot(const Path *path)
 {
@@ -137,7 +111,7 @@ kept_later(const Cohort *cohort)
 void
 kept_end(Cohort *cohort)
 {
-	if (cohort_is_kept(cohort))
+	if (cohort->kept_since != 0)
 		dlist_delete(&cohort->kept_link);
 	cohort->kept_since = 0;
 }
@@ -153,61 +127,61 @@ give_up_oldest(void)
 }
 
 /*
- * Begins to keep a cohort.  Returns false if its last contender has not just released the
- * lock, if somebody else has been there, or if there is no room; then the one that has been
- * kept for longest gives way, for the next.
- */
-static bool
-begin(Cohort *cohort)
-{
-	int			index = entry_index(cohort->last_owner);
-	EntryStatus status = entry_status(index);
-
-	if (status.state != ENTRY_RELEASING || status.mode != LOCK_MODE_EXCLUSIVE ||
-		entry_is_overrun(status.expires_us) || !is_hot(cohort->path))
-		return false;
-	if (engine.kept_bytes + cohort->bytes > MAX_KEPT_BYTES || !entry_keep(index))
-	{
-		if (!dlist_is_empty(&kept))
-			give_up_oldest();
-		return false;
-	}
-	cohort_pay(cohort, PAYER_NOBODY);
-	cohort->kept_since = zklock_now_ms();
-	dlist_push_tail(&kept, &cohort->kept_link);
-	return true;
-}
-
-/*
- * Returns true if the next contender of this server could be granted the lock under the
- * cohort's node, and others would be heard of.
- */
-static bool
-is_usable_again(const Cohort *cohort)
-{
-	const Path *path = cohort->path;
-
-	return zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS &&
-		   cohort->may_keep && cohort->listed && !cohort->closed &&
-		   cohort->joined < MAX_GRANTS && path->nforeign == 0 && path->child_watch == WATCH_SET &&
-		   cohort == cohort_first(path) && cohort == cohort_last(path);
-}
-
-/*
- * Returns true if the node of a cohort whose queue is empty stays; begins to keep it, or ends
- * that.
+ * Settles whether the node of a cohort whose queue is empty stays, and begins to keep it, or
+ * ends that.  Returns true if it stays.
  */
 bool
-kept_stays(Cohort *cohort)
+kept_settle(Cohort *cohort)
 {
-	bool is_new = cohort->payer != PAYER_NOBODY;
+	Path	   *path = cohort->path;
+	bool		is_new = cohort->payer != PAYER_NOBODY;
+	bool		stays = cohort->kept_since != 0;
+	int			index;
+	EntryStatus status;
 
 	if (cohort->state != COHORT_GRANTED || !is_suitable(cohort))
 		return false;
 	if (is_new)
-		note_release(cohort->path);
-	if (is_usable_again(cohort) && (is_new ? begin(cohort) : cohort_is_kept(cohort)))
-		return true;
+	{
+		uint64	hash = hash_of(path);
+		Moment *last = &moments[hash % lengthof(moments)];
+
+		/* This server has released the lock. */
+		if (last->at <= zklock_now_ms())
+			*last = (Moment){.path = hash, .at = zklock_now_ms()};
+	}
+
+	/*
+	 * The next contender of this server could be granted the lock under the node, and others
+	 * would be heard of.
+	 */
+	if (zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS &&
+		cohort->may_keep && cohort->listed && !cohort->closed && cohort->joined < MAX_GRANTS &&
+		path->nforeign == 0 && path->child_watch == WATCH_SET &&
+		cohort == cohort_first(path) && cohort == cohort_last(path))
+	{
+		if (!is_new)
+			return stays;
+
+		/* It begins if its last contender has just released the lock. */
+		index = entry_index(cohort->last_owner);
+		status = entry_status(index);
+		if (status.state == ENTRY_RELEASING && status.mode == LOCK_MODE_EXCLUSIVE &&
+			!entry_is_overrun(status.expires_us) && is_hot(path))
+		{
+			if (engine.kept_bytes + cohort->bytes <= MAX_KEPT_BYTES && entry_keep(index))
+			{
+				cohort_charge(cohort, PAYER_NOBODY);
+				cohort->kept_since = zklock_now_ms();
+				dlist_push_tail(&kept, &cohort->kept_link);
+				return true;
+			}
+
+			/* There is no room: the one that has been kept for longest gives way, for the next. */
+			if (!dlist_is_empty(&kept))
+				give_up_oldest();
+		}
+	}
 	kept_end(cohort);
 	return false;
 }
@@ -221,7 +195,7 @@ kept_resume(Cohort *cohort)
 	kept_end(cohort);
 	cohort->last_owner = NULL;
 	contender_forget(last_owner);
-	cohort_pay(cohort, entry_payer(entry_of(cohort_head(cohort))));
+	cohort_charge(cohort, entry_payer(entry_of(cohort_head(cohort))));
 }
 
 /*
@@ -248,16 +222,21 @@ kept_expire(void)
 }
 
 /*
- * Returns true if nothing is in the way of a contender but one node of another client, which
- * may be kept for nobody.
+ * Has a contender that finds the lock taken, and does not wait for other holders, wait all the
+ * same if nothing is in its way but one node of another client, which may be kept for nobody:
+ * it is to have a node, and then to wait a little, for KEPT_PATIENCE_MS, and for as long as
+ * its own node has taken, since ZooKeeper may be far away.  Returns false if it is not to wait.
  */
-static bool
-may_be_free(const Contender *c)
+bool
+kept_wait_for(Contender *c)
 {
 	const Path	 *path = c->path;
 	RecipeRequest request = contender_request(c);
+	int64		  now = zklock_now_ms();
 	int			  n = 0;
 
+	if (entry_of(c)->request.manner != ASK_AND_LOOK || path->recipe->excludes == NULL)
+		return false;
 	for (int i = 0; i < path->nforeign; i++)
 	{
 		const RecipePeer *peer = &path->foreign[i].peer;
@@ -269,23 +248,11 @@ may_be_free(const Contender *c)
 			return false;
 		n++;
 	}
-	return n == 1;
-}
-
-/*
- * Returns true if a contender that finds the lock taken, and does not wait for other holders,
- * is to have a node, or, if it has one, to wait a little: for KEPT_PATIENCE_MS, and for as
- * long as its own node has taken, since ZooKeeper may be far away.
- */
-bool
-kept_may_go(Contender *c)
-{
-	int64 now = zklock_now_ms();
-
-	if (entry_of(c)->request.manner != ASK_AND_LOOK || c->path->recipe->excludes == NULL ||
-		!may_be_free(c))
+	if (n != 1)
 		return false;
-	if (c->cohort && c->gives_up == 0)
+	if (c->cohort == NULL)
+		return true;
+	if (c->gives_up == 0)
 		c->gives_up = now + (now - c->came_at) + KEPT_PATIENCE_MS;
-	return c->cohort == NULL || !engine_retry_is_due(c->gives_up);
+	return !engine_await(c->gives_up);
 }

@@ -1,17 +1,80 @@
 /*
  * node.c
- *		Creating, finding and deleting a cohort's node.
+ *		The life of a node of ours: who stands behind it, for whom it waits, who is granted.
  *
- * Reply handlers finish the step that they belong to; path.c decides whom to grant.
+ * A path has a queue of cohorts, oldest first, which is also the order of their nodes'
+ * sequences.  A cohort is one ephemeral sequential node of ours and the contenders of this
+ * server for which it stands, in order of arrival; the recipe says whether it grants them one
+ * after the other or all together.
+ *
+ * cohort_advance() is the life of a cohort, from top to bottom.  Handlers of answers, watch
+ * events and requests store what they learn, in the cohort and its path, and mark the path.
+ * path_pump_marked() looks at the marked paths in each round of the main loop, as they then
+ * are, until none is left, and has cohort_advance() make the next step of each cohort: it alone
+ * sends what concerns a node, grants, refuses, keeps and deletes.  (Outside of it, all who wait
+ * are refused when ZooKeeper cannot be reached or refuses us, and holders lose what they have
+ * held for too long or cannot prove: engine.c.)
+ *
+ * Who is granted
+ * --------------
+ *
+ * A contender is granted if it is its turn in a cohort whose node exists, is of our ZooKeeper
+ * session, and has no older contender before it that keeps it out.  It is not granted without
+ * the lease, which proves that the ZooKeeper session, and so the node, exists; nor under a
+ * node whose end we would not hear of, or that may be another client's (watch.c).  A watch
+ * that ZooKeeper refuses does not keep it from that: it is asked for again and again.  Nothing
+ * is granted or sent while ZooKeeper is not connected, or before a sync on a new connection
+ * was answered.
+ *
+ * So only one is granted of two contenders that exclude each other, on whatever servers: a
+ * listing that is made after a node was created shows all that are older, and the younger one
+ * waits until the older is gone.  A cohort of ours is when its queue is empty: the one behind
+ * it is granted the moment that is so, and the deletion of the node follows.  This can delay
+ * other clients, but never admits one too early.
+ *
+ * The engine knows other clients' contenders from the last listing, less those seen to go.
+ * None of those older than a cohort is missing, since newcomers get higher sequences; so a
+ * cohort can be granted without another listing.  There is one exception: an exclusive
+ * contender that goes may leave a shared node in its place, its downgraded node.  A cohort
+ * that would wait for that looks again, unless it is clear that there is none ("Downgrades").
+ *
+ * The child watch on the path reports newcomers.  It fires once, and is set again only when a
+ * contender arrives, which then waits for a listing, or when a lock is held for longer, since
+ * the newcomer may be a client that does not wait for our node.  So a path that is busy
+ * elsewhere costs nothing here.
+ *
+ * A shared holder that asks for the exclusive lock is a contender like any other, behind
+ * those that came before; only what its own session holds is not in its way.  It does not pass
+ * an older writer that waits for that session, though this is a deadlock: tokens would not
+ * increase, and a client that does not know shared locks may even hold the lock.
+ *
+ * Who joins a cohort
+ * ------------------
+ *
+ * A new contender joins the last cohort while no other client is known behind it.  If the child
+ * watch has fired since the last listing, a contender that might join waits in the path's
+ * arrivals for a listing, and those that came after it wait with it.  If the listing shows
+ * somebody who stands behind the last cohort, the contender begins a cohort of its own.
+ *
+ * Some are refused as they arrive, and never have a node: those that do not wait for other
+ * holders, if the lock is taken or ZooKeeper is away; those that would use the path for
+ * something else than others do, or harm others by a node; and those for whose node there is no
+ * room.
+ *
+ * Lost replies
+ * ------------
  *
  * A reply may be lost with the connection after ZooKeeper has created the node; its outcome is
  * CALL_UNKNOWN.  The cohort stays CREATING.  When a quorum has committed a check on the next
- * connection (session.c), the create has been executed or never will be.  A listing then shows
+ * connection (engine.c), the create has been executed or never will be.  A listing then shows
  * whether a node exists that may be it, and the node's owner whether it is.  If there is none,
  * those that wait go on in a new cohort, which sends a create of its own.  A name with a UUID
  * fits one node at most.  Each node of the name is looked at if it has no UUID: our session
  * creates one node of a path at a time, so the one that it owns and that is no other cohort's
  * is the one.
+ *
+ * One node in place of another
+ * ----------------------------
  *
  * A contender that goes to the end of the queue, as a leader that resigns, must not be out of it
  * for a moment, nor seem to be in it twice.  So one multi creates the new node and deletes the
@@ -26,13 +89,24 @@
  *		refused			those in the new cohort get an error, and the old node is deleted
  *						like any other
  *
- * A worker that takes over finds both entries, one of which names the other, and both cohorts;
- * session.c ties them together again.  A node of our session other than the old one is the new
- * one, if names have no UUID.
+ * A worker that takes over finds both entries, one of which names the other, and both cohorts,
+ * and ties them together again.  A node of our session other than the old one is the new one, if
+ * names have no UUID.
  *
- * cohort_node_call_end(), first in each handler, returns false if the cohort is gone.
+ * The worker may exit at any moment
+ * ---------------------------------
  *
- * Runs in: the worker.  All of this is private to it.
+ * So shared memory records what exists in ZooKeeper: the name is in the entries of the cohort's
+ * contenders before a create is sent, and the last of these entries is not freed
+ * (cohort->last_owner) before the node is known to be gone.  The next worker resumes the
+ * ZooKeeper session, whose password is in shared memory, and builds paths, cohorts and
+ * contenders again from the entries, each in the state that its entry shows: the id of a cohort
+ * gives its place in the path's queue, a contender's ticket its place in the cohort's.  It finds
+ * out the state of ZooKeeper when a connection stands.  Holders hold until then; backends wait,
+ * and get an error if no worker starts.
+ *
+ * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
+ * else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -40,7 +114,17 @@
 
 #include "engine/engine_internal.h"
 #include "fault.h"
+#include "shared/session_info.h"
+#include "utils/memutils.h"
 #include "zk/zk_client.h"
+
+/*
+ * Sequences end at 2^31 - 1.  Releases of ZooKeeper differ in what comes then, and clients in
+ * the order that they see in it.  So the log warns the administrator at half of that, and
+ * nothing is granted near its end.
+ */
+#define SEQUENCE_WARNING (1 << 30)
+#define SEQUENCE_LIMIT (PG_INT32_MAX - 1000000)
 
 /* Pause before we find out what a server has done that broke down */
 #define BREAKDOWN_MS 1000
@@ -48,98 +132,752 @@
 /* Other creates may be refused, too, for so long after one whose path does not exist. */
 #define MISSING_MS 1000
 
+/* A path is listed again if a lock is still held one to two of these after a change */
+#define LOOK_PAUSE_MS 5000
+
+/* The peers that the recipe gets */
+typedef enum PeerSet
+{
+	PEERS_OWN, /* cohorts of ours */
+	PEERS_FOREIGN,
+	PEERS_ALL
+} PeerSet;
+
 static int64 missing_until; /* ms */
 
+PG_USED_FOR_ASSERTS_ONLY static const bool cohort_steps[COHORT_GONE + 1][COHORT_GONE + 1] = {
+	[COHORT_PLANNED] = {[COHORT_CREATING] = true, [COHORT_GONE] = true},
+	[COHORT_CREATING] = {[COHORT_PLANNED] = true, [COHORT_CREATED] = true, [COHORT_GONE] = true},
+	[COHORT_CREATED] = {[COHORT_GRANTED] = true, [COHORT_DELETING] = true, [COHORT_GONE] = true},
+	[COHORT_GRANTED] = {[COHORT_DOWNGRADING] = true, [COHORT_DELETING] = true, [COHORT_GONE] = true},
+	[COHORT_DOWNGRADING] = {[COHORT_GRANTED] = true, [COHORT_DELETING] = true, [COHORT_GONE] = true},
+	[COHORT_DELETING] = {[COHORT_GONE] = true},
+};
+
 /* ------------------------------------------------------------------------
- * Create
+ * Cohorts and their queues
  * ------------------------------------------------------------------------
  */
 
 /*
- * Handles a refused create.  Nothing was created, as far as is known, and those who wait for
- * the node get an error.
+ * Creates a cohort.  Ids give a later worker the order of a path's cohorts: 0 makes a new one,
+ * behind all others.
  */
-static void
-create_refused(Cohort *cohort, const ZkReply *reply)
+static Cohort *
+cohort_new(Path *path, uint64 id, const RecipeRequest *request)
 {
-	bool	fixed_name = cohort->path->recipe->fixed_name;
-	Failure failure = FAILURE_REFUSED;
+	Cohort *cohort = palloc0(sizeof(Cohort));
 
-	/*
-	 * A server that broke down may have created it all the same, so the cohort stays CREATING
-	 * until that is found out.  The claim of an element is refused only then.
-	 */
-	if (!zk_error_is_breakdown(reply->code))
-		cohort_planned(cohort);
-	else if (fixed_name)
-	{
-		cohort->retry_at = zklock_now_ms() + BREAKDOWN_MS;
-		return;
-	}
-
-	/* A node whose name has a sequence exists if the counter has stopped at its end. */
-	if (reply->outcome == CALL_NODE_EXISTS)
-		failure = fixed_name ? FAILURE_BUSY : FAILURE_WORN_OUT;
-	else if (reply->outcome == CALL_NO_CHILDREN)
-		failure = FAILURE_NO_CHILDREN;
-	cohort_fail(cohort, failure, reply->code);
+	cohort->path = path;
+	cohort->state = COHORT_PLANNED;
+	cohort->refused_in = COHORT_PLANNED;
+	cohort->refusal_logged_in = COHORT_PLANNED;
+	cohort->request = *request;
+	cohort->peer.mode = request->mode;
+	cohort->payer = PAYER_NONE;
+	dlist_init(&cohort->queue);
+	cohort->id = id != 0 ? id : entry_pool->next_cohort_id++;
+	return cohort;
 }
 
-/* Handles the reply to cohort_create()'s create; that to its listing follows. */
+static void
+cohort_step(Cohort *cohort, CohortState to)
+{
+	Assert(cohort_steps[cohort->state][to]);
+	cohort->state = to;
+}
+
+/* Puts a contender, which is in no list, at the end of a cohort's queue. */
+static void
+cohort_join(Cohort *cohort, Contender *c)
+{
+	c->place = PLACE_WAITING;
+	c->cohort = cohort;
+	cohort->joined++;
+	dlist_push_tail(&cohort->queue, &c->link);
+	contender_publish(c);
+}
+
+/* Records in the entries of all its contenders what is known of a cohort's node. */
+static void
+publish_node(Cohort *cohort)
+{
+	for (Contender *c = cohort_head(cohort); c; c = contender_behind(c))
+		contender_publish(c);
+	if (cohort->last_owner)
+		contender_publish(cohort->last_owner);
+}
+
+/*
+ * Returns the cohort whose node a contender's node is to replace, as things are now, or NULL:
+ * one is created and the other deleted in the same step.
+ */
+static Cohort *
+cohort_replaced_for(const Contender *c)
+{
+	int		index = entry_of(c)->request.replaces;
+	Cohort *old = index == ENTRY_NONE ? NULL : engine.contenders[index].cohort;
+
+	return old && old != c->cohort && old->path == c->path && !old->replaced_by &&
+				   cohort_has_node(old)
+			   ? old
+			   : NULL;
+}
+
+static void
+tie_replacement(Cohort *cohort, Cohort *old)
+{
+	cohort->replaces = old;
+	old->replaced_by = cohort;
+}
+
+/*
+ * Makes a cohort GONE whose node does not exist, or not any more, and whose queue is empty.
+ * The cohort may be freed.
+ */
+static void
+cohort_gone(Cohort *cohort)
+{
+	Assert(cohort_head(cohort) == NULL);
+	path_mark(cohort->path);
+	if (cohort->last_owner)
+		contender_forget(cohort->last_owner);
+	cohort->last_owner = NULL;
+	kept_end(cohort);
+
+	/* A replacement is done, or will not be done any more. */
+	if (cohort->replaces)
+		cohort->replaces->replaced_by = NULL;
+	if (cohort->replaced_by)
+		cohort->replaced_by->replaces = NULL;
+	cohort->replaces = cohort->replaced_by = NULL;
+
+	watch_own_set(cohort, WATCH_NONE);
+	if (cohort->blocker_watch == WATCH_SET)
+		watch_blocker_give_up(cohort, WATCH_NONE);
+	cohort_charge(cohort, PAYER_NONE);
+	dlist_delete(&cohort->link);
+	cohort_step(cohort, COHORT_GONE);
+	if (cohort->calls == 0)
+		pfree(cohort);
+}
+
+/*
+ * Ends a cohort that has no node, or none any more.  Holders have lost what it stood for, and
+ * those who wait queue again in a new one, in its place, or behind all others if these may have
+ * passed them.  They arrive anew if they must look before they have a node.
+ */
+static void
+cohort_end(Cohort *cohort, CohortEnd how)
+{
+	Path			  *path = cohort->path;
+	bool			   passed = how != END_NOT_CREATED && how != END_EXPIRED;
+	bool			   arrive = path->recipe->cannot_coexist && !cohort->replaces;
+	dlist_mutable_iter iter;
+	Cohort			  *replacement = NULL;
+
+	Assert(how != END_NOT_CREATED || cohort->state <= COHORT_CREATING);
+	if (passed && cohort_head(cohort) != NULL)
+	{
+		Losses losses = {0};
+
+		for (const Contender *c = cohort_head(cohort); c; c = contender_behind(c))
+			report_losses_add(&losses, c);
+		ereport(losses.count > 0 ? WARNING : LOG,
+				(errmsg("node \"%s/%s\" of %s \"%s\" was deleted by someone else", path->path,
+						cohort->name, path->recipe->name, path->path),
+				 losses.count > 0 ? errdetail("Its holder has lost the %s; waiting sessions queue again.%s",
+											  path->recipe->name, report_losses_take(&losses))
+								  : errdetail("Waiting sessions queue again.")));
+	}
+
+	dlist_foreach_modify (iter, &cohort->queue)
+	{
+		Contender *c = dlist_container(Contender, link, iter.cur);
+
+		if (c->place == PLACE_GRANTED)
+		{
+			contender_lose(c, how == END_EXPIRED ? LOSS_EXPIRED : LOSS_DELETED);
+			continue;
+		}
+		dlist_delete(&c->link);
+		if (arrive)
+		{
+			contender_arrive(c, path);
+			continue;
+		}
+		if (replacement == NULL)
+		{
+			replacement = cohort_new(path, passed ? 0 : cohort->id, &cohort->request);
+			if (cohort->replaces)
+				tie_replacement(replacement, cohort->replaces);
+			cohort->replaces = NULL;
+			if (passed)
+				dlist_push_tail(&path->cohorts, &replacement->link);
+			else
+				dlist_insert_after(&cohort->link, &replacement->link);
+		}
+		cohort_join(replacement, c);
+		contender_blocked_by(c, (Blocker){0});
+	}
+	cohort_gone(cohort);
+}
+
+/* ------------------------------------------------------------------------
+ * For whom a contender waits, as the recipe says
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Returns true if a contender of another session is in the cohort's queue, ahead of "c" if
+ * that is in it, too.
+ */
+static bool
+cohort_has_others(const Cohort *cohort, const Contender *c)
+{
+	for (Contender *other = cohort_head(cohort); other; other = contender_behind(other))
+	{
+		if (other == c)
+			return false;
+		if (!contender_same_session(other, c))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Asks the recipe, for a contender that has a node or would come last.  The recipe gets other
+ * clients' nodes, as the last listing shows them, and our own cohorts, which we know without
+ * one.
+ */
+static Blocker
+find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
+{
+	const Path	  *path = c->path;
+	const Cohort **cohorts;
+	RecipePeer	  *peers;
+	Blocker		   blocker = {.position = 1};
+	int			   ncohorts = 0;
+	int			   n = 0;
+	int			   found;
+	int32_t		   others_permits;
+
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		ncohorts++;
+	cohorts = palloc(Max(ncohorts, 1) * sizeof(Cohort *));
+	peers = palloc(Max(ncohorts + path->nforeign, 1) * sizeof(RecipePeer));
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if (set == PEERS_FOREIGN || cohort == c->cohort || !cohort_has_node(cohort))
+			continue;
+
+		/*
+		 * What its own session has is not in the way of a contender, unless the recipe judges
+		 * all at once.  But a node that is not known to be the cohort's may be another client's,
+		 * and counts no matter who is behind the cohort.
+		 */
+		if (!path->recipe->blocker && !cohort_has_others(cohort, c) && cohort_is_identified(cohort))
+			continue;
+		cohorts[n] = cohort;
+		peers[n++] = cohort->peer;
+	}
+	ncohorts = n;
+	for (int i = 0; set != PEERS_OWN && i < path->nforeign; i++)
+		peers[n++] = path->foreign[i].peer;
+	for (int i = 0; c->cohort && i < n; i++)
+		blocker.position += peers[i].sequence < c->cohort->peer.sequence;
+
+	found = recipe_blocker(path->recipe, peers, n, c->cohort ? &c->cohort->peer : NULL,
+						   request, &others_permits);
+	if (others_permits != 0 && set == PEERS_ALL)
+	{
+		Entry *entry = entry_of(c);
+
+		/* How many permits the others' owners count, for the contender's user */
+		SpinLockAcquire(&entry->mutex);
+		entry->status.others_permits = others_permits;
+		SpinLockRelease(&entry->mutex);
+	}
+	if (found >= ncohorts)
+		blocker.foreign = &path->foreign[found - ncohorts];
+	else if (found != RECIPE_NOBODY)
+		blocker.cohort = cohorts[found];
+	pfree(cohorts);
+	pfree(peers);
+	return blocker;
+}
+
+/*
+ * Returns the cohort of ours for which a contender of a granted cohort waits: its own, if it
+ * is not its turn, or an older one that did not stand in the way of those before it.  Returns
+ * NULL if there is none, or if those in the cohort are granted together.
+ */
+static const Cohort *
+contender_own_blocker(Contender *c)
+{
+	const Recipe *recipe = c->path->recipe;
+
+	if (recipe->excludes && !recipe->excludes(&c->cohort->peer, &c->cohort->request))
+		return NULL;
+	if (cohort_has_others(c->cohort, c))
+		return c->cohort;
+	return find_blocker(c, &c->cohort->request, PEERS_OWN).cohort;
+}
+
+/* Returns true if it must not even have a node, by what the last listing showed. */
+static bool
+contender_cannot_coexist(const Contender *c)
+{
+	const Path	 *path = c->path;
+	RecipeRequest request = contender_request(c);
+
+	for (int i = 0; path->recipe->cannot_coexist && i < path->nforeign; i++)
+	{
+		if (path->recipe->cannot_coexist(&path->foreign[i].peer, &request))
+			return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------------
+ * Answers
+ *
+ * The handlers store what an answer says, for cohort_advance().
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Makes a call about the cohort's node, which must not wait for calls that watch; counts its
+ * reply, and returns false then if the cohort is gone.
+ */
+static void
+node_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler)
+{
+	cohort->node_calls++;
+	cohort_call(cohort, call, handler);
+}
+
+static bool
+node_call_end(Cohort *cohort)
+{
+	cohort->node_calls--;
+	return cohort_call_end(cohort);
+}
+
+/*
+ * Takes note that the cohort's node exists, by its full name.  The step to CREATED is made at
+ * once, since the reply to a listing may follow right behind.
+ */
+static void
+cohort_created(Cohort *cohort, const char *name, int64 czxid)
+{
+	Path   *path = cohort->path;
+	Cohort *former = cohort_by_name(path, name);
+
+	cohort_step(cohort, COHORT_CREATED);
+	strlcpy(cohort->name, name, sizeof(cohort->name));
+	if (!path->recipe->read(name, &cohort->peer) || !cohort->peer.numbered)
+		elog(ERROR, "unexpected node name \"%s\"", name);
+	cohort->czxid = czxid;
+	publish_node(cohort);
+	parents_exist(path);
+
+	/* A path that is created again numbers anew. */
+	if (former)
+		cohort_note_end(former, END_DELETED);
+	if (cohort->replaces)
+		cohort_note_end(cohort->replaces, END_DELETED);
+
+	if (cohort->peer.sequence >= SEQUENCE_WARNING && report_is_news(WARNING, path, "sequence"))
+		ereport(WARNING,
+				(errmsg("half of the sequence numbers of ZooKeeper path \"%s\" are used up", path->path),
+				 errdetail("The last one was " INT64_FORMAT ". From " INT64_FORMAT
+						   " on, zklock refuses to lock the path.",
+						   cohort->peer.sequence, (int64) SEQUENCE_LIMIT),
+				 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
+
+	/* Nobody is served under a node that is near the last one, or beyond it. */
+	if (cohort->peer.sequence < 0 || cohort->peer.sequence >= SEQUENCE_LIMIT)
+	{
+		cohort->failure = FAILURE_WORN_OUT;
+		cohort->failure_code = 0;
+	}
+}
+
+/*
+ * Handles the reply to the create of the cohort's node, or to the multi that creates it in
+ * place of another one.
+ */
 static void
 on_node_created(void *arg, const ZkReply *reply)
 {
 	Cohort *cohort = arg;
+	bool	fixed_name = cohort->path->recipe->fixed_name;
+	bool	replaces = reply->asked->kind == ZK_REPLACE;
 
-	if (!cohort_node_call_end(cohort))
+	if (!node_call_end(cohort))
 		return;
+	if (replaces && cohort->replaces && (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE))
+		cohort_note_end(cohort->replaces, END_DELETED);
 	switch (reply->outcome)
 	{
 		case CALL_OK:
+			if (replaces)
+				break; /* a listing finds the node */
 			if (reply->stat.ephemeral_owner != engine.session_id)
 				elog(ERROR, "node \"%s\" was created by another session", reply->path);
 			cohort_created(cohort, strrchr(reply->path, '/') + 1, reply->stat.czxid);
-			parents_exist(cohort->path);
 			break;
-		case CALL_UNKNOWN: /* cohort_pump() has the node looked for */
-			if (ZKLOCK_FAULT("orphan"))
-				cohort_end(cohort, END_NOT_CREATED);
+		case CALL_UNKNOWN: /* it is looked for */
+			cohort->sought = !replaces && ZKLOCK_FAULT("orphan");
 			break;
 		case CALL_NO_NODE:
-			missing_until = zklock_now_ms() + MISSING_MS;
-			cohort_planned(cohort);
-			parents_missing(cohort, reply->code);
+			cohort_step(cohort, COHORT_PLANNED);
+			if (!replaces)
+			{
+				missing_until = zklock_now_ms() + MISSING_MS;
+				cohort->no_path_code = reply->code;
+			}
 			break;
 		default:
-			create_refused(cohort, reply);
+
+			/*
+			 * It is refused: nothing was created, as far as is known, and those who wait for
+			 * the node get an error.  But a server that broke down may have created it all the
+			 * same, so the cohort stays CREATING until that is found out.  The claim of an
+			 * element is refused only then.
+			 */
+			if (!zk_error_is_breakdown(reply->code))
+				cohort_step(cohort, COHORT_PLANNED);
+			else if (fixed_name)
+			{
+				cohort->retry_at = zklock_now_ms() + BREAKDOWN_MS;
+				break;
+			}
+
+			/* A node whose name has a sequence exists if the counter has stopped at its end. */
+			cohort->failure = FAILURE_REFUSED;
+			if (reply->outcome == CALL_NODE_EXISTS)
+				cohort->failure = fixed_name ? FAILURE_BUSY : FAILURE_WORN_OUT;
+			else if (reply->outcome == CALL_NO_CHILDREN)
+				cohort->failure = FAILURE_NO_CHILDREN;
+			cohort->failure_code = reply->code;
 			break;
 	}
 }
 
-/* Handles the reply to the multi that creates one node in place of another. */
+/*
+ * Handles the replies of a search for a node whose create was not answered: the listing, and
+ * then those about the nodes that may be it.  It is the one that is this session's and no other
+ * cohort's.
+ */
 static void
-on_replaced(void *arg, const ZkReply *reply)
+on_node_sought(void *arg, const ZkReply *reply)
 {
 	Cohort *cohort = arg;
+	Path   *path = cohort->path;
 
-	if (!cohort_node_call_end(cohort))
+	if (!node_call_end(cohort) || cohort->state != COHORT_CREATING)
 		return;
-	if (reply->outcome == CALL_NO_NODE)
-		cohort_planned(cohort);
-	else if (reply->outcome != CALL_OK && reply->outcome != CALL_UNKNOWN)
-		create_refused(cohort, reply);
-	if (cohort->replaces && (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE))
-		cohort_end(cohort->replaces, END_DELETED);
+	if (reply->asked->kind == ZK_GET_CHILDREN)
+	{
+		cohort->list_error =
+			reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE ? 0 : reply->code;
+		for (int i = 0; reply->outcome == CALL_OK && i < reply->nchildren; i++)
+		{
+			const char *child = reply->children[i];
+			RecipePeer	peer;
+
+			/* A name with a UUID is only this cohort's; the owner shows whose another one is. */
+			if (strlen(child) < sizeof(cohort->name) && path->recipe->read(child, &peer) &&
+				peer.numbered && strncmp(child, cohort->name, strlen(cohort->name)) == 0 &&
+				(cohort_name_is_reusable(cohort) || cohort_by_name(path, child) == NULL))
+				node_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = path_node(path, child)},
+						  on_node_sought);
+		}
+	}
+	else if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
+	{
+		const char	 *child = strrchr(reply->asked->path, '/') + 1;
+		const Cohort *other = cohort_by_name(path, child);
+
+		if (!other ||
+			(strcmp(other->downgraded_name, child) != 0 && !cohort_owns(other, &reply->stat)))
+		{
+			cohort_created(cohort, child, reply->stat.czxid);
+			return;
+		}
+	}
+	else if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
+		cohort->list_error = reply->code;
+	cohort->sought = cohort->node_calls == 0;
 }
 
-/* Returns a new random UUID, marked with a version.  Drawing many at once is much cheaper. */
-static const uint8 *
-new_uuid(int version)
+/*
+ * Plans the repetition of a call that must succeed, but was refused.  Returns true if the
+ * caller is to log that: once in a state, if need be at a later attempt.
+ */
+static bool
+cohort_refused(Cohort *cohort)
+{
+	static int64 log_at; /* no message before, ms */
+
+	int64			 now = zklock_now_ms();
+	const Contender *owner = cohort_head_or_last_owner(cohort);
+	bool			 is_due = cohort->refusal_logged_in != cohort->state && now >= log_at;
+
+	cohort->refused_in = cohort->state;
+	cohort->retry_at = now + RETRY_MS;
+	if (owner)
+		entry_refuse_release(entry_index(owner));
+	if (is_due)
+	{
+		cohort->refusal_logged_in = cohort->state;
+		log_at = now + MESSAGE_PAUSE_MS;
+	}
+	return is_due;
+}
+
+/*
+ * Reports that a claim is gone which was to be deleted with its element, after a commit, and
+ * that the element may still be there.
+ */
+static void
+report_unremoved(const Path *path, LossReason reason)
+{
+	ereport(WARNING,
+			(errmsg("%s \"%s\" was taken by a transaction that committed, and may not have been removed",
+					path->recipe->name, path->path),
+			 reason == LOSS_EXPIRED
+				 ? errdetail("The ZooKeeper session ended first. If it is still there it is taken again, with the same token.")
+				 : errdetail("Its claim was deleted by someone else first. If it is still there it is taken again, with the same token.")));
+}
+
+/*
+ * Handles the reply to what is asked about a node that exists, by its kind: to look whether it
+ * is the cohort's, to write its data again, to replace it by its downgraded node, to delete it.
+ */
+static void
+on_node_answered(void *arg, const ZkReply *reply)
+{
+	Cohort *cohort = arg;
+	Path   *path = cohort->path;
+	bool	gone = reply->outcome == CALL_NO_NODE;
+
+	if (!node_call_end(cohort) || (reply->asked->kind == ZK_REPLACE && cohort->ended > END_MISSING))
+	{
+		/* Nobody needs the downgraded node: another client's node has got the cohort's name. */
+		if (reply->asked->kind == ZK_REPLACE && reply->outcome == CALL_OK)
+			zk_call((ZkCall){.kind = ZK_DELETE, .path = reply->asked->path, .version = ZK_ANY_VERSION},
+					NULL, NULL);
+		return;
+	}
+	switch (reply->asked->kind)
+	{
+		case ZK_EXISTS:
+			if (strcmp(reply->asked->path, path->path) == 0)
+			{
+				/* The element that was to be deleted with its claim, which is gone */
+				if (reply->outcome == CALL_OK)
+					report_unremoved(path, LOSS_DELETED);
+				if (reply->outcome == CALL_OK || gone)
+					cohort_note_end(cohort, END_DELETED);
+				else if (reply->outcome != CALL_UNKNOWN)
+					cohort->retry_at = zklock_now_ms() + RETRY_MS;
+			}
+			else if (cohort_consumes(cohort) &&
+					 (gone || (reply->outcome == CALL_OK && !cohort_owns(cohort, &reply->stat))))
+				cohort->claim_gone = true;
+			else if (cohort_confirmed(cohort, reply))
+				cohort->identified = true;
+			else if (reply->outcome == CALL_REFUSED && cohort_refused(cohort))
+				ereport(LOG, (errmsg("could not look at ZooKeeper node \"%s/%s\": %s",
+									 path->path, cohort->name, zk_error_name(reply->code)),
+							  errdetail("Nobody can get this %s until that succeeds; it is repeated.",
+										path->recipe->name)));
+			break;
+
+		case ZK_SET_DATA:
+			if (reply->outcome == CALL_REFUSED)
+				cohort->retry_at = zklock_now_ms() + RETRY_MS;
+			else if (cohort_confirmed(cohort, reply))
+			{
+				cohort->marked = true;
+				cohort->version = reply->stat.version;
+			}
+			break;
+
+		case ZK_REPLACE:
+			if (reply->outcome == CALL_OK)
+				cohort->listed = cohort->downgraded = true;
+			else if (reply->outcome == CALL_REFUSED && reply->code != ZK_BAD_VERSION &&
+					 !zk_error_is_breakdown(reply->code))
+			{
+				if (cohort_refused(cohort))
+					ereport(LOG,
+							(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
+									path->path, cohort->name, zk_error_name(reply->code)),
+							 errdetail("Nobody can share this lock until that is done; the attempt is repeated.")));
+			}
+			else
+			{
+				/* A listing will show which of the two nodes exists. */
+				cohort->listed = false;
+				if (reply->outcome != CALL_UNKNOWN && !gone)
+					cohort->retry_at = zklock_now_ms() + RETRY_MS;
+			}
+			break;
+
+		case ZK_DELETE:
+			cohort->listed = false;
+			if (gone && cohort_consumes(cohort))
+				cohort->claim_gone = true;
+			else if (reply->outcome == CALL_OK || gone)
+				cohort_note_end(cohort, END_DELETED);
+			else if (reply->outcome != CALL_UNKNOWN && cohort_refused(cohort))
+				ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s",
+									 path->path, cohort->name, zk_error_name(reply->code)),
+							  errdetail("Nobody can get this %s until the node is gone; the deletion is repeated.",
+										path->recipe->name)));
+			break;
+
+		default:
+			elog(ERROR, "unexpected answer about node \"%s\"", cohort->name);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Downgrades: from exclusive to shared without letting go
+ *
+ * A session that holds a lock in both modes and gives up the exclusive one remains a shared
+ * holder: sessions that wait to share the lock come in, those that want it for themselves
+ * stay out.  All of them queue behind the session's node, so a new node at the end of the
+ * queue would be too late.  The shared node that replaces the exclusive one, the downgraded
+ * node, gets the sequence of the exclusive one, as in Curator since 5.5.
+ *
+ * The backend records the downgrade in the entry, whose mode becomes shared in the state
+ * GRANTED.  The worker does the rest:
+ *
+ *	- While others of this server wait in the same cohort, it does nothing.  They are next and
+ *	  must wait until the shared holder has gone, and contenders that came after them must
+ *	  wait for them; the cohort's exclusive node stands for that.
+ *	- When the holder is alone in its cohort, the cohort is DOWNGRADING and has a downgraded
+ *	  node, whose name follows from that of the exclusive node.  One multi creates the
+ *	  downgraded node and deletes the other, both or none, so one of them always exists.
+ *	  Nobody joins the cohort any more.
+ *	- When that is done, the cohort is shared and goes by the name of the downgraded node.
+ *
+ * If the reply is lost, or the worker is restarted, a listing shows which of the two nodes
+ * exists.  If it is the downgraded node, the multi was executed; if it is neither, someone
+ * else deleted the node and the lock is lost.  Since creation and deletion are one, the multi
+ * can never be executed after someone else's deletion.  For a later worker, the entries name
+ * the exclusive node until it is known to be gone; the worker finds a node of one mode with a
+ * holder of the other.
+ *
+ * If the holder leaves before the outcome is known, the cohort stays DOWNGRADING until then,
+ * and the node that exists is deleted.  A later worker does the same, even if all that it
+ * finds is the entry of a holder that has lost the lock and keeps the node's name.
+ *
+ * The multi goes by the node's name.  Where names are reusable, another client's node may have
+ * it by then, with data of version 0, like a new one of ours.  So our node's data are written
+ * again before, by an answer which shows that the node is ours, and the multi demands the
+ * version which that has given them.
+ *
+ * Fencing tokens go on as before: the cohort keeps the czxid of its exclusive node and its
+ * number of grants.  The reply does not contain the downgraded node's czxid.  The cohort need
+ * not know it:  it is later than that of the exclusive node (cohort_owns()).
+ *
+ * Downgrades by other clients
+ * ---------------------------
+ *
+ * An exclusive contender of another client that goes may leave a downgraded node.  A cohort
+ * that would wait for the downgraded node looks again, unless one of these shows that there is
+ * none:
+ *
+ *	- The child watch stands.  It would have fired for the downgraded node's creation.
+ *	- The watch on the contender reports its deletion, and the contender's client is a
+ *	  zklock that announces downgrades, as the version in the node's data shows.  Its multi
+ *	  changes the exclusive node before it deletes it.  Nobody can read that change, but a
+ *	  watch fires once, for what comes first, so it would have reported a change instead of
+ *	  a deletion.  To all other clients the one is as good as the other: they look in any
+ *	  case.
+ *
+ * The second holds on the connection on which the watch was set.  On a later one, a server
+ * reports what has been deleted meanwhile and not how; but it does so before its first
+ * answer, and cohorts look again after that.
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Returns true if a shared holder is alone in an exclusive cohort, or was it, and keeps its
+ * node.
+ */
+static bool
+cohort_wants_downgrade(const Cohort *cohort)
+{
+	const Contender *holder = cohort_head_or_last_owner(cohort);
+
+	return cohort->path->recipe->downgraded_name && cohort->state == COHORT_GRANTED &&
+		   cohort->request.mode == LOCK_MODE_EXCLUSIVE && holder &&
+		   (cohort_head(cohort) == NULL || contender_behind(holder) == NULL) &&
+		   contender_request(holder).mode == LOCK_MODE_SHARED;
+}
+
+/*
+ * Makes a cohort DOWNGRADING: from now on its node may have been replaced by its downgraded
+ * node.
+ */
+static void
+cohort_downgrading(Cohort *cohort)
+{
+	RecipeRequest request = contender_request(cohort_head_or_last_owner(cohort));
+
+	if (!cohort->path->recipe->downgraded_name(cohort->downgraded_name,
+											   sizeof(cohort->downgraded_name), cohort->name, &request))
+		elog(ERROR, "unexpected node name \"%s\"", cohort->name);
+	cohort_step(cohort, COHORT_DOWNGRADING);
+	cohort->closed = true;
+	cohort->downgraded = cohort->marked = false;
+}
+
+/*
+ * Takes note that a backend has given up the exclusive part of what it holds.  Others of this
+ * server that are next keep the cohort as it is; those to come do not.
+ */
+void
+contender_downgrade(Contender *c)
+{
+	if (c->place != PLACE_GRANTED || contender_request(c).mode != LOCK_MODE_SHARED)
+		return;
+	if (cohort_wants_downgrade(c->cohort))
+		c->cohort->closed = true;
+	else if (c->cohort->state != COHORT_DOWNGRADING)
+		contender_downgraded(c);
+	path_mark(c->path);
+}
+
+/* ------------------------------------------------------------------------
+ * The life of a node
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Creates the cohort's node, whose name has never been used if it has a UUID.  A listing
+ * follows right behind; its watch reports all that comes later.
+ */
+static void
+cohort_create(Cohort *cohort)
 {
 	static uint8 drawn[64][ZKLOCK_UUID_BYTES];
 	static int	 left = 0;
-	uint8		*uuid;
 
+	Path  *path = cohort->path;
+	uint8 *uuid;
+	ZkCall create = {.kind = ZK_CREATE,
+					 .data = entry_of(cohort_head(cohort))->data,
+					 .node_kind = path->recipe->fixed_name ? ZK_EPHEMERAL : ZK_EPHEMERAL_SEQUENTIAL};
+
+	/* A random UUID; its version shows whether the node may be kept.  Many at once are cheaper. */
 	if (left == 0)
 	{
 		if (!pg_strong_random(drawn, sizeof(drawn)))
@@ -148,290 +886,821 @@ new_uuid(int version)
 		left = lengthof(drawn);
 	}
 	uuid = drawn[--left];
-	uuid[6] = (uuid[6] & 0x0f) | version << 4;
-	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
-	return uuid;
-}
-
-/*
- * Creates the cohort's node, whose name has never been used if it has a UUID.  A listing
- * follows right behind; its watch reports all that comes later.
- *
- * The create may go out together with those of other paths, unless the name is reusable, since
- * a lost reply is settled by the name.  One that is refused for want of its path ends that for
- * a while, except where the path has just been created.
- */
-void
-cohort_create(Cohort *cohort)
-{
-	Path  *path = cohort->path;
-	ZkCall create = {.kind = ZK_CREATE,
-					 .data = entry_of(cohort_head(cohort))->data,
-					 .node_kind = path->recipe->fixed_name ? ZK_EPHEMERAL : ZK_EPHEMERAL_SEQUENTIAL};
-
 	cohort->may_keep = kept_later(cohort);
-	path->recipe->write(cohort->name, sizeof(cohort->name), &cohort->request,
-						new_uuid(cohort->may_keep ? UUID_VERSION_KEPT : UUID_VERSION_RANDOM));
-	cohort_creating(cohort);
+	uuid[6] = (uuid[6] & 0x0f) | (cohort->may_keep ? UUID_VERSION_KEPT : UUID_VERSION_RANDOM) << 4;
+	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
+	path->recipe->write(cohort->name, sizeof(cohort->name), &cohort->request, uuid);
+
+	/* The node counts against its session's share, and the entries have its name, from now on. */
+	cohort_step(cohort, COHORT_CREATING);
+	cohort->listed = cohort->sought = false;
+	cohort->list_error = 0;
+	if (cohort->payer == PAYER_NONE)
+		cohort_charge(cohort, entry_payer(entry_of(cohort_head(cohort))));
+	publish_node(cohort);
+
 	create.path = path_node(path, cohort->name);
 	if (cohort->replaces)
 	{
 		create.kind = ZK_REPLACE;
 		create.replaced = path_node(path, cohort->replaces->name);
 		create.version = ZK_ANY_VERSION;
-		cohort_node_call(cohort, create, on_replaced);
+		node_call(cohort, create, on_node_created);
 	}
 	else
 	{
 		bool exists = parents_create_ahead(cohort) || path->parents_attempts > 0;
 
+		/*
+		 * The create may go out together with those of other paths, unless the name is
+		 * reusable, since a lost reply is settled by the name.  One that is refused for want of
+		 * its path ends that for a while, except where the path has just been created.
+		 */
 		create.followed = true;
 		create.patient =
 			!cohort_name_is_reusable(cohort) && (exists || zklock_now_ms() >= missing_until);
-		cohort_node_call(cohort, create, on_node_created);
+		node_call(cohort, create, on_node_created);
 		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
 	}
 }
-
-/* ------------------------------------------------------------------------
- * Find
- * ------------------------------------------------------------------------
- */
 
 /*
  * Returns true if ZooKeeper refuses to show whether the node of a cohort was created.  Nobody
  * knows how long it does, so those behind it do not wait.
  */
-bool
+static bool
 cohort_is_hidden(const Cohort *cohort)
 {
 	return cohort->state == COHORT_CREATING && cohort->list_error != 0 &&
 		   zk_error_outcome(cohort->list_error) != CALL_UNKNOWN;
 }
 
-/*
- * Ends a search that has not found the node.  If ZooKeeper refuses to show it, contenders that
- * wait for it get an error; but it may exist, so the search is repeated, so as not to leave it
- * behind.
- */
+/* Makes a cohort DELETING that nobody needs any more.  Its one node has the cohort's name. */
 static void
-end_find_node(Cohort *cohort)
+cohort_deleting(Cohort *cohort)
 {
-	if (cohort->list_error == 0)
-		cohort_end(cohort, END_NOT_CREATED);
-	else if (cohort_is_hidden(cohort))
-	{
-		cohort_fail(cohort, FAILURE_REFUSED, cohort->list_error);
-		cohort->retry_at = zklock_now_ms() + RETRY_MS;
-	}
-}
-
-/* Returns true if a node of our session is another cohort's. */
-static bool
-is_of_other(const Cohort *cohort, const char *child, const NodeStat *stat)
-{
-	const Cohort *other = cohort_by_name(cohort->path, child);
-
-	return other && (strcmp(other->downgraded_name, child) == 0 || cohort_owns(other, stat));
+	Assert(cohort_head(cohort) == NULL);
+	cohort_step(cohort, COHORT_DELETING);
+	cohort->downgraded_name[0] = '\0';
+	cohort->retry_at = 0;
 }
 
 /*
- * Handles the reply about a node that may be the cohort's, which it is if it is this session's
- * and no other cohort's.
- */
-static void
-on_found(void *arg, const ZkReply *reply)
-{
-	Cohort	   *cohort = arg;
-	const char *child;
-
-	if (!cohort_node_call_end(cohort) || cohort->state != COHORT_CREATING)
-		return;
-	child = strrchr(reply->asked->path, '/') + 1;
-	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id &&
-		!is_of_other(cohort, child, &reply->stat))
-	{
-		cohort_created(cohort, child, reply->stat.czxid);
-		parents_exist(cohort->path);
-		return;
-	}
-	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
-		cohort->list_error = reply->code;
-	if (cohort->node_calls == 0)
-		end_find_node(cohort);
-}
-
-/*
- * Returns true if a child of the path may be the node that was to be created for the cohort.
+ * Returns true if something may be done with the cohort's node.  After a lost reply or a
+ * restart of the worker, a request may be one too many, so a node whose name may be somebody
+ * else's by now is looked at first, unless a watch would have reported that.  ZooKeeper before
+ * 3.9.3 shows whose the node is to those who may not read it, too.
  */
 static bool
-may_be_node(const Cohort *cohort, const char *child)
+cohort_identify(Cohort *cohort)
 {
-	RecipePeer peer;
+	bool may = !cohort_name_is_reusable(cohort) || cohort->own_watch == WATCH_SET || cohort->identified;
 
-	return strlen(child) < sizeof(cohort->name) && cohort->path->recipe->read(child, &peer) &&
-		   peer.numbered && strncmp(child, cohort->name, strlen(cohort->name)) == 0 &&
-		   (cohort_name_is_reusable(cohort) || cohort_by_name(cohort->path, child) == NULL);
+	cohort->identified = false;
+	if (!may)
+		node_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = path_node(cohort->path, cohort->name)},
+				  on_node_answered);
+	return may;
 }
 
-/* Handles the listing that shows whether a create was executed whose reply was lost. */
-static void
-on_children_listed(void *arg, const ZkReply *reply)
+/*
+ * Makes the next step of a cohort, by what is known now, or sends what that waits for.  Returns
+ * true if it has made a step to another state, from which it may go on; if not, the cohort may
+ * be freed.
+ *
+ *		PLANNED		no node yet
+ *		CREATING	the create is sent, and it is not known whether there is a node
+ *		CREATED		the node exists; the cohort waits for older contenders
+ *		GRANTED		it waits for nobody; those in its queue are granted
+ *		DOWNGRADING	its node is being replaced by a shared one
+ *		DELETING	nobody needs the node; the delete is repeated until it is gone
+ */
+static bool
+cohort_next_step(Cohort *cohort)
 {
-	Cohort *cohort = arg;
+	Path			  *path = cohort->path;
+	const Recipe	  *recipe = path->recipe;
+	dlist_mutable_iter iter;
 
-	if (!cohort_node_call_end(cohort))
-		return;
-	cohort->list_error =
-		reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE ? 0 : reply->code;
-	for (int i = 0; reply->outcome == CALL_OK && i < reply->nchildren; i++)
+	switch (cohort->state)
 	{
-		if (may_be_node(cohort, reply->children[i]))
-			cohort_node_call(cohort,
-							 (ZkCall){.kind = ZK_EXISTS,
-									  .path = path_node(cohort->path, reply->children[i])},
-							 on_found);
+		case COHORT_PLANNED:
+		{
+			Cohort	  *before = cohort_before(cohort);
+			Contender *head = cohort_head(cohort);
+
+			if (cohort->no_path_code != 0)
+			{
+				int code = cohort->no_path_code;
+
+				cohort->no_path_code = 0;
+				parents_missing(cohort, code);
+				return false;
+			}
+
+			/* A session waits for an element being given back, unless ZooKeeper refuses that. */
+			if (before && recipe->fixed_name && before->retry_at > 0)
+				cohort_fail(cohort, FAILURE_BUSY, 0);
+			else if (before && before->node_calls == 0 && cohort_is_hidden(before))
+				cohort_fail(cohort, FAILURE_REFUSED, before->list_error);
+
+			/*
+			 * Those that must look before they have a node arrive anew; also those that were to
+			 * take the place of another cohort, if that is gone already.
+			 */
+			else if (recipe->cannot_coexist && !cohort->replaces &&
+					 (head->next_list > path->lists_shown || contender_cannot_coexist(head)))
+				cohort_end(cohort, END_NOT_CREATED);
+
+			/* The node to be replaced is read first: it may be another client's by now. */
+			else if (cohort->replaces && !cohort_is_identified(cohort->replaces))
+				watch_own(cohort->replaces);
+
+			/* The deletion of the node before would use up the child watch: kept.c. */
+			else if (before && before->state == COHORT_DELETING &&
+					 before->refused_in != COHORT_DELETING && kept_later(cohort))
+				return false;
+			else if (!path->parents_pending &&
+					 (before == NULL || (cohort_has_node(before) && !recipe->fixed_name)))
+				cohort_create(cohort);
+			return false;
+		}
+
+		case COHORT_CREATING:
+			if (cohort->node_calls > 0)
+				return false;
+
+			/*
+			 * If ZooKeeper refuses to show the node, contenders that wait for it get an
+			 * error; but it may exist, so the search is repeated, so as not to leave it
+			 * behind.
+			 */
+			if (cohort->sought && cohort->list_error == 0)
+			{
+				cohort_end(cohort, END_NOT_CREATED);
+				return false;
+			}
+			if (cohort->sought && cohort_is_hidden(cohort))
+			{
+				cohort_fail(cohort, FAILURE_REFUSED, cohort->list_error);
+				cohort->retry_at = zklock_now_ms() + RETRY_MS;
+			}
+			cohort->sought = false;
+			if (engine_await(cohort->retry_at))
+				node_call(cohort,
+						  (ZkCall){.kind = ZK_GET_CHILDREN, .path = path->path, .bulky = true},
+						  on_node_sought);
+			return false;
+
+		case COHORT_CREATED:
+		{
+			Blocker blocker;
+			bool	one = recipe->excludes != NULL; /* waits for one, not for any */
+
+			if (cohort_head(cohort) == NULL)
+			{
+				cohort_deleting(cohort);
+				return true;
+			}
+
+			/* A listing on this connection has to show the node. */
+			if (!cohort->listed)
+			{
+				if (path->lists_sent == path->lists_done)
+					path_list(path, cohort_owner(cohort), cohort->closed ? LIST_ONLY : LIST_AND_WATCH);
+				return false;
+			}
+			if (path->use == PATH_USE_ASKED)
+			{
+				watch_own(cohort);
+				return false;
+			}
+
+			blocker = find_blocker(cohort_head(cohort), &cohort->request, PEERS_ALL);
+			if (blocker.cohort == NULL && (blocker.foreign == NULL || ZKLOCK_FAULT("grant-early")))
+			{
+				cohort_step(cohort, COHORT_GRANTED);
+				if (cohort->blocker_watch == WATCH_SET)
+					watch_blocker_set(cohort, WATCH_NONE);
+				return true;
+			}
+			dlist_foreach_modify (iter, &cohort->queue)
+			{
+				Contender *c = dlist_container(Contender, link, iter.cur);
+
+				if (entry_of(c)->request.manner != ASK_AND_WAIT &&
+					!(blocker.foreign && kept_wait_for(c)))
+					contender_fail(c, FAILURE_BUSY, 0);
+			}
+			if (cohort_head(cohort) == NULL)
+				return true;
+			contender_blocked_by(cohort_head(cohort), blocker);
+
+			/*
+			 * The cohort looks again after a watch: on its blocker, or on the children if we
+			 * may not read the blocker, or if anybody may give back what the cohort waits for.
+			 * The end of a cohort of ours needs no watch.
+			 */
+			if (one && blocker.foreign && cohort->blocker_watch != WATCH_REFUSED)
+			{
+				if (!watch_blocker(cohort, blocker.foreign->name))
+					cohort_fail(cohort, FAILURE_SESSION_FULL, 0);
+			}
+			else if ((!one || blocker.foreign) && path->child_watch == WATCH_NONE)
+				path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
+			if (blocker.foreign && (!one || path->orphans_at != 0))
+				watch_for_orphans(cohort);
+			if (cohort_head(cohort) == NULL)
+				return true;
+			watch_own(cohort);
+			return false;
+		}
+
+		case COHORT_GRANTED:
+			if (cohort_head(cohort) == NULL)
+			{
+				if (kept_settle(cohort))
+					return false;
+				cohort_deleting(cohort);
+				return true;
+			}
+			if (cohort_wants_downgrade(cohort) && cohort_is_wanted(cohort, NULL))
+			{
+				cohort_downgrading(cohort);
+				return true;
+			}
+			if (!cohort->listed && cohort_head(cohort)->place != PLACE_GRANTED)
+			{
+				if (path->lists_sent == path->lists_done)
+					path_list(path, cohort_owner(cohort), cohort->closed ? LIST_ONLY : LIST_AND_WATCH);
+				return false;
+			}
+			watch_own(cohort);
+			if ((!watch_covers(cohort) && !ZKLOCK_FAULT("watched-early")) || lease_state() != LEASE_HOLDS)
+				return false;
+
+			/* Those whose turn it is are granted. */
+			dlist_foreach_modify (iter, &cohort->queue)
+			{
+				Contender	 *c = dlist_container(Contender, link, iter.cur);
+				const Cohort *own = c->place == PLACE_WAITING ? contender_own_blocker(c) : NULL;
+
+				if (own)
+				{
+					contender_blocked_by(c, (Blocker){.cohort = own});
+					break;
+				}
+				if (c->place == PLACE_WAITING)
+					contender_grant(c);
+			}
+			if (cohort_head(cohort) == NULL)
+				return true; /* they have given up meanwhile */
+			return false;
+
+		case COHORT_DOWNGRADING:
+			if (cohort->downgraded)
+			{
+				cohort_step(cohort, COHORT_GRANTED);
+				cohort->downgraded = false;
+				watch_own_set(cohort, WATCH_NONE);
+				strlcpy(cohort->name, cohort->downgraded_name, sizeof(cohort->name));
+				cohort->downgraded_name[0] = '\0';
+				(void) recipe->read(cohort->name, &cohort->peer);
+				cohort->request.mode = cohort->peer.mode;
+				publish_node(cohort);
+				for (Contender *c = cohort_head(cohort); c; c = contender_behind(c))
+					contender_downgraded(c);
+				return true;
+			}
+			if (cohort->node_calls > 0)
+				return false;
+			if (!cohort->listed)
+			{
+				/* It is not known which of the two nodes exists. */
+				cohort->marked = false;
+				if (path->lists_sent == path->lists_done && engine_await(cohort->retry_at))
+					path_list(path, cohort_owner(cohort), LIST_ONLY);
+				return false;
+			}
+			if (cohort_head(cohort) == NULL)
+			{
+				cohort_deleting(cohort);
+				return true;
+			}
+			if (!engine_await(cohort->retry_at))
+			{
+				watch_own(cohort);
+				return false;
+			}
+
+			/* Under a reusable name, first the version of our node's data is made known. */
+			if (cohort_name_is_reusable(cohort) && !cohort->marked)
+			{
+				if (cohort_identify(cohort))
+					node_call(cohort,
+							  (ZkCall){.kind = ZK_SET_DATA,
+									   .path = path_node(path, cohort->name),
+									   .data = entry_of(cohort_head(cohort))->data,
+									   .version = ZK_ANY_VERSION},
+							  on_node_answered);
+				return false;
+			}
+			node_call(cohort,
+					  (ZkCall){.kind = ZK_REPLACE,
+							   .path = path_node(path, cohort->downgraded_name),
+							   .replaced = path_node(path, cohort->name),
+							   .data = entry_of(cohort_head(cohort))->data,
+							   .node_kind = ZK_EPHEMERAL,
+							   .version = cohort->marked ? cohort->version : ZK_ANY_VERSION,
+							   .notice = true},
+					  on_node_answered);
+			cohort->marked = false;
+			return false;
+
+		case COHORT_DELETING:
+			if (cohort->replaced_by)
+				return false; /* its node is deleted when the other's is created */
+			if (cohort->node_calls == 0 && engine_await(cohort->retry_at))
+			{
+				if (cohort->claim_gone)
+				{
+					/* Does the element still exist that was to be deleted with its claim? */
+					cohort->claim_gone = false;
+					node_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = path->path}, on_node_answered);
+				}
+				else if (cohort_identify(cohort))
+				{
+					ZkCall delete = {.kind = ZK_DELETE, .path = path_node(path, cohort->name)};
+
+					/*
+					 * It may wait for others, and be sent with them, unless another client may
+					 * wait for it, as far as is known, the name may become another client's
+					 * meanwhile, or the deletion has been refused.
+					 */
+					if (cohort_consumes(cohort))
+						delete.also_deleted = path->path;
+					else
+						delete.patient = path->nforeign == 0 && path->child_watch == WATCH_SET &&
+										 !cohort_name_is_reusable(cohort) &&
+										 cohort->refused_in != cohort->state;
+					node_call(cohort, delete, on_node_answered);
+				}
+			}
+
+			/*
+			 * ZooKeeper refuses the deletion whether the node exists or not, so a watch has
+			 * to show when it is gone.
+			 */
+			if (cohort->refused_in == cohort->state)
+				watch_own(cohort);
+			return false;
+
+		case COHORT_GONE:
+			return false;
 	}
-	if (cohort->node_calls == 0)
-		end_find_node(cohort);
-}
-
-/* Asks whether the node exists whose create was not answered. */
-void
-cohort_find_node(Cohort *cohort)
-{
-	cohort_node_call(cohort,
-					 (ZkCall){.kind = ZK_GET_CHILDREN, .path = cohort->path->path, .bulky = true},
-					 on_children_listed);
-}
-
-/* ------------------------------------------------------------------------
- * Touch and delete
- * ------------------------------------------------------------------------
- */
-
-/* Handles the reply to look_for_element(). */
-static void
-on_element_seen(void *arg, const ZkReply *reply)
-{
-	Cohort *cohort = arg;
-
-	if (!cohort_node_call_end(cohort))
-		return;
-	if (reply->outcome == CALL_OK)
-		report_unremoved(cohort->path, LOSS_DELETED);
-	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
-		cohort_gone(cohort);
-	else if (reply->outcome != CALL_UNKNOWN)
-		cohort->retry_at = zklock_now_ms() + RETRY_MS;
-}
-
-/*
- * Looks whether an element still exists that was to be deleted with its claim, which is gone.
- */
-static void
-look_for_element(Cohort *cohort)
-{
-	cohort_node_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = cohort->path->path}, on_element_seen);
-}
-
-/*
- * Returns true if the node that was read by the cohort's name exists and is the cohort's.  If
- * it is not, the cohort's is gone.
- */
-bool
-cohort_confirmed(Cohort *cohort, const ZkReply *reply)
-{
-	if (reply->outcome == CALL_OK && cohort_owns(cohort, &reply->stat))
-		return true;
-	if (reply->outcome == CALL_OK)
-		cohort_end(cohort, END_NAME_REUSED);
-	else if (reply->outcome == CALL_NO_NODE)
-		cohort_end(cohort, END_MISSING);
 	return false;
 }
 
-/* Handles the reply about a node that is looked at before something is done with it. */
-static void
-on_identified(void *arg, const ZkReply *reply)
-{
-	Cohort *cohort = arg;
-
-	if (!cohort_node_call_end(cohort))
-		return;
-	if (cohort_consumes(cohort) && (reply->outcome == CALL_NO_NODE ||
-									(reply->outcome == CALL_OK && !cohort_owns(cohort, &reply->stat))))
-		look_for_element(cohort);
-	else if (cohort_confirmed(cohort, reply))
-		cohort->step(cohort);
-	else if (reply->outcome == CALL_REFUSED && cohort_refused(cohort))
-		ereport(LOG, (errmsg("could not look at ZooKeeper node \"%s/%s\": %s",
-							 cohort->path->path, cohort->name, zk_error_name(reply->code)),
-					  errdetail("Nobody can get this %s until that succeeds; it is repeated.",
-								cohort->path->recipe->name)));
-}
-
 /*
- * Has something done with the cohort's node.  After a lost reply or a restart of the worker, a
- * request may be one too many, so a node whose name may be somebody else's by now is looked at
- * first, unless a watch would have reported that.  ZooKeeper before 3.9.3 shows whose the node
- * is to those who may not read it, too.
+ * Does what comes next for a cohort, by what answers and events have said meanwhile.  The
+ * cohort may be freed.
  */
 void
-cohort_with_own_node(Cohort *cohort, CohortStep step)
+cohort_advance(Cohort *cohort)
 {
-	if (!cohort_name_is_reusable(cohort) || cohort->own_watch == WATCH_SET)
+	Path *path = cohort->path;
+
+	if (cohort->ended != END_NONE)
 	{
-		step(cohort);
+		CohortEnd how = cohort->ended;
+		bool	  consumes = cohort_consumes(cohort);
+
+		/* Another node has the name by now: listings that show it do not count. */
+		if (how == END_NAME_REUSED)
+		{
+			bool was_set = cohort->own_watch == WATCH_SET;
+
+			for (Cohort *other = cohort_first(path); other; other = cohort_after(other))
+				other->listed = false;
+			watch_own_set(cohort, WATCH_NONE);
+			if (was_set)
+				watch_remove(path, cohort->name);
+		}
+		if (!(how == END_MISSING && (cohort->state == COHORT_DOWNGRADING || consumes)) &&
+			!(how == END_NAME_REUSED && consumes))
+		{
+			if (how == END_EXPIRED && consumes)
+				report_unremoved(path, LOSS_EXPIRED);
+			cohort_end(cohort, how);
+			return;
+		}
+
+		/*
+		 * We may have deleted the node ourselves, so the cohort goes on: a listing will show
+		 * whether the downgraded node has replaced it, if we do not know that already, or the
+		 * reply to the deletion whether what it stood for was deleted with it.
+		 */
+		cohort->ended = END_NONE;
+		if (!cohort->downgraded)
+			cohort->listed = false;
+		cohort->retry_at = 0;
+	}
+	if (cohort->failure != FAILURE_NONE)
+	{
+		cohort_fail(cohort, cohort->failure, cohort->failure_code);
+		cohort->failure = FAILURE_NONE;
+	}
+	if (cohort->state == COHORT_PLANNED && cohort_head(cohort) == NULL)
+	{
+		cohort_gone(cohort);
 		return;
 	}
-	cohort->step = step;
-	cohort_node_call(cohort,
-					 (ZkCall){.kind = ZK_EXISTS, .path = path_node(cohort->path, cohort->name)},
-					 on_identified);
+
+	/* Without a connection that is up to date nothing is sent or granted, and no node kept. */
+	if (!zk_client_connected() || !engine.synced)
+	{
+		kept_end(cohort);
+		return;
+	}
+
+	while (cohort_next_step(cohort))
+		;
 }
 
-/* Handles the reply to send_delete(). */
-static void
-on_node_deleted(void *arg, const ZkReply *reply)
-{
-	Cohort *cohort = arg;
+/* ------------------------------------------------------------------------
+ * Who joins a cohort
+ * ------------------------------------------------------------------------
+ */
 
-	if (!cohort_node_call_end(cohort))
-		return;
-	cohort->listed = false;
-	if (reply->outcome == CALL_NO_NODE && cohort_consumes(cohort))
-		look_for_element(cohort);
-	else if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
-		cohort_gone(cohort);
-	else if (reply->outcome != CALL_UNKNOWN && cohort_refused(cohort))
-		ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s",
-							 cohort->path->path, cohort->name, zk_error_name(reply->code)),
-					  errdetail("Nobody can get this %s until the node is gone; the deletion is repeated.",
-								cohort->path->recipe->name)));
+/*
+ * Returns why an arrival is refused, if its answer is known by now: that of one that is not to
+ * wait, of a claim of an element, of one that would use the path for something else than
+ * others do, or of all if ZooKeeper refuses our credentials.
+ */
+static Failure
+arrival_failure(const Contender *c)
+{
+	const Path	   *path = c->path;
+	const Recipe   *recipe = path->recipe;
+	const AskManner manner = entry_of(c)->request.manner;
+	RecipeRequest	request;
+
+	if (contender_recipe(c) != recipe)
+	{
+		/* Somebody uses the path, or ZooKeeper refuses to have a node of ours go. */
+		for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		{
+			if (cohort_head(cohort) == NULL && cohort->retry_at <= 0)
+				continue;
+			if (recipe == &permit_recipe)
+				return FAILURE_IS_SEMAPHORE;
+			if (recipe == &election_recipe)
+				return FAILURE_IS_ELECTION;
+			return recipe == &element_recipe ? FAILURE_IS_QUEUE : FAILURE_IS_LOCK;
+		}
+	}
+	if (engine.refused_code != 0)
+		return FAILURE_REFUSED;
+	if (manner == ASK_AND_WAIT && !recipe->fixed_name)
+		return FAILURE_NONE;
+	if (manner != ASK_AND_WAIT &&
+		((!zk_client_connected() && engine.resume_until == NEVER) || lease_state() != LEASE_HOLDS))
+		return FAILURE_UNREACHABLE;
+
+	/*
+	 * It would have to wait for sessions of this server, whatever they have so far; where there
+	 * is only one to get, for its own session as well.
+	 */
+	request = contender_request(c);
+	for (Cohort *cohort = cohort_first(path); recipe->excludes && cohort; cohort = cohort_after(cohort))
+	{
+		if (recipe->excludes(&cohort->peer, &request) &&
+			cohort_is_wanted(cohort, recipe->fixed_name ? NULL : c))
+			return FAILURE_BUSY;
+	}
+	return FAILURE_NONE;
 }
 
 /*
- * Sends the deletion of the cohort's node.  It may wait for others, and be sent with them,
- * unless another client may wait for it, as far as is known, the name may become another
- * client's meanwhile, or the deletion has been refused.
+ * Places the arrivals, but for those that must wait for a listing, and those behind them.
+ * Returns true if cohorts have changed by that.
  */
-static void
-send_delete(Cohort *cohort)
+static bool
+path_place_arrivals(Path *path)
 {
-	ZkCall delete = {.kind = ZK_DELETE, .path = path_node(cohort->path, cohort->name)};
+	dlist_mutable_iter iter;
+	bool			   waits = path->use == PATH_USE_ASKED;
+	bool			   changed = false;
 
-	if (cohort_consumes(cohort))
-		delete.also_deleted = cohort->path->path;
-	else
-		delete.patient = cohort->path->nforeign == 0 && cohort->path->child_watch == WATCH_SET &&
-						 !cohort_name_is_reusable(cohort) && cohort->refused_in != cohort->state;
-	cohort_node_call(cohort, delete, on_node_deleted);
+	dlist_foreach_modify (iter, &path->arrivals)
+	{
+		Contender		   *c = dlist_container(Contender, link, iter.cur);
+		const EntryRequest *asked = &entry_of(c)->request;
+		RecipeRequest		request = contender_request(c);
+		Failure				failure = arrival_failure(c);
+		Cohort			   *last = cohort_last(path);
+		bool				open;
+		bool				looked;
+		bool				must_look;
+
+		if (failure != FAILURE_NONE)
+		{
+			contender_fail(c, failure, failure == FAILURE_REFUSED ? engine.refused_code : 0);
+			continue;
+		}
+
+		/*
+		 * The path is used for something else if no node of ours is left; what listings have
+		 * shown was read by the other recipe.  A node that is left is kept no longer.
+		 */
+		if (contender_recipe(c) != path->recipe && !waits)
+		{
+			if (last)
+			{
+				changed |= last->kept_since != 0;
+				kept_end(last);
+				waits = true;
+			}
+			else
+			{
+				path->recipe = contender_recipe(c);
+				path_foreign_clear(path);
+				path->lists_shown = 0;
+			}
+		}
+
+		/*
+		 * It may join the last cohort, as far as is known now.  A reservation has a node of its
+		 * own, which its role pays for.
+		 */
+		open = last && asked->scope != LOCK_SCOPE_RESERVATION && !last->closed &&
+			   path->recipe->may_join && path->recipe->may_join(&last->request, &request) &&
+			   last->joined < MAX_GRANTS && (cohort_head(last) != NULL || last->kept_since != 0);
+
+		/*
+		 * It must wait for a listing if it is to look, if others may have come behind the cohort
+		 * that it might join, or if its node might harm others.  One that takes the place of
+		 * another node cannot harm others as long as that node exists.  A contender that joins a
+		 * kept cohort needs no listing, since nobody else is known there.
+		 */
+		looked = c->next_list <= path->lists_shown;
+		must_look =
+			asked->manner == ASK_AND_LOOK ||
+			(path->recipe->cannot_coexist && cohort_replaced_for(c) == NULL) ||
+			(open && last->state != COHORT_PLANNED && last->state != COHORT_CREATING &&
+			 path->child_watch != WATCH_SET &&
+			 (last->state != COHORT_CREATED || last->listed || path->child_watch != WATCH_ASKED));
+		waits = waits || (!looked && must_look && !(open && last->kept_since != 0));
+		if (waits)
+			continue;
+
+		if (looked && asked->manner != ASK_AND_WAIT)
+		{
+			PeerSet set = path->recipe->blocker ? PEERS_ALL : PEERS_FOREIGN;
+			Blocker blocker = find_blocker(c, &request, set);
+
+			if ((blocker.cohort || blocker.foreign) && !kept_wait_for(c))
+			{
+				contender_fail(c, FAILURE_BUSY, 0);
+				continue;
+			}
+		}
+		if (looked && contender_cannot_coexist(c))
+		{
+			contender_fail(c, FAILURE_CANNOT_COEXIST, 0);
+			continue;
+		}
+
+		/* Nobody has paid for a node that is kept. */
+		if (!open || last->kept_since != 0)
+			failure = path_has_room(path, entry_of(c));
+		if (failure != FAILURE_NONE)
+		{
+			contender_fail(c, failure, 0);
+			continue;
+		}
+		if (!open)
+		{
+			Cohort *old = cohort_replaced_for(c);
+
+			last = cohort_new(path, 0, &request);
+			dlist_push_tail(&path->cohorts, &last->link);
+			if (old)
+				tie_replacement(last, old);
+		}
+		dlist_delete(&c->link);
+		cohort_join(last, c);
+		if (last->kept_since != 0)
+			kept_resume(last);
+		changed = true;
+	}
+	return changed;
 }
 
-/* Deletes the cohort's node. */
+/* ------------------------------------------------------------------------
+ * Paths
+ * ------------------------------------------------------------------------
+ */
+
+/* Does what comes next for the marked paths, as they are now. */
 void
-cohort_delete(Cohort *cohort)
+path_pump_marked(void)
 {
-	cohort_with_own_node(cohort, send_delete);
+	dlist_mutable_iter iter;
+
+	while (!dlist_is_empty(&engine.marked))
+	{
+		Path *path = dlist_container(Path, marked_link, dlist_pop_head_node(&engine.marked));
+		const Cohort *holder = NULL;
+		Contender	 *arrival;
+		bool		  may_list;
+
+		path->marked = false;
+		engine.attended = path;
+		if (path->failure != FAILURE_NONE)
+		{
+			dlist_foreach_modify (iter, &path->arrivals)
+				contender_fail(dlist_container(Contender, link, iter.cur), path->failure,
+							   path->failure_code);
+			dlist_foreach_modify (iter, &path->cohorts)
+				cohort_fail(dlist_container(Cohort, link, iter.cur), path->failure, path->failure_code);
+			path->failure = FAILURE_NONE;
+		}
+
+		/* Nobody joins a cohort that has ended: so first the cohorts, and again if somebody has joined. */
+		do
+		{
+			dlist_foreach_modify (iter, &path->cohorts)
+				cohort_advance(dlist_container(Cohort, link, iter.cur));
+		} while (path_place_arrivals(path));
+
+		/* A listing for those arrivals that must look */
+		may_list = zk_client_connected() && engine.synced && path->lists_sent == path->lists_done;
+		arrival = dlist_is_empty(&path->arrivals)
+					  ? NULL
+					  : dlist_head_element(Contender, link, &path->arrivals);
+		if (arrival && may_list && path->use != PATH_USE_ASKED &&
+			contender_recipe(arrival) == path->recipe)
+		{
+			path_list(path, entry_owner(entry_of(arrival)),
+					  cohort_last(path) && !cohort_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
+			may_list = false;
+		}
+
+		/*
+		 * Look who has come while a lock is held, as it may be a client that does not wait for
+		 * our node.  All paths are looked at in the same moments.  Most locks have been released
+		 * by then, and cost no listing.
+		 */
+		for (const Cohort *cohort = cohort_first(path);
+			 path->unseen && path->recipe->heedless && cohort && holder == NULL;
+			 cohort = cohort_after(cohort))
+		{
+			if (cohort->state == COHORT_GRANTED && cohort_head(cohort) != NULL)
+				holder = cohort;
+		}
+		if (holder == NULL)
+			path->list_at = 0;
+		else if (path->list_at == 0)
+			path->list_at = (zklock_now_ms() / LOOK_PAUSE_MS + 2) * LOOK_PAUSE_MS;
+		if (holder && engine_await(path->list_at) && may_list)
+		{
+			path_list(path, cohort_owner(holder), LIST_AND_WATCH);
+			path->list_at = 0;
+		}
+
+		/* Forget the path if nobody needs it any more, and nothing is outstanding. */
+		if (path->calls == 0 && !path->marked && dlist_is_empty(&path->cohorts) &&
+			dlist_is_empty(&path->arrivals) && !parents_delete(path))
+		{
+			watch_child_give_up(path);
+			path_foreign_clear(path);
+			hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
+		}
+		engine.attended = NULL;
+	}
+	MemoryContextReset(engine.scratch);
+}
+
+/* ------------------------------------------------------------------------
+ * Taking over from an earlier worker
+ *
+ * The entries in use are read without a lock as far as they are constant or only a worker
+ * writes them.
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Takes an entry over from an earlier worker.  Its cohort is created again, in its place, and
+ * begins where the entry says that it was.
+ */
+static void
+contender_adopt(Contender *c)
+{
+	Entry		 *entry = entry_of(c);
+	EntryState	  state = contender_state(c);
+	RecipeRequest request = contender_request(c);
+	Path		 *path;
+	Cohort		 *cohort = NULL;
+	dlist_node	 *after;
+
+	if (entry->node.cohort_id == 0 && state != ENTRY_QUEUED)
+	{
+		entry_mark_dirty(entry_index(c));
+		return;
+	}
+
+	path = path_get(entry->request.path, contender_recipe(c));
+	if (entry->node.cohort_id == 0)
+	{
+		contender_arrive(c, path);
+		return;
+	}
+	if (path->recipe != contender_recipe(c))
+	{
+		/* No worker leaves that behind; but an error would end each next one, too. */
+		ereport(WARNING,
+				(errmsg_internal("path \"%s\" is in use with two recipes", entry->request.path)));
+		(void) entry_lose(entry_index(c), LOSS_UNPROVED);
+		entry_fail(entry_index(c), FAILURE_REFUSED, 0);
+		contender_forget(c);
+		return;
+	}
+	c->path = path;
+	c->next_list = path->lists_sent + 1;
+
+	after = &path->cohorts.head;
+	for (Cohort *other = cohort_first(path); other && cohort == NULL; other = cohort_after(other))
+	{
+		if (other->id == entry->node.cohort_id)
+			cohort = other;
+		else if (other->id < entry->node.cohort_id)
+			after = &other->link;
+	}
+	if (cohort == NULL)
+	{
+		cohort = cohort_new(path, entry->node.cohort_id, &request);
+		dlist_insert_after(after, &cohort->link);
+		if (entry->node.name[0] != '\0')
+		{
+			/* A create was sent under this name, which has its sequence if the reply has come. */
+			cohort_step(cohort, COHORT_CREATING);
+			strlcpy(cohort->name, entry->node.name, sizeof(cohort->name));
+			cohort->czxid = entry->node.czxid;
+			cohort_charge(cohort, entry->status.kept ? PAYER_NOBODY : entry_payer(entry));
+			if (path->recipe->read(cohort->name, &cohort->peer) && cohort->peer.numbered &&
+				cohort->czxid != 0)
+			{
+				/* Its contender may have downgraded, the node has not. */
+				cohort->request.mode = cohort->peer.mode;
+				cohort_step(cohort, COHORT_CREATED);
+			}
+		}
+	}
+	c->cohort = cohort;
+	cohort->joined += Max(entry->node.grants - cohort->grants, 0);
+	cohort->grants = Max(cohort->grants, entry->node.grants);
+
+	/* Any entry with a token shows that its cohort was granted, even that of one who leaves. */
+	if (entry->status.token != 0 && cohort->state == COHORT_CREATED)
+		cohort_step(cohort, COHORT_GRANTED);
+	if (state == ENTRY_FAILED || state == ENTRY_LOST)
+	{
+		Assert(cohort->last_owner == NULL);
+		cohort->last_owner = c;
+		c->place = PLACE_KEEPS_NODE;
+	}
+	else
+	{
+		c->place = state == ENTRY_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
+		cohort->joined += c->place == PLACE_WAITING;
+		dlist_push_tail(&cohort->queue, &c->link);
+	}
+	cohort->closed |= cohort_has_downgraded_node(cohort);
+	if (state == ENTRY_RELEASING || entry_status(entry_index(c)).downgrading)
+		entry_mark_dirty(entry_index(c));
+}
+
+/* Takes over the entries in use, which come in order of their tickets. */
+void
+contender_adopt_all(const int *indexes, int n)
+{
+	for (int i = 0; i < n; i++)
+		contender_adopt(&engine.contenders[indexes[i]]);
+
+	for (int i = 0; i < n; i++)
+	{
+		Contender *c = &engine.contenders[indexes[i]];
+		Cohort	  *cohort = c->cohort;
+		Cohort	  *old = cohort ? cohort_replaced_for(c) : NULL;
+
+		if (cohort == NULL)
+			continue;
+		if (old && !cohort->replaces && cohort->state != COHORT_CREATED && cohort->state != COHORT_GRANTED)
+			tie_replacement(cohort, old);
+
+		/* A listing will show how far the earlier worker came. */
+		if (cohort_wants_downgrade(cohort))
+			cohort_downgrading(cohort);
+	}
 }

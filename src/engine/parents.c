@@ -24,7 +24,7 @@
  * holds a lock on the parent is trusted to know what belongs below it, which is how
  * zk_lock_tree() comes down.  The parent of a semaphore's own nodes is listed as well: it
  * must be neither an election's path nor that of claims, whose record it would show
- * (listing.c).
+ * (watch.c).
  *
  * Anybody can have a parent grow, and lock many paths below it.  So its stat is read first: a
  * parent with very many children is not listed, as heartbeats would come behind the listings.

@@ -1,53 +1,33 @@
 /*
  * path.c
- *		The engine's decisions: who is granted, and what comes next.
+ *		What the engine has: paths, their cohorts, the bytes that nodes and watches take, and
+ *		calls under way.
  *
- * A path has a queue of cohorts, oldest first, which is also the order of their nodes'
- * sequences.  A cohort has contenders in order of arrival; the recipe says whether it grants
- * them one after the other or all together.
+ * Bytes
+ * -----
  *
- * A contender is granted if it is its turn in a cohort whose node exists, is of our ZooKeeper
- * session, and has no older contender before it that keeps it out.  It is not granted without
- * the lease, which proves that the ZooKeeper session, and so the node, exists; nor under a
- * node whose end we would not hear of, or that may be another client's (watch.c).  A watch
- * that ZooKeeper refuses does not keep it from that: it is asked for again and again.  Nothing
- * is granted or sent while ZooKeeper is not connected, or before a sync on a new connection
- * was answered.
+ * The paths of all our nodes must fit into one packet, and those of all watches into
+ * another, which registers them anew on each connection (share.c).  So the engine counts
+ * their bytes.  A node is charged to the session for which it is created, until it is gone,
+ * even if other sessions wait behind it by then.  A reservation's node is charged to its role,
+ * with those of all its reservations.  A node that is kept (kept.c) is charged to nobody: the
+ * packets have room of their own for these, and for their watches.  Watches are not charged to
+ * sessions: there are at most two for a node that has a lock, and three for one that waits.
  *
- * So only one is granted of two contenders that exclude each other, on whatever servers: a
- * listing that is made after a node was created shows all that are older, and the younger one
- * waits until the older is gone.  A cohort of ours is when its queue is empty (peers.c).
+ * Calls
+ * -----
  *
- * The engine knows other clients' contenders from the last listing, less those seen to go.
- * None of those older than a cohort is missing, since newcomers get higher sequences; so a
- * cohort can be granted without another listing.  There is one exception: an exclusive
- * contender that goes may leave a shared node in its place, its downgraded node.  A cohort
- * that would wait for that looks again, unless it is clear that there is none (downgrade.c).
+ * Each call counts as outstanding for its path, and for its cohort if it has one, until it is
+ * answered; neither is freed before.  A cohort that is of no more use by then is COHORT_GONE,
+ * and the replies no longer change it.
  *
- * The child watch on the path reports newcomers.  It fires once, and is set again only when a
- * contender arrives, which then waits for a listing (arrivals.c), or when a lock is held for
- * longer, since the newcomer may be a client that does not wait for our node.  So a path that
- * is busy elsewhere costs nothing here.
+ * Messages
+ * --------
  *
- * A shared holder that asks for the exclusive lock is a contender like any other, behind
- * those that came before; only what its own session holds is not in its way.  It does not pass
- * an older writer that waits for that session, though this is a deadlock: tokens would not
- * increase, and a client that does not know shared locks may even hold the lock.
+ * A role must not be able to fill the log.  What concerns a path is reported once, losses each
+ * time, and events that a role can cause as often as it likes once a second.
  *
- * Reply handlers, watch events and requests record what they learn, and mark the path; they
- * may refuse a contender, or take its lock.  path_pump_marked() looks at the marked paths in
- * each round of the main loop, as they then are, until none is left.  It alone frees paths and
- * grants contenders.
- *
- * The worker may exit at any moment, so shared memory records what exists in ZooKeeper: the
- * name is in the entries of the cohort's contenders before a create is sent, and the last of
- * these entries is not freed (cohort->last_owner) before the node is known to be gone.  The
- * next worker resumes the ZooKeeper session, whose password is in shared memory, and session.c
- * builds cohorts and contenders again from the entries, each in the state that its entry
- * shows.  Holders hold until then; backends wait, and get an error if no worker starts.
- *
- * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
- * else here is private to the worker.
+ * Runs in: the worker.  All of this is private to it; a new worker builds it again.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -55,12 +35,103 @@
 
 #include "engine/engine_internal.h"
 #include "fault.h"
-#include "shared/session_info.h"
 #include "utils/memutils.h"
-#include "zk/zk_client.h"
 
-/* A path is listed again if a lock is still held one to two of these after a change */
-#define LOOK_PAUSE_MS 5000
+/* Bytes that each path takes in such a packet in addition to its own */
+#define PATH_OVERHEAD 4
+
+/* Messages of a level about paths that are written at most on behalf of a role */
+#define MAX_REPORTED 1000
+
+/* Losses that one message names at most */
+#define MAX_LOSSES_NAMED 20
+
+/* A message that has been written; or a level and a role, which no message is called */
+typedef struct Reported
+{
+	char what[ZKLOCK_MAX_PATH + 64]; /* hash key */
+	int	 n;							 /* number of messages of that level and role */
+} Reported;
+
+Engine engine = {.retry_at = NEVER, .resume_until = NEVER, .sync_at = NEVER};
+
+PG_USED_FOR_ASSERTS_ONLY static const bool watch_steps[][WATCH_REFUSED + 1] = {
+	[WATCH_NONE] = {[WATCH_ASKED] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
+	[WATCH_ASKED] = {[WATCH_NONE] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
+	[WATCH_SET] = {[WATCH_NONE] = true},
+	[WATCH_REFUSED] = {[WATCH_NONE] = true, [WATCH_ASKED] = true},
+};
+
+/* ------------------------------------------------------------------------
+ * Paths
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns whether a time has come; if not, has the main loop come back then. */
+bool
+engine_await(int64 at)
+{
+	if (at <= zklock_now_ms())
+		return true;
+	engine.retry_at = Min(engine.retry_at, at);
+	return false;
+}
+
+/* Returns the full path of a node, which lasts until the end of the round. */
+char *
+path_node(const Path *path, const char *name)
+{
+	MemoryContext caller = MemoryContextSwitchTo(engine.scratch);
+	char		 *node = psprintf("%s/%s", path->path, name);
+
+	MemoryContextSwitchTo(caller);
+	return node;
+}
+
+/* Returns the path of that name, and creates it if it is new, for the recipe. */
+Path *
+path_get(const char *name, const Recipe *recipe)
+{
+	bool  found;
+	Path *path = hash_search(engine.paths, name, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		memset((char *) path + sizeof(path->path), 0, sizeof(Path) - sizeof(path->path));
+		path->recipe = recipe;
+		dlist_init(&path->cohorts);
+		dlist_init(&path->arrivals);
+	}
+	return path;
+}
+
+/* Returns the path of that name, or NULL. */
+Path *
+path_find(const char *name)
+{
+	/* Other clients may have nodes with longer paths than ours can be. */
+	return strlen(name) <= ZKLOCK_MAX_PATH ? hash_search(engine.paths, name, HASH_FIND, NULL) : NULL;
+}
+
+/* Marks a path to which something has happened: it is looked at in this round. */
+void
+path_mark(Path *path)
+{
+	if (!path->marked)
+		dlist_push_tail(&engine.marked, &path->marked_link);
+	path->marked = true;
+}
+
+void
+path_mark_all(void)
+{
+	HASH_SEQ_STATUS status;
+	Path		   *path;
+
+	hash_seq_init(&status, engine.paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+		path_mark(path);
+}
 
 /* ------------------------------------------------------------------------
  * Cohorts
@@ -68,267 +139,322 @@
  */
 
 /*
- * Sets a watch after which the cohort looks again: on its blocker, or on the children if we
- * may not read the blocker, or if anybody may give back what the cohort waits for.  The end of
- * a cohort of ours needs no watch.
+ * Returns the cohort that has the node, or may have it as its downgraded node, the shared node
+ * that replaces the cohort's exclusive one; or NULL.
  */
-static void
-cohort_watch(Cohort *cohort, const ForeignContender *foreign)
+Cohort *
+cohort_by_name(Path *path, const char *name)
 {
-	Path *path = cohort->path;
-	bool  alone = path->recipe->excludes != NULL;
-
-	if (alone && foreign && cohort->blocker_watch != WATCH_REFUSED)
-		watch_blocker(cohort, foreign->name);
-	else if ((!alone || foreign) && path->child_watch == WATCH_NONE)
-		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
-	if (foreign && (!alone || path->orphans_at != 0))
-		watch_for_orphans(cohort);
-}
-
-/* Decides whether a cohort that has its node and listing must wait, and for whom. */
-static void
-cohort_evaluate(Cohort *cohort)
-{
-	Blocker			   blocker = cohort_blocker(cohort);
-	dlist_mutable_iter iter;
-
-	if (blocker.cohort == NULL && (blocker.foreign == NULL || ZKLOCK_FAULT("grant-early")))
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
-		cohort_granted(cohort);
-		return;
-	}
-
-	dlist_foreach_modify (iter, &cohort->queue)
-	{
-		Contender *c = dlist_container(Contender, link, iter.cur);
-
-		if (entry_of(c)->request.manner != ASK_AND_WAIT && !(blocker.foreign && kept_may_go(c)))
-			contender_fail(c, FAILURE_BUSY, 0);
-	}
-	if (cohort_is_empty(cohort))
-		return;
-	contender_blocked_by(cohort_head(cohort), blocker);
-	cohort_watch(cohort, blocker.foreign);
-}
-
-/* Grants those in a granted cohort whose turn it is. */
-static void
-cohort_grant(Cohort *cohort)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &cohort->queue)
-	{
-		Contender	 *c = dlist_container(Contender, link, iter.cur);
-		const Cohort *own = c->place == PLACE_WAITING ? contender_own_blocker(c) : NULL;
-
-		if (own)
-		{
-			contender_blocked_by(c, (Blocker){.cohort = own});
-			break;
-		}
-		if (c->place == PLACE_WAITING)
-			contender_grant(c);
-	}
-}
-
-/*
- * Does what comes next for the contenders of a cohort that has its node.  None is granted
- * before a listing on this connection has shown the node ("listed").
- */
-static void
-cohort_serve(Cohort *cohort)
-{
-	Path *path = cohort->path;
-
-	if (cohort_wants_downgrade(cohort) && cohort_is_wanted(cohort, NULL))
-	{
-		cohort_downgrading(cohort);
-		return;
-	}
-	if (!cohort->listed && cohort_head(cohort)->place != PLACE_GRANTED)
-	{
-		if (path->lists_sent == path->lists_done)
-			path_list(path, cohort_owner(cohort), cohort->closed ? LIST_ONLY : LIST_AND_WATCH);
-		return;
-	}
-	if (cohort->state == COHORT_CREATED && path->use != PATH_USE_ASKED)
-		cohort_evaluate(cohort);
-	watch_own(cohort);
-	if (cohort->state == COHORT_GRANTED &&
-		(watch_covers(cohort) || ZKLOCK_FAULT("watched-early")) && lease_state() == LEASE_HOLDS)
-		cohort_grant(cohort);
-}
-
-/*
- * Returns true if those in a planned cohort must look first.  That includes those that were to
- * take the place of another cohort, if that is gone already.
- */
-static bool
-cohort_must_look(const Cohort *cohort)
-{
-	const Contender *c = cohort_head(cohort);
-
-	return cohort->path->recipe->cannot_coexist && !cohort->replaces &&
-		   (!contender_has_looked(c) || contender_cannot_coexist(c));
-}
-
-/* Does what comes next for a cohort that has no node yet.  The cohort may be freed. */
-static void
-cohort_plan(Cohort *cohort)
-{
-	Cohort *before = cohort_before(cohort);
-	bool	fixed_name = cohort->path->recipe->fixed_name;
-	bool goes = before && before->state == COHORT_DELETING && before->refused_in != COHORT_DELETING;
-
-	/* A session waits for an element being given back, unless ZooKeeper refuses that. */
-	if (before && fixed_name && before->retry_at > 0)
-		cohort_fail(cohort, FAILURE_BUSY, 0);
-	else if (before && before->node_calls == 0 && cohort_is_hidden(before))
-		cohort_fail(cohort, FAILURE_REFUSED, before->list_error);
-	else if (cohort_must_look(cohort))
-		cohort_end(cohort, END_NOT_CREATED);
-	else if (cohort->replaces && !cohort_is_identified(cohort->replaces))
-		watch_own(cohort->replaces); /* reads the node, which may be another client's by now */
-	else if (goes && kept_later(cohort))
-		return; /* that deletion would use up the child watch: kept.c */
-	else if (!cohort->path->parents_pending &&
-			 (before == NULL || (cohort_has_node(before) && !fixed_name)))
-		cohort_create(cohort);
-}
-
-/* Does what comes next for a cohort.  The cohort may be freed. */
-static void
-cohort_pump(Cohort *cohort)
-{
-	if (cohort->state == COHORT_PLANNED && cohort_is_empty(cohort))
-	{
-		cohort_gone(cohort);
-		return;
-	}
-	if (!zk_client_connected() || !engine.synced)
-		return;
-	if (cohort->state == COHORT_PLANNED)
-	{
-		cohort_plan(cohort);
-		return;
-	}
-	if (cohort->state == COHORT_CREATING)
-	{
-		if (cohort->node_calls == 0 && engine_retry_is_due(cohort->retry_at))
-			cohort_find_node(cohort);
-		return;
-	}
-
-	if (!cohort_is_empty(cohort) && cohort->state != COHORT_DOWNGRADING)
-		cohort_serve(cohort);
-	if (cohort->state == COHORT_DOWNGRADING)
-		cohort_downgrade_pump(cohort);
-	else if (cohort_is_empty(cohort) && cohort->state != COHORT_DELETING && !kept_stays(cohort))
-		cohort_deleting(cohort);
-	if (cohort->state == COHORT_DELETING)
-	{
-		if (cohort->replaced_by)
-			return; /* its node is deleted when the other's is created */
-		if (cohort->node_calls == 0 && engine_retry_is_due(cohort->retry_at))
-			cohort_delete(cohort);
-
-		/*
-		 * ZooKeeper refuses the deletion whether the node exists or not, so a watch has to
-		 * show when it is gone.
-		 */
-		if (cohort->refused_in == cohort->state)
-			watch_own(cohort);
-	}
-}
-
-/* ------------------------------------------------------------------------
- * Paths
- * ------------------------------------------------------------------------
- */
-
-/* Forgets the path if nobody needs it any more, and nothing is outstanding. */
-static void
-path_forget_if_idle(Path *path)
-{
-	if (path->calls > 0 || path->marked || !dlist_is_empty(&path->cohorts) ||
-		!dlist_is_empty(&path->arrivals) || parents_delete(path))
-		return;
-	watch_child_give_up(path);
-	path_foreign_clear(path);
-	hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
-}
-
-/* Returns a cohort under which a lock is held on the path, or NULL. */
-static const Cohort *
-path_granted_cohort(const Path *path)
-{
-	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-	{
-		if (cohort->state == COHORT_GRANTED && !cohort_is_empty(cohort))
+		if (cohort_has_node(cohort) &&
+			(strcmp(cohort->name, name) == 0 || strcmp(cohort->downgraded_name, name) == 0))
 			return cohort;
 	}
 	return NULL;
 }
 
 /*
- * Looks who has come while a lock is held, as it may be a client that does not wait for our
- * node.  All paths are looked at in the same moments.  Most locks have been released by then,
- * and cost no listing.
+ * Returns true if anybody holds or wants what the cohort stands for, other than that
+ * contender's own session if one is given.
  */
-static void
-path_look_behind(Path *path)
+bool
+cohort_is_wanted(const Cohort *cohort, const Contender *by_others_than)
 {
-	const Cohort *cohort = path->unseen && path->recipe->heedless ? path_granted_cohort(path) : NULL;
-
-	if (cohort == NULL)
-		path->list_at = 0;
-	else if (path->list_at == 0)
-		path->list_at = (zklock_now_ms() / LOOK_PAUSE_MS + 2) * LOOK_PAUSE_MS;
-	if (cohort && engine_retry_is_due(path->list_at) && zk_client_connected() &&
-		engine.synced && path->lists_sent == path->lists_done)
+	for (Contender *c = cohort_head(cohort); c; c = contender_behind(c))
 	{
-		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
-		path->list_at = 0;
+		if (contender_state(c) != ENTRY_RELEASING &&
+			(by_others_than == NULL || !contender_same_session(c, by_others_than)))
+			return true;
 	}
+	return false;
 }
 
-/* Does what comes next for a path, as it is now. */
-static void
-path_pump(Path *path)
+/* Returns true if what the cohort stands for is to be deleted with its node. */
+bool
+cohort_consumes(const Cohort *cohort)
 {
-	dlist_mutable_iter iter;
-	Cohort			  *last = cohort_last(path);
-	Contender		  *arrival = NULL;
+	const Contender *c = cohort_head_or_last_owner(cohort);
+	EntryStatus		 status;
 
-	if (last && cohort_is_empty(last))
-		(void) kept_stays(last); /* nobody must join it if it has to go */
-	path_place_arrivals(path);
-	dlist_foreach_modify (iter, &path->cohorts)
-		cohort_pump(dlist_container(Cohort, link, iter.cur));
-	if (!dlist_is_empty(&path->arrivals))
-		arrival = dlist_head_element(Contender, link, &path->arrivals);
-	if (zk_client_connected() && engine.synced && path->lists_sent == path->lists_done &&
-		path->use != PATH_USE_ASKED && arrival && contender_recipe(arrival) == path->recipe)
-		path_list(path, entry_owner(entry_of(arrival)),
-				  cohort_last(path) && !cohort_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
-	path_look_behind(path);
-	path_forget_if_idle(path);
+	if (c == NULL)
+		return false;
+	status = entry_status(entry_index(c));
+	return status.state == ENTRY_RELEASING && status.consumed;
 }
 
-/* Does what comes next for the marked paths. */
+/* Returns true if the name of its node may be another client's one day. */
+bool
+cohort_name_is_reusable(const Cohort *cohort)
+{
+	const Recipe *recipe = cohort->path->recipe;
+
+	if (recipe->fixed_name)
+		return true;
+	return recipe->name_is_reusable && recipe->name_is_reusable(&cohort->request);
+}
+
+/*
+ * Returns true if a downgraded node has taken the place of the node that was created for the
+ * cohort.  Only the holder's entry shows that, so nobody joins such a cohort.
+ */
+bool
+cohort_has_downgraded_node(const Cohort *cohort)
+{
+	const Contender *c = cohort_head_or_last_owner(cohort);
+
+	return cohort->path->recipe->downgraded_name && cohort->peer.mode == LOCK_MODE_SHARED &&
+		   c && entry_of(c)->request.terms.mode == LOCK_MODE_EXCLUSIVE;
+}
+
+/*
+ * Returns true if a node that has the cohort's name is the cohort's.  The czxid of a
+ * downgraded node is not known, but our session creates no other node of its name later.
+ */
+bool
+cohort_owns(const Cohort *cohort, const NodeStat *stat)
+{
+	if (stat->ephemeral_owner != engine.session_id)
+		return false;
+	return cohort_has_downgraded_node(cohort) ? stat->czxid > cohort->czxid
+											  : stat->czxid == cohort->czxid;
+}
+
+/* Takes note how a cohort has ended; cohort_advance() does what follows. */
 void
-path_pump_marked(void)
+cohort_note_end(Cohort *cohort, CohortEnd how)
 {
-	while (!dlist_is_empty(&engine.marked))
-	{
-		Path *path = dlist_container(Path, marked_link, dlist_pop_head_node(&engine.marked));
+	cohort->ended = Max(cohort->ended, how);
+	path_mark(cohort->path);
+}
 
-		path->marked = false;
-		engine.attended = path;
-		path_pump(path);
-		engine.attended = NULL;
+/* ------------------------------------------------------------------------
+ * Bytes
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns the bytes of a watch on the path, or on a node below it. */
+static size_t
+watch_cost(const Path *path, const char *name)
+{
+	return engine.chroot_len + strlen(path->path) + (name ? 1 + strlen(name) : 0) + PATH_OVERHEAD;
+}
+
+/* Returns how many bytes nodes, or watches, may take together when this request is served. */
+static size_t
+budget(const Entry *entry)
+{
+	return entry->request.reserve == RESERVE_OPEN ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
+}
+
+/* Returns FAILURE_NONE if there is room for a node on the path, and its watches. */
+Failure
+path_has_room(const Path *path, const Entry *entry)
+{
+	size_t		   bytes = watch_cost(path, NULL) + ZKLOCK_NODE_SIZE;
+	int64		   payer = entry_payer(entry);
+	const Account *account = hash_search(engine.accounts, &payer, HASH_FIND, NULL);
+
+	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_limit()))
+		return FAILURE_SHARE_FULL;
+	if (engine.node_bytes + bytes > budget(entry) ||
+		engine.watch_bytes + 3 * bytes > budget(entry) + engine.kept_bytes)
+		return FAILURE_SESSION_FULL;
+	return FAILURE_NONE;
+}
+
+/* Adds bytes to the account of a payer, or to those charged to nobody. */
+static void
+account_change(int64 payer, ssize_t bytes)
+{
+	Account *account;
+	bool	 found;
+
+	if (payer == PAYER_NOBODY)
+	{
+		engine.kept_bytes += bytes;
+		return;
 	}
-	MemoryContextReset(engine.scratch);
+	engine.node_bytes += bytes;
+	account = hash_search(engine.accounts, &payer, HASH_ENTER, &found);
+	account->bytes = bytes + (found ? account->bytes : 0);
+	if (account->bytes == 0)
+		hash_search(engine.accounts, &payer, HASH_REMOVE, NULL);
+}
+
+/*
+ * Charges the cohort's node, which may exist from now on, to a payer, or to PAYER_NOBODY,
+ * instead of the one before; or takes the charge back (PAYER_NONE), as it does not exist.
+ */
+void
+cohort_charge(Cohort *cohort, int64 payer)
+{
+	if (cohort->payer != PAYER_NONE)
+		account_change(cohort->payer, -(ssize_t) cohort->bytes);
+	cohort->payer = payer;
+	cohort->bytes = watch_cost(cohort->path, NULL) + ZKLOCK_NODE_SIZE;
+	if (payer != PAYER_NONE)
+		account_change(payer, cohort->bytes);
+}
+
+/*
+ * Returns true if there is room for a watch on a node of the path; without an entry, the
+ * reserve may be used, too.
+ */
+bool
+watch_has_room(const Path *path, const char *name, const Entry *entry)
+{
+	size_t room = entry ? budget(entry) : PACKET_BUDGET;
+
+	return !ZKLOCK_FAULT("watches-full") &&
+		   engine.watch_bytes + watch_cost(path, name) <= room + engine.kept_bytes;
+}
+
+bool
+watch_exists(WatchState state)
+{
+	return state == WATCH_ASKED || state == WATCH_SET;
+}
+
+/* Moves a watch to a state, unless it is in that, and counts its bytes. */
+static void
+watch_set(WatchState *watch, WatchState state, size_t bytes)
+{
+	if (*watch == state)
+		return;
+	Assert(watch_steps[*watch][state]);
+	if (!watch_exists(*watch) && watch_exists(state))
+		engine.watch_bytes += bytes;
+	else if (watch_exists(*watch) && !watch_exists(state))
+		engine.watch_bytes -= bytes;
+	*watch = state;
+}
+
+void
+watch_child_set(Path *path, WatchState state)
+{
+	watch_set(&path->child_watch, state, watch_cost(path, NULL));
+}
+
+void
+watch_own_set(Cohort *cohort, WatchState state)
+{
+	watch_set(&cohort->own_watch, state, watch_cost(cohort->path, cohort->name));
+}
+
+/* Sets the state of the watch on the blocker, whose name is forgotten with the watch. */
+void
+watch_blocker_set(Cohort *cohort, WatchState state)
+{
+	watch_set(&cohort->blocker_watch, state, watch_cost(cohort->path, cohort->blocker));
+	if (!watch_exists(state))
+	{
+		pfree(cohort->blocker);
+		cohort->blocker = NULL;
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Outstanding calls
+ * ------------------------------------------------------------------------
+ */
+
+/* Makes a call for the session whose turn it is in the cohort; the handler gets the cohort. */
+void
+cohort_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler)
+{
+	call.owner = cohort_owner(cohort);
+	cohort->calls++;
+	cohort->path->calls++;
+	zk_call(call, handler, cohort);
+}
+
+/* Counts a reply.  Returns false if the cohort is gone: it may have been freed. */
+bool
+cohort_call_end(Cohort *cohort)
+{
+	path_mark(cohort->path);
+	cohort->calls--;
+	cohort->path->calls--;
+	if (cohort->state != COHORT_GONE)
+		return true;
+	if (cohort->calls == 0)
+		pfree(cohort);
+	return false;
+}
+
+/* ------------------------------------------------------------------------
+ * Messages
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Returns true if a message about a path is news; this worker then does not write it again.
+ * The subject distinguishes the messages about one path.  Each role is counted by itself, so it
+ * silences nothing that others cause; and so is each level: a warning that two clients hold a
+ * lock at once is not lost after many messages of less weight.
+ */
+bool
+report_is_news(int level, const Path *path, const char *subject)
+{
+	static HTAB *reported;
+
+	const ZkCall *answering = zk_answering;
+	char		  key[ZKLOCK_MAX_PATH + 64];
+	HASHCTL		  ctl = {.keysize = sizeof(key), .entrysize = sizeof(Reported)};
+	Reported	 *count;
+	bool		  found;
+
+	if (reported == NULL)
+		reported = hash_create("zklock messages", 16, &ctl, HASH_ELEM | HASH_STRINGS);
+	snprintf(key, sizeof(key), "%d %u", level, answering ? answering->owner.role : InvalidOid);
+	count = hash_search(reported, key, HASH_ENTER, &found);
+	count->n = found ? count->n : 0;
+	if (count->n >= MAX_REPORTED)
+		return false;
+	snprintf(key, sizeof(key), "%s %s", subject, path->path);
+	hash_search(reported, key, HASH_ENTER, &found);
+	count->n += !found;
+	return !found;
+}
+
+/* Adds a contender that is about to lose what it holds, if it holds it. */
+void
+report_losses_add(Losses *losses, const Contender *c)
+{
+	const Entry *entry = entry_of(c);
+	EntryStatus	 status = entry_status(entry_index(c));
+
+	/* The server's own losses are in the log already. */
+	if (status.state != ENTRY_GRANTED || entry->request.pid == ENTRY_SERVER_PID)
+		return;
+	if (losses->count++ >= MAX_LOSSES_NAMED)
+		return;
+	if (losses->lines.data == NULL)
+		initStringInfo(&losses->lines);
+	if (status.reserved)
+		appendStringInfo(&losses->lines, "\nThe reservation of \"%s\" is over.", entry->request.path);
+	else
+		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->request.pid,
+						 entry->request.path);
+}
+
+/*
+ * Returns the losses, each on a line of its own after a line break; "" if there are none.  The
+ * lines last until the end of the round, and the list is empty again, but for the count.
+ */
+char *
+report_losses_take(Losses *losses)
+{
+	char *lines = "";
+
+	if (losses->count > MAX_LOSSES_NAMED)
+		appendStringInfo(&losses->lines, "\nAnd %d more.", losses->count - MAX_LOSSES_NAMED);
+	if (losses->lines.data)
+	{
+		lines = MemoryContextStrdup(engine.scratch, losses->lines.data);
+		pfree(losses->lines.data);
+		losses->lines.data = NULL;
+	}
+	return lines;
 }

@@ -1,6 +1,28 @@
 /*
  * watch.c
- *		Watches that report the end of a node: ours, or that for which a cohort waits.
+ *		What the engine learns of a path: listings of its children, and watches that report
+ *		the end of a node.
+ *
+ * The handlers in this file store what they learn, in the path and its cohorts, and mark the
+ * path; path_pump_marked() has it acted upon.
+ *
+ * Listings
+ * --------
+ *
+ * A listing shows the contenders of other clients, and whether our own nodes are there.
+ * Replies come in the order of the requests, so a cohort whose node is known when a listing
+ * comes in was created before the listing was made; if the listing does not show the node,
+ * someone else has deleted it.  A reusable name is taken for our node's until that has
+ * been read.
+ *
+ * A path belongs to one kind of thing.  A claim is in the data of the path's own node, where
+ * contenders have nothing.  Each listing contains the length of the data, at no cost.  The
+ * data are read only if there are any, and nothing is granted before the reply.  If they are
+ * a claim's, all who wait on the path are refused, and their nodes go.  Other data do not
+ * matter, and are not read again while somebody uses the path.
+ *
+ * Watches
+ * -------
  *
  * Someone else might delete a node of ours, and its holder must hear of it.  While the child
  * watch stands, it reports any change below the path; when that has fired, the node gets a
@@ -22,8 +44,8 @@
  *
  *	- nobody is granted under the node (watch_covers());
  *	- those behind it wait, as it may be another client's, even if nobody is in its cohort's
- *	  queue any more (peers.c);
- *	- it is not deleted or replaced (cohort_with_own_node(), cohort_plan()).
+ *	  queue any more (find_blocker());
+ *	- it is not deleted or replaced (cohort_advance()).
  *
  * It does not matter whose it was when the path was listed: if it is ours now it was ours
  * then, as our nodes are listed after their creation.
@@ -35,7 +57,7 @@
  * czxid with which it was created, then the node was there when the check was committed, too,
  * as an old czxid never comes back.
  *
- * paths_internal.h draws a watch's life, accounts.c counts its bytes.
+ * engine_internal.h draws a watch's life, path.c counts its bytes.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
  * else here is private to the worker.
@@ -46,8 +68,12 @@
 
 #include "engine/engine_internal.h"
 #include "fault.h"
+#include "shared/call.h"
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
+
+/* A path whose last listing showed so many children has long ones; the first counts as short. */
+#define LONG_LISTING 1000
 
 /* Between messages about orphans whose deletion is refused */
 #define REFUSED_PAUSE_MS 60000
@@ -60,9 +86,336 @@ typedef struct CheckCall
 	uint32	number;
 } CheckCall;
 
+/* ------------------------------------------------------------------------
+ * Watches that are not needed any more
+ * ------------------------------------------------------------------------
+ */
+
+/* Gives the child watch up, and has it removed if it is set. */
+void
+watch_child_give_up(Path *path)
+{
+	if (path->child_watch == WATCH_SET)
+	{
+		zk_call((ZkCall){.kind = ZK_UNWATCH_CHILDREN, .path = path->path}, NULL, NULL);
+		queue_wait_wake(path->path, strlen(path->path)); /* queue waits there lose the watch,
+														  * too */
+	}
+	watch_child_set(path, WATCH_NONE);
+}
+
+/* Returns true if a cohort of the path watches that child: its own node, or its blocker. */
+bool
+watch_is_needed(const Path *path, const char *child)
+{
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if ((watch_exists(cohort->own_watch) && strcmp(cohort->name, child) == 0) ||
+			(cohort->blocker && strcmp(cohort->blocker, child) == 0))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Has the watch on a child of the path removed, unless a cohort needs it.  Queue waits, which
+ * may watch a claim, lose it, too.
+ */
+void
+watch_remove(const Path *path, const char *child)
+{
+	if (watch_is_needed(path, child))
+		return;
+	zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(path, child)}, NULL, NULL);
+	if (path->recipe->fixed_name)
+		queue_wait_wake(path->path, strrchr(path->path, '/') - path->path);
+}
+
+/* Gives the watch on the blocker up, and has it removed if it is set. */
+void
+watch_blocker_give_up(Cohort *cohort, WatchState state)
+{
+	char *blocker = MemoryContextStrdup(engine.scratch, cohort->blocker);
+	bool  is_set = cohort->blocker_watch == WATCH_SET;
+
+	watch_blocker_set(cohort, state);
+	if (is_set)
+		watch_remove(cohort->path, blocker);
+}
+
+/* ------------------------------------------------------------------------
+ * Other clients' contenders
+ * ------------------------------------------------------------------------
+ */
+
+/* Forgets what is known of other clients' contenders. */
+void
+path_foreign_clear(Path *path)
+{
+	for (int i = 0; i < path->nforeign; i++)
+		pfree(path->foreign[i].name);
+	if (path->foreign)
+		pfree(path->foreign);
+	path->foreign = NULL;
+	path->nforeign = 0;
+}
+
+/*
+ * Removes another client's contender, which is gone.  A cohort looks again that would wait for
+ * the downgraded node of an exclusive one, the shared node that may have replaced it.  While
+ * the child watch stands, nothing but this deletion has happened, so there is none (node.c).
+ */
+void
+path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade)
+{
+	const Recipe *recipe = path->recipe;
+
+	for (int i = 0; i < path->nforeign; i++)
+	{
+		ForeignContender *gone = &path->foreign[i];
+		RecipePeer		  downgraded = gone->peer;
+
+		if (strcmp(gone->name, name) != 0)
+			continue;
+		downgraded.mode = LOCK_MODE_SHARED;
+		if (downgrade == DOWNGRADE_POSSIBLE && path->child_watch != WATCH_SET &&
+			recipe->downgraded_name && gone->peer.mode == LOCK_MODE_EXCLUSIVE)
+		{
+			for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+			{
+				if (cohort->state == COHORT_CREATED && recipe->excludes(&downgraded, &cohort->request))
+					cohort->listed = false;
+			}
+		}
+		pfree(gone->name);
+		*gone = path->foreign[--path->nforeign];
+		return;
+	}
+}
+
+/*
+ * Reports another client's node if that client does not wait for what a session of ours
+ * writes.  It does not matter which of them came first.  One line is written for each path and
+ * kind of client.
+ */
+static void
+report_if_heedless(const Path *path, const char *name, const RecipeRequest *request)
+{
+	RecipeHeedless why;
+
+	if (!path->recipe->heedless(name, request, &why) || !report_is_news(WARNING, path, why.theirs))
+		return;
+	ereport(WARNING,
+			(errmsg("clients that do not wait for each other lock ZooKeeper path \"%s\"", path->path),
+			 errdetail("Sessions of this server write names of dialect \"%s\". Node \"%s\" has one of dialect \"%s\", whose clients, other than zklock, do not wait for those: both may hold the lock at once.",
+					   why.ours, name, why.theirs),
+			 errhint("Set \"zklock.path_dialects\" to '%s=%s' on all servers%s", path->path,
+					 why.theirs, why.remedy ? why.remedy : ".")));
+}
+
+/* ------------------------------------------------------------------------
+ * Listings
+ * ------------------------------------------------------------------------
+ */
+
+/* Handles the data of a path, which may be a claim's. */
+static void
+on_data_read(void *arg, const ZkReply *reply)
+{
+	Path *path = arg;
+
+	path_mark(path);
+	path->calls--;
+
+	/* Data that we may not read are no reason to refuse. */
+	path->use = reply->outcome == CALL_UNKNOWN || reply->outcome == CALL_NO_NODE ? PATH_USE_OPEN
+																				 : PATH_USE_OTHER;
+	if (reply->outcome == CALL_OK && claim_record_recognised(reply->data, reply->data_length))
+	{
+		path->use = PATH_USE_OPEN;
+		path->failure = FAILURE_IS_CLAIMS;
+		path->failure_code = 0;
+	}
+}
+
+/*
+ * Marks a node of ours among the names of a listing, which are in order.  Returns true if it
+ * is there.
+ */
+static bool
+tick_off(const char *node, char **names, bool *ours, int n)
+{
+	char **found = n > 0 ? bsearch(&node, names, n, sizeof(char *), pg_qsort_strcmp) : NULL;
+
+	if (found)
+		ours[found - names] = true;
+	return found != NULL;
+}
+
+/*
+ * Takes in the children of a path: which nodes of ours are there, and other clients'
+ * contenders.
+ */
+static void
+take_in_children(Path *path, const ZkReply *reply)
+{
+	const Recipe *recipe = path->recipe;
+	int			  n = reply->nchildren;
+	char		**names = reply->children;
+	bool		 *ours = palloc0(Max(n, 1) * sizeof(bool));
+
+	qsort(names, n, sizeof(char *), pg_qsort_strcmp);
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if (!cohort_has_node(cohort))
+			continue;
+		cohort->listed = tick_off(cohort->name, names, ours, n);
+
+		/* If its downgraded node is there instead, that has taken its place. */
+		if (cohort->state == COHORT_DOWNGRADING &&
+			tick_off(cohort->downgraded_name, names, ours, n) && !cohort->listed)
+			cohort->listed = cohort->downgraded = true;
+		if (!cohort->listed && cohort->state != COHORT_DELETING)
+			cohort_note_end(cohort, END_DELETED);
+	}
+
+	path_foreign_clear(path);
+	if (n > 0)
+		path->foreign = palloc(n * sizeof(ForeignContender));
+	for (int i = 0; i < n; i++)
+	{
+		ForeignContender *foreign = &path->foreign[path->nforeign];
+		int64_t			  number;
+
+		if (ours[i])
+			continue;
+		if (recipe->read(names[i], &foreign->peer))
+		{
+			foreign->name = pstrdup(names[i]);
+			path->nforeign++;
+			continue;
+		}
+
+		/*
+		 * The recipe does not know the name.  One that ends in a sequence may be meant as a
+		 * contender; others, such as paths below this one, are not.
+		 */
+		if (node_name_has_sequence(names[i]) && report_is_news(LOG, path, "unrecognised"))
+			ereport(LOG,
+					(errmsg("ignoring child \"%s\" of %s path \"%s\"", names[i], recipe->name, path->path),
+					 errdetail("Its name is not one that a known %s recipe writes.", recipe->name)));
+
+		/* Where elements of a queue are, nothing is locked. */
+		if (!recipe->fixed_name && element_name_read(names[i], &number))
+		{
+			path->failure = FAILURE_IS_QUEUE;
+			path->failure_code = 0;
+		}
+	}
+	pfree(ours);
+
+	/* Newcomers must not join a cohort behind which another client waits. */
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if (!cohort_has_node(cohort) || cohort->state == COHORT_DELETING)
+			continue;
+		for (int i = 0; recipe->excludes && i < path->nforeign; i++)
+			cohort->closed |= path->foreign[i].peer.sequence > cohort->peer.sequence &&
+							  recipe->excludes(&path->foreign[i].peer, &cohort->request);
+	}
+}
+
+/* Handles the reply to path_list(). */
+static void
+on_listed(void *arg, const ZkReply *reply)
+{
+	Path	  *path = arg;
+	dlist_iter iter;
+
+	path->calls--;
+	path->lists_done++;
+	path->unseen &= reply->outcome == CALL_UNKNOWN;
+	path_mark(path);
+	if (reply->asked->watch && path->child_watch != WATCH_SET)
+	{
+		watch_child_set(path, reply->watching ? WATCH_SET : WATCH_NONE);
+		if (reply->outcome != CALL_OK)
+			watch_child_give_up(path);
+	}
+	if (reply->outcome == CALL_UNKNOWN)
+		return;
+	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
+	{
+		path->failure = FAILURE_REFUSED;
+		path->failure_code = reply->code;
+		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		{
+			if (cohort->state == COHORT_DOWNGRADING)
+				cohort->retry_at = zklock_now_ms() + RETRY_MS;
+		}
+		return;
+	}
+	path->lists_shown = path->lists_done;
+	path->nchildren = reply->nchildren;
+
+	/* The data of the path, if there are any, may be a claim's. */
+	if (!path->recipe->fixed_name && path->use == PATH_USE_OPEN && reply->outcome == CALL_OK &&
+		reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE &&
+		zk_client_connected())
+	{
+		path->use = PATH_USE_ASKED;
+		path->calls++;
+		zk_call((ZkCall){.kind = ZK_GET_DATA, .owner = reply->asked->owner, .path = path->path},
+				on_data_read, path);
+	}
+
+	take_in_children(path, reply);
+	if (path->nforeign > 0)
+		kept_visited(path);
+
+	/* Clients that do not wait for those that this server has on the path are reported. */
+	for (int i = 0; path->recipe->heedless && i < path->nforeign; i++)
+	{
+		for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		{
+			if (cohort_head(cohort) != NULL)
+				report_if_heedless(path, path->foreign[i].name, &cohort->request);
+		}
+		dlist_foreach (iter, &path->arrivals)
+		{
+			RecipeRequest request = contender_request(dlist_container(Contender, link, iter.cur));
+
+			report_if_heedless(path, path->foreign[i].name, &request);
+		}
+	}
+}
+
+/* Lists the path's children, on behalf of a session. */
+void
+path_list(Path *path, ZkOwner owner, ListWatch watch)
+{
+	path->calls++;
+	path->lists_sent++;
+	if (watch == LIST_AND_WATCH)
+		path->lists_watching = path->lists_sent;
+	if (watch == LIST_AND_WATCH && path->child_watch == WATCH_NONE)
+		watch_child_set(path, WATCH_ASKED);
+	zk_call((ZkCall){.kind = ZK_GET_CHILDREN,
+					 .owner = owner,
+					 .path = path->path,
+					 .watch = watch == LIST_AND_WATCH,
+					 .bulky = path->nchildren >= LONG_LISTING},
+			on_listed, path);
+}
+
+/* ------------------------------------------------------------------------
+ * The watch on our own node
+ * ------------------------------------------------------------------------
+ */
+
 /*
  * Returns true if we would hear, or have heard, of a deletion of the cohort's node by someone
- * else.  A watch that ZooKeeper refuses is no reason to wait for it (path.c).
+ * else.  A watch that ZooKeeper refuses is no reason to wait for it (node.c).
  */
 bool
 watch_covers(const Cohort *cohort)
@@ -90,17 +443,23 @@ own_call_end(Cohort *cohort, const ZkReply *reply)
 		   strcmp(path_node(cohort->path, cohort->name), reply->asked->path) == 0;
 }
 
-/* Handles the reply about our own node, which is looked at because it cannot be watched. */
-static void
-on_own_looked(void *arg, const ZkReply *reply)
+/*
+ * Returns true if the node that was read by the cohort's name exists and is the cohort's.  If
+ * it is not, the cohort's is gone.
+ */
+bool
+cohort_confirmed(Cohort *cohort, const ZkReply *reply)
 {
-	Cohort *cohort = arg;
-
-	if (!own_call_end(cohort, reply))
-		return;
-	watch_own_set(cohort, reply->outcome == CALL_OK ? WATCH_REFUSED : WATCH_NONE);
-	(void) cohort_confirmed(cohort, reply);
+	if (reply->outcome == CALL_OK && cohort_owns(cohort, &reply->stat))
+		return true;
+	if (reply->outcome == CALL_OK)
+		cohort_note_end(cohort, END_NAME_REUSED);
+	else if (reply->outcome == CALL_NO_NODE)
+		cohort_note_end(cohort, END_MISSING);
+	return false;
 }
+
+static void on_own_read(void *arg, const ZkReply *reply);
 
 /*
  * Takes note that for the time being no watch can report the node's end.  ZooKeeper before
@@ -114,32 +473,37 @@ watch_own_refused(Cohort *cohort)
 	if (cohort_name_is_reusable(cohort))
 		cohort_call(cohort,
 					(ZkCall){.kind = ZK_EXISTS, .path = path_node(cohort->path, cohort->name)},
-					on_own_looked);
+					on_own_read);
 }
 
 /*
- * Handles the reply about our own node, which is read to set a watch on it.  If that node is
- * gone, the name may be another client's by now, so the watch that was set is not ours.
+ * Handles the reply about our own node, which is read to set a watch on it, or looked at
+ * because it cannot be watched.
  */
 static void
-on_own_watched(void *arg, const ZkReply *reply)
+on_own_read(void *arg, const ZkReply *reply)
 {
 	Cohort	   *cohort = arg;
 	const Path *path = cohort->path;
+	bool		watch = reply->asked->watch;
 
 	if (!own_call_end(cohort, reply))
 	{
-		if (reply->outcome == CALL_OK)
+		/* The name may be another client's by now, so the watch that was set is not ours. */
+		if (watch && reply->outcome == CALL_OK)
 			watch_remove(path, strrchr(reply->asked->path, '/') + 1);
 		return;
 	}
-	if (reply->outcome == CALL_REFUSED)
+	if (watch && reply->outcome == CALL_REFUSED)
 	{
 		watch_own_refused(cohort);
 		return;
 	}
-	watch_own_set(cohort, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
-	if (cohort_confirmed(cohort, reply) && node_contender_is_broken(reply->data, reply->data_length))
+	watch_own_set(cohort, reply->outcome != CALL_OK ? WATCH_NONE
+						  : watch					? WATCH_SET
+													: WATCH_REFUSED);
+	if (cohort_confirmed(cohort, reply) && watch &&
+		node_contender_is_broken(reply->data, reply->data_length))
 		entries_expect_deletion(cohort->id, LOSS_BROKEN);
 }
 
@@ -160,7 +524,7 @@ watch_own(Cohort *cohort)
 		!refused && !cohort_name_is_reusable(cohort) &&
 		(cohort->blocker ? cohort->blocker_watch == WATCH_ASKED : watch_exists(path->child_watch));
 
-	if (watch_exists(cohort->own_watch) || covered || !engine_retry_is_due(cohort->own_watch_at))
+	if (watch_exists(cohort->own_watch) || covered || !engine_await(cohort->own_watch_at))
 		return;
 	if (!watch_has_room(path, cohort->name, NULL))
 	{
@@ -170,8 +534,13 @@ watch_own(Cohort *cohort)
 	watch_own_set(cohort, WATCH_ASKED);
 	cohort_call(cohort,
 				(ZkCall){.kind = ZK_GET_DATA, .path = path_node(path, cohort->name), .watch = true},
-				on_own_watched);
+				on_own_read);
 }
+
+/* ------------------------------------------------------------------------
+ * Nodes that our session has left behind
+ * ------------------------------------------------------------------------
+ */
 
 /* Handles the reply to the deletion of an orphan. */
 static void
@@ -211,33 +580,6 @@ delete_orphan(Path *path, const char *name)
 			return;
 	}
 	zk_call((ZkCall){.kind = ZK_DELETE, .path = path_node(path, name)}, on_orphan_deleted, NULL);
-}
-
-/* Handles the reply about the predecessor, which is read to set a watch on it. */
-static void
-on_blocker_watched(void *arg, const ZkReply *reply)
-{
-	Cohort *cohort = arg;
-	Path   *path = cohort->path;
-
-	if (cohort->state != COHORT_GONE && reply->outcome == CALL_OK)
-	{
-		watch_blocker_set(cohort, WATCH_SET);
-		cohort->blocker_announces = node_contender_has_version(reply->data, reply->data_length);
-		if (reply->stat.ephemeral_owner == engine.session_id)
-			delete_orphan(path, cohort->blocker);
-		else if (session_info_has_ended(reply->stat.ephemeral_owner))
-			report_stale(path, cohort->blocker, reply);
-	}
-	else
-	{
-		if (reply->outcome == CALL_NO_NODE)
-			path_foreign_remove(path, cohort->blocker, DOWNGRADE_POSSIBLE);
-		if (reply->watching)
-			watch_blocker_set(cohort, WATCH_SET);
-		watch_blocker_give_up(cohort, reply->outcome == CALL_REFUSED ? WATCH_REFUSED : WATCH_NONE);
-	}
-	(void) cohort_call_end(cohort);
 }
 
 static void on_owner_read(void *arg, const ZkReply *reply);
@@ -289,33 +631,80 @@ watch_for_orphans(const Cohort *cohort)
 
 	if (path->orphans_at == 0)
 		path->orphans_at = zklock_now_ms() + RETRY_MS;
-	if (!engine_retry_is_due(path->orphans_at))
+	if (!engine_await(path->orphans_at))
 		return;
 	path->orphans_at = NEVER;
 	look_at_next(path, cohort_owner(cohort));
 }
 
-/* Watches another client's contender. */
-void
+/* ------------------------------------------------------------------------
+ * The watch on another client's contender
+ * ------------------------------------------------------------------------
+ */
+
+/* Handles the reply about the predecessor, which is read to set a watch on it. */
+static void
+on_blocker_watched(void *arg, const ZkReply *reply)
+{
+	Cohort *cohort = arg;
+	Path   *path = cohort->path;
+
+	if (cohort->state != COHORT_GONE && reply->outcome == CALL_OK)
+	{
+		watch_blocker_set(cohort, WATCH_SET);
+		cohort->blocker_announces = node_contender_has_version(reply->data, reply->data_length);
+		if (reply->stat.ephemeral_owner == engine.session_id)
+			delete_orphan(path, cohort->blocker);
+		else if (session_info_has_ended(reply->stat.ephemeral_owner))
+		{
+			char subject[32];
+
+			/*
+			 * It has outlived its session, which was one of ours.  Right after the end of a
+			 * session that may be so for a moment.
+			 */
+			snprintf(subject, sizeof(subject), "stale " INT64_FORMAT, reply->stat.czxid);
+			if (report_is_news(LOG, path, subject))
+				ereport(LOG,
+						(errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
+								cohort->blocker, path->path,
+								(unsigned long long) reply->stat.ephemeral_owner),
+						 errhint("If it does not go away by itself, zk_break_lock() removes it.")));
+		}
+	}
+	else
+	{
+		if (reply->outcome == CALL_NO_NODE)
+			path_foreign_remove(path, cohort->blocker, DOWNGRADE_POSSIBLE);
+		if (reply->watching)
+			watch_blocker_set(cohort, WATCH_SET);
+		watch_blocker_give_up(cohort, reply->outcome == CALL_REFUSED ? WATCH_REFUSED : WATCH_NONE);
+	}
+	(void) cohort_call_end(cohort);
+}
+
+/*
+ * Watches another client's contender, for which a cohort waits.  Returns false if there is no
+ * room for the watch.
+ */
+bool
 watch_blocker(Cohort *cohort, const char *name)
 {
 	if (cohort->blocker)
 	{
 		/* If it is another one, the reply or event will bring us back. */
 		if (strcmp(cohort->blocker, name) == 0 || cohort->blocker_watch == WATCH_ASKED)
-			return;
+			return true;
 		watch_blocker_set(cohort, WATCH_NONE);
 	}
 	if (!watch_has_room(cohort->path, name, entry_of(cohort_head(cohort))))
-	{
-		cohort_fail(cohort, FAILURE_SESSION_FULL, 0);
-		return;
-	}
+		return false;
 	cohort->blocker = pstrdup(name);
 	watch_blocker_set(cohort, WATCH_ASKED);
 	cohort_call(cohort,
 				(ZkCall){.kind = ZK_GET_DATA, .path = path_node(cohort->path, name), .watch = true},
 				on_blocker_watched);
+	return true;
 }
 
 /* ------------------------------------------------------------------------
@@ -323,74 +712,65 @@ watch_blocker(Cohort *cohort, const char *name)
  * ------------------------------------------------------------------------
  */
 
+static void on_checked(void *arg, const ZkReply *reply);
+
 /* Asks about the node of the cohort, which goes by its name as it is now. */
 static void
-check_call(CheckCall *call, ZkOperation kind, ZkReplyHandler handler)
+ask_for_proof(CheckCall *call, ZkOperation kind)
 {
-	Cohort *cohort = call->cohort;
-
-	cohort_call_begin(cohort);
+	call->cohort->calls++;
+	call->cohort->path->calls++;
 	zk_call((ZkCall){.kind = kind,
 					 .owner = entry_owner(entry_at(call->index)),
-					 .path = path_node(cohort->path, cohort->name)},
-			handler, call);
+					 .path = path_node(call->cohort->path, call->cohort->name)},
+			on_checked, call);
 }
 
 /*
- * Ends a check, and makes the next one if another number has been asked for meanwhile.  If the
- * node has passed, reports that to the session that asked.
+ * Handles the reply to a check, and to the look at a node of a reusable name that follows it.
+ * If the node has passed, reports that to the session that asked.  If a downgraded node has
+ * taken its place, the session asks again.
  */
 static void
-check_end(CheckCall *call, bool passed)
+on_checked(void *arg, const ZkReply *reply)
 {
+	CheckCall *call = arg;
+	Cohort	  *cohort = call->cohort;
 	Contender *c = &engine.contenders[call->index];
-	Entry	  *entry = entry_of(c);
-	bool	   current = entry_generation(call->index) == call->generation;
+	bool	   reusable = cohort_name_is_reusable(cohort);
+	bool	   is_node = own_call_end(cohort, reply);
+	bool	   is_asker = entry_generation(call->index) == call->generation;
+	bool	   passed;
 
-	if (passed && current)
+	if (reply->asked->kind == ZK_EXISTS)
+		passed = is_node && cohort_confirmed(cohort, reply);
+	else if (reply->outcome == CALL_OK && is_node && reusable)
 	{
+		ask_for_proof(call, ZK_EXISTS);
+		return;
+	}
+	else
+	{
+		passed = reply->outcome == CALL_OK && !reusable;
+		if (reply->outcome == CALL_NO_NODE && is_node)
+			cohort_note_end(cohort, END_MISSING);
+	}
+
+	if (passed && is_asker)
+	{
+		Entry *entry = entry_of(c);
+
 		SpinLockAcquire(&entry->mutex);
 		entry->status.check_done = call->number;
 		SpinLockRelease(&entry->mutex);
 		entry_set_owner_latch(entry);
 	}
+
+	/* Another number may have been asked for meanwhile, perhaps by another session. */
 	c->checking = false;
-	if (!current || entry_status(call->index).check_wanted != call->number)
+	if (!is_asker || entry_status(call->index).check_wanted != call->number)
 		contender_check(c);
 	pfree(call);
-}
-
-/*
- * Handles the reply about a node whose name passed a check, and which is looked at after it.
- */
-static void
-on_check_looked(void *arg, const ZkReply *reply)
-{
-	CheckCall *call = arg;
-
-	check_end(call, own_call_end(call->cohort, reply) && cohort_confirmed(call->cohort, reply));
-}
-
-/*
- * Handles the reply to contender_check().  If a downgraded node has taken the node's place,
- * the session asks again.
- */
-static void
-on_node_checked(void *arg, const ZkReply *reply)
-{
-	CheckCall *call = arg;
-	Cohort	  *cohort = call->cohort;
-	bool	   reusable = cohort_name_is_reusable(cohort);
-	bool	   current = own_call_end(cohort, reply);
-
-	if (reply->outcome == CALL_OK && current && reusable)
-	{
-		check_call(call, ZK_EXISTS, on_check_looked);
-		return;
-	}
-	if (reply->outcome == CALL_NO_NODE && current)
-		cohort_end(cohort, END_MISSING);
-	check_end(call, reply->outcome == CALL_OK && !reusable);
 }
 
 /*
@@ -416,5 +796,5 @@ contender_check(Contender *c)
 						.index = entry_index(c),
 						.generation = entry_generation(entry_index(c)),
 						.number = status.check_wanted};
-	check_call(call, ZK_CHECK, on_node_checked);
+	ask_for_proof(call, ZK_CHECK);
 }

@@ -46,7 +46,7 @@
  * running it, PostgreSQL restarts all processes and initialises this memory again.  If the
  * worker exits, entries stay as they are: backends go on waiting, unless there is no worker
  * for long (backend/wait.c), released entries stay RELEASING, and the next worker takes
- * everything up from here (engine/session.c).
+ * everything up from here (engine/node.c).
  *
  * Free entries are in a list, under the pool's spinlock.  There are more entries than sessions may
  * have, for those that are kept with their node for nobody: however many these are, sessions have
@@ -564,7 +564,7 @@ entries_all_consumed(void)
  * entry: a cancellation that comes with the grant leaves nothing.
  *
  *	time		Its end is in the entry, from the grant on, as with zklock.max_hold_time
- *				(engine/round.c).  Any backend may move it, under the spinlock.  Both read the clock
+ *				(engine/engine.c).  Any backend may move it, under the spinlock.  Both read the clock
  *				before the entry: so the worker never takes a reservation that was renewed in time,
  *				and who sees it over may see it renewed, but not the reverse.
  *	backend		If it ends, its reservations stay.
@@ -574,7 +574,7 @@ entries_all_consumed(void)
  *				more, and none can begin to: reservation_close().
  *
  * A reservation is a session of its own, to whose contenders it never belongs, even while it is
- * asked for.  Its node, too, is its own: the node's bytes are charged to its role (accounts.c).
+ * asked for.  Its node, too, is its own: the node's bytes are charged to its role (path.c).
  *
  * A transaction that relies on reservations is counted in EntryPool.reliances.  A backend that
  * exits aborts its transaction first, which ends the reliance.  One that is killed has the server

@@ -26,7 +26,7 @@
  * none for five minutes, and nodes whose TTL is over.
  *
  * If a path has contenders, a claim is refused; if it has a record, a lock is refused
- * (engine/listing.c).  If a claim and a lock begin at the same moment, both may succeed,
+ * (engine/watch.c).  If a claim and a lock begin at the same moment, both may succeed,
  * which harms neither; the next of either is refused.
  *
  * Runs in: backends.

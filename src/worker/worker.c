@@ -17,7 +17,7 @@
  *		candidacy.c			the elections at which the server stands
  *		session_settings.c	changed settings
  *
- * and in between, the client library's events (zk_client.c) and the engine (engine/round.c).
+ * and in between, the client library's events (zk_client.c) and the engine (engine/engine.c).
  *
  * Exit codes: 0 would unregister the worker for ever and anything but 1 would restart all of
  * PostgreSQL, so the worker always exits with 1 and is started again a second later.  The

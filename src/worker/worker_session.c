@@ -11,7 +11,7 @@
  * well, so that the session can be ended after a crash (leftover_session.c).
  *
  * A lease proves that the session lives, and with it the locks held in it (lease.c).
- * engine/session.c is called for each change and does what it means for them.
+ * engine/engine.c is called for each change and does what it means for them.
  *
  * Runs in: the worker.  All of this is private to it; shared/session_info.c has the part
  * that others may know.

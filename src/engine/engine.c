@@ -1,0 +1,687 @@
+/*
+ * engine.c
+ *		The engine as the main loop sees it: requests, watch events, time, and the life of the
+ *		ZooKeeper session.
+ *
+ * The ZooKeeper session
+ * ---------------------
+ *
+ * A lock is as good as the session that owns its node.
+ *
+ *	connected		nothing is asked before a sync, and nothing granted before our nodes
+ *					were seen again
+ *	unreachable		holders hold, waiters wait; a call that does not wait gets an error
+ *	proved			the lease holds again (lease.c): grants and commits go on
+ *	unproved for a session timeout
+ *					holders have lost their locks
+ *	ended			the same, and waiters queue again in the next session
+ *	refused			waiters get an error
+ *
+ * The worker calls these functions as its session goes from one to the other.
+ *
+ * A sync proves little by itself.  A leader that has been deposed, and has not noticed, still
+ * answers it at once, from what it knows.  It also admits a client that has seen nothing of
+ * the new epoch, although what that client sent in that epoch, on the connection before, has
+ * been executed, or will be: the new leader knows nothing of the new connection, and accepts
+ * what comes on the old one.  So a check goes ahead of the sync, which a quorum has to commit.
+ * When it is answered, this server follows the leader of an epoch in which the session has
+ * moved to this connection.  What was sent on an earlier one has then been executed before
+ * the check, or is refused, and this session never reads anything older than the check.
+ *
+ * Holders that have held for longer than zklock.max_hold_time
+ * -----------------------------------------------------------
+ *
+ * The grant fixes the time: it is in the entry, on the clock that nobody sets (common.c).
+ * When it is over, the holder has lost the lock, by one step of its entry from GRANTED to
+ * LOST.  Its backend need not do anything for that: it may be stopped, in a loop, or wait for
+ * a client that is gone.  From there on this is a loss like any other, except that the node
+ * exists and is ours.  So the cohort goes on without that contender: it grants the next one
+ * of this server, with a new token, or its node is deleted.
+ *
+ *	backend		looks at the clock itself before it relies on the lock: a worker that is
+ *				stopped prolongs nothing
+ *	worker		the entry survives it; the next worker begins with a look at all entries
+ *	ZooKeeper	if it is away, the holder has lost the lock all the same; the node goes
+ *				when it is back, or with the session
+ *
+ * A turn at a semaphore is limited as well, since a session that is stopped while it has its
+ * turn would hold up all others.  A session that merely waits for its permit loses nothing:
+ * it goes on waiting, in its place (permit.c), while the next one begins to.
+ *
+ * The time of a reservation is its own, and backends may move it (shared/entry.c): they have the
+ * worker look at it, as it may end sooner.
+ *
+ * The worker looks at all holders when the first one's time is over, and no sooner; that look
+ * finds the next time.  Locks that are released in time, as nearly all are, cost no more than
+ * that look, once in a while.
+ *
+ * Contenders that wait for long
+ * -----------------------------
+ *
+ * Sessions search for deadlocks when they have waited for long.  The engine notes in the
+ * entries which contenders may have to do with other servers, since it knows the nodes of
+ * others on their paths.
+ *
+ * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
+ * else here is private to the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "engine/engine.h"
+#include "engine/engine_internal.h"
+#include "fault.h"
+#include "shared/session_info.h"
+#include "utils/memutils.h"
+#include "zk/zk_client.h"
+
+/* Time that a new worker may take to connect before that counts as an outage */
+#define RESUME_MS 5000
+
+/* Pause before a sync that was refused is sent again */
+#define SYNC_AGAIN_MS 1000
+
+/* Knowledge that a new connection, or a new handle, makes void */
+typedef enum Forget
+{
+	FORGET_LISTINGS,
+	FORGET_WATCHES /* and listings */
+} Forget;
+
+static int *batch; /* indexes of entries to look at */
+static int	nbatch;
+
+/* Since the last message */
+static Losses overruns; /* locks and permits */
+static Losses expired;	/* reservations */
+
+static int64 overruns_at; /* no message before, ms */
+
+/* ------------------------------------------------------------------------
+ * Requests
+ * ------------------------------------------------------------------------
+ */
+
+static void
+batch_add(int index)
+{
+	batch[nbatch++] = index;
+	engine.contenders[index].ticket = entry_status(index).ticket;
+}
+
+/* Orders entries by when they asked: the marks of backends have no order. */
+static int
+compare_tickets(const void *a, const void *b)
+{
+	uint64 ticket_a = engine.contenders[*(const int *) a].ticket;
+	uint64 ticket_b = engine.contenders[*(const int *) b].ticket;
+
+	return ticket_a < ticket_b ? -1 : ticket_a > ticket_b ? 1 : 0;
+}
+
+/* Takes up what backends have asked for since the last call. */
+void
+engine_attend(void)
+{
+	nbatch = 0;
+	zklock_visit_marked(entry_pool->dirty, entries_max(), batch_add);
+	qsort(batch, nbatch, sizeof(int), compare_tickets);
+	if (nbatch > 0 && ZKLOCK_FAULT("fail-requests"))
+		elog(ERROR, "fault: fail-requests");
+	for (int i = 0; i < nbatch; i++)
+	{
+		Contender *c = &engine.contenders[batch[i]];
+
+		switch (contender_state(c))
+		{
+			case ENTRY_REQUESTED:
+				ZKLOCK_SLOW("slow-requests", 400, 150);
+				if (entry_take_up(batch[i]))
+					contender_arrive(c, path_get(entry_of(c)->request.path, contender_recipe(c)));
+				else
+					contender_forget(c);
+				break;
+
+			case ENTRY_GRANTED:
+				contender_check(c);
+				contender_downgrade(c);
+				contender_note_end(c);
+				break;
+
+			case ENTRY_RELEASING:
+
+				/* Cancelled, released, or its backend has taken note of its end */
+				if (c->place == PLACE_NONE)
+					contender_forget(c);
+				else if (c->place != PLACE_KEEPS_NODE)
+					contender_detach(c);
+				break;
+
+			default:
+				break;
+		}
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Watch events
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns the path of which a node is a child, or NULL. */
+static Path *
+path_of_child(const char *node, const char *child)
+{
+	char *parent = pnstrdup(node, child - 1 - node);
+	Path *path = path_find(parent);
+
+	pfree(parent);
+	return path;
+}
+
+/* Takes note that the path itself has changed: its children, or it is gone. */
+static void
+path_changed(Path *path)
+{
+	bool ours = false;
+
+	/*
+	 * Somebody has come or gone, unless that was a node of ours: the event precedes the answer
+	 * to the call.
+	 */
+	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		ours |= cohort->node_calls > 0;
+	if (path->child_watch == WATCH_SET)
+	{
+		watch_child_set(path, WATCH_NONE);
+		path->unseen = true;
+		if (!ours)
+			kept_visited(path);
+	}
+
+	/* Calls that were refused may work now, or no longer be needed. */
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		cohort->retry_at = 0;
+	path_mark(path);
+}
+
+/* Takes note that a child of the path, ours or another client's, has changed or is gone. */
+static void
+child_changed(Path *path, ZkWatchEvent event, const char *child)
+{
+	DowngradeChance downgrade = DOWNGRADE_POSSIBLE;
+
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if (cohort->blocker && strcmp(cohort->blocker, child) == 0 && cohort->blocker_watch == WATCH_SET)
+		{
+			if (cohort->blocker_announces && event == ZK_WATCH_DELETED)
+				downgrade = DOWNGRADE_IMPOSSIBLE;
+			else if (cohort->blocker_announces)
+				cohort->listed = false; /* look who has taken its place */
+			watch_blocker_set(cohort, WATCH_NONE);
+		}
+		if (cohort_has_node(cohort) && strcmp(cohort->name, child) == 0)
+		{
+			watch_own_set(cohort, WATCH_NONE);
+			if (event == ZK_WATCH_DELETED)
+				cohort_note_end(cohort, END_MISSING);
+		}
+	}
+	if (event == ZK_WATCH_DELETED)
+		path_foreign_remove(path, child, downgrade);
+	path_mark(path);
+}
+
+/* Handles a watch that has fired on a path, or on a child of one. */
+void
+engine_watch(ZkWatchEvent event, const char *name)
+{
+	Path	   *path = path_find(name);
+	const char *child = strrchr(name, '/') + 1;
+
+	ZKLOCK_SLOW("slow-writes", 120, 150);
+	if (path && event != ZK_WATCH_CHANGED)
+		path_changed(path);
+	if (event == ZK_WATCH_CHILDREN)
+		return;
+
+	path = path_of_child(name, child);
+	if (path)
+	{
+		engine.attended = path;
+		child_changed(path, event, child);
+		engine.attended = NULL;
+	}
+}
+
+/* Returns true if the engine needs the watch that such a call would remove. */
+bool
+engine_needs_watch(const ZkCall *removal)
+{
+	const char *child = strrchr(removal->path, '/') + 1;
+	const Path *path = path_find(removal->path);
+
+	if (removal->kind == ZK_UNWATCH_CHILDREN)
+		return path && (watch_exists(path->child_watch) || path->lists_watching > path->lists_done);
+	path = path_of_child(removal->path, child);
+	return path && watch_is_needed(path, child);
+}
+
+/* ------------------------------------------------------------------------
+ * Holders whose time is over
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Takes from all holders whose time is over what they hold, plans the next look, and reports
+ * them, once in a while.
+ */
+static void
+attend_overruns(void)
+{
+	int64 now = zklock_now_us();
+
+	if (now >= engine.overrun_us)
+	{
+		engine.overrun_us = NEVER;
+		for (int i = 0; i < entries_max(); i++)
+		{
+			Contender		   *c = &engine.contenders[i];
+			const EntryRequest *request = &entry_of(c)->request;
+			int64 expires_us = c->place == PLACE_GRANTED ? entry_status(i).expires_us : 0;
+
+			if (expires_us == 0)
+				continue;
+			if (now < expires_us)
+			{
+				engine.overrun_us = Min(engine.overrun_us, expires_us);
+				continue;
+			}
+			if (request->kind != REQUEST_TURN)
+				report_losses_add(request->scope == LOCK_SCOPE_RESERVATION ? &expired : &overruns, c);
+			contender_lose(c, LOSS_OVERRUN);
+		}
+	}
+
+	if (overruns.count + expired.count == 0 || zklock_now_ms() < overruns_at)
+		return;
+	if (overruns.count > 0)
+		ereport(WARNING,
+				(errmsg("locks were held for longer than \"zklock.max_hold_time\""),
+				 errdetail("Locks lost: %d.%s", overruns.count, report_losses_take(&overruns))));
+	if (expired.count > 0)
+		ereport(LOG, (errmsg("reservations were not renewed in time"),
+					  errdetail("Reservations: %d.%s", expired.count, report_losses_take(&expired))));
+	overruns.count = expired.count = 0;
+	overruns_at = zklock_now_ms() + MESSAGE_PAUSE_MS;
+}
+
+/* ------------------------------------------------------------------------
+ * Contenders for which those of other servers and clients matter
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Records in the entries for which contenders other servers and clients matter, as far as is
+ * known.  A node may be gone by now, but none is missed.
+ *
+ *	waits_remote	the contender waits for a node that is not this server's
+ *	blocks_remote	it may keep others back.  For one that holds, it is false only if there is
+ *					surely nobody: the child watch stands, and the last listing showed nobody
+ *					behind the node.  For one that waits, it is true only if the contender
+ *					stands behind another server's or client's node that would let others pass.
+ */
+void
+engine_note_remote_waits(void)
+{
+	for (int i = 0; i < entries_max(); i++)
+	{
+		Entry			*entry = entry_at(i);
+		const Contender *c = &engine.contenders[i];
+		const Path		*path = c->path;
+		bool			 holds = c->place == PLACE_GRANTED;
+		bool has_node = (holds || c->place == PLACE_WAITING) && cohort_has_node(c->cohort);
+		bool waits = false;
+		bool wanted = has_node && holds && path->child_watch != WATCH_SET;
+
+		for (int k = 0; has_node && k < path->nforeign; k++)
+		{
+			const RecipePeer *peer = &path->foreign[k].peer;
+			bool			  older = peer->sequence < c->cohort->peer.sequence;
+			bool anyhow = path->recipe->excludes == NULL; /* anybody may give a permit back */
+
+			if (holds)
+				wanted |= anyhow || peer->sequence > c->cohort->peer.sequence;
+			else
+			{
+				waits |= anyhow || (older && path->recipe->excludes(peer, &c->cohort->request));
+				wanted |= older && peer->mode == LOCK_MODE_SHARED;
+			}
+		}
+
+		/* Only the worker writes these. */
+		if (entry->node.waits_remote == waits && entry->node.blocks_remote == wanted)
+			continue;
+		SpinLockAcquire(&entry->mutex);
+		entry->node.waits_remote = waits;
+		entry->node.blocks_remote = wanted;
+		SpinLockRelease(&entry->mutex);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * The life of the ZooKeeper session
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Forgets what listings showed: the cohorts' nodes must be seen again before anything is
+ * granted, and those whose names are reusable be read again.  With a new handle, watches are
+ * gone as well.
+ */
+static void
+forget_listings(Forget what)
+{
+	HASH_SEQ_STATUS status;
+	Path		   *path;
+
+	hash_seq_init(&status, engine.paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+	{
+		path->lists_shown = 0;
+		if (what == FORGET_WATCHES)
+			watch_child_set(path, WATCH_NONE);
+		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		{
+			cohort->listed = cohort->identified = false;
+			if (what == FORGET_WATCHES || cohort_name_is_reusable(cohort))
+			{
+				watch_own_set(cohort, WATCH_NONE);
+				cohort->own_watch_at = 0;
+			}
+			if (what == FORGET_WATCHES && cohort->blocker)
+				watch_blocker_set(cohort, WATCH_NONE);
+		}
+	}
+}
+
+/* Handles the replies to engine_session_synchronize(): that to the check, and that to the sync. */
+static void
+on_session_synced(void *arg, const ZkReply *reply)
+{
+	int code = reply->outcome == CALL_OK ? engine.uncommitted : reply->code;
+
+	if (reply->asked->kind == ZK_CHECK)
+	{
+		engine.uncommitted =
+			reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE ? 0 : reply->code;
+		return;
+	}
+	if (reply->outcome == CALL_UNKNOWN)
+		return;
+	if (code == 0)
+	{
+		engine.synced = true;
+		path_mark_all();
+		return;
+	}
+	ereport(LOG, (errmsg("could not synchronize with ZooKeeper: %s", zk_error_name(code)),
+				  errdetail("Nothing is locked or released until that succeeds; it is repeated.")));
+	engine.sync_at = zklock_now_ms() + SYNC_AGAIN_MS;
+	(void) engine_await(engine.sync_at);
+	engine_session_unreachable();
+}
+
+/*
+ * Sends a check and a sync.  Changes made by another connection or worker of ours may not have
+ * reached this server yet: nothing is asked before they have, and no more can come.
+ */
+static void
+engine_session_synchronize(void)
+{
+	engine.synced = false;
+	engine.sync_at = NEVER;
+	zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_session_synced, NULL);
+	zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, on_session_synced, NULL);
+}
+
+/* Returns true if engine_session_synchronize() is done, on this connection. */
+bool
+engine_session_synchronized(void)
+{
+	return zk_client_connected() && engine.synced;
+}
+
+/* Takes note that a connection stands, of the session before or of a new one. */
+void
+engine_session_connected(const SessionInfo *session)
+{
+	engine.session_id = session->id;
+	engine.chroot_len = strlen(session->chroot);
+	engine.refused_code = 0;
+	engine.resume_until = NEVER;
+	engine_session_synchronize();
+	forget_listings(FORGET_LISTINGS);
+	for (int i = 0; i < entries_max(); i++)
+		contender_check(&engine.contenders[i]);
+}
+
+/*
+ * Takes note that ZooKeeper cannot be reached, or that what it says proves nothing; the
+ * session may go on.  A call that does not wait for other holders does not wait for this
+ * either.
+ */
+void
+engine_session_unreachable(void)
+{
+	engine.resume_until = NEVER;
+	for (int i = 0; i < entries_max(); i++)
+	{
+		Contender *c = &engine.contenders[i];
+
+		if (c->place == PLACE_NONE)
+			continue;
+
+		/*
+		 * A backend that waits for a release need not wait for ZooKeeper; one that waits for a
+		 * lock reports the outage to its client.
+		 */
+		if (contender_state(c) == ENTRY_RELEASING || entry_status(i).downgrading)
+			entry_set_owner_latch(entry_at(i));
+		else if (c->place != PLACE_ARRIVED && c->place != PLACE_WAITING)
+			continue;
+		else if (entry_at(i)->request.manner == ASK_AND_WAIT)
+			entry_set_owner_latch(entry_at(i));
+		else
+			contender_fail(c, FAILURE_UNREACHABLE, 0);
+	}
+	path_mark_all();
+}
+
+/*
+ * Takes note that the session is proved to be alive again, and wakes the backends that wait
+ * for that.
+ */
+void
+engine_session_proved(void)
+{
+	for (int i = 0; i < entries_max(); i++)
+	{
+		if (engine.contenders[i].place == PLACE_GRANTED)
+			entry_set_owner_latch(entry_at(i));
+	}
+	path_mark_all();
+}
+
+/*
+ * Takes note that the session has not been proved alive for so long that it may be over, and
+ * others may have our locks.  Holders have lost them, for good, even if the session turns out
+ * to be alive; then their nodes are deleted.
+ */
+void
+engine_session_unproved(void)
+{
+	Losses losses = {0};
+
+	for (int i = 0; i < entries_max(); i++)
+	{
+		Contender *c = &engine.contenders[i];
+
+		if (c->place != PLACE_GRANTED)
+			continue;
+		report_losses_add(&losses, c);
+		contender_lose(c, LOSS_UNPROVED);
+	}
+	if (losses.count > 0)
+		ereport(WARNING,
+				(errmsg("the ZooKeeper session was not proved to be alive for a session timeout"),
+				 errdetail("Locks lost: %d.%s", losses.count, report_losses_take(&losses))));
+	path_mark_all();
+}
+
+/*
+ * Takes note that the session is over, and all its nodes with it.  Holders have lost their
+ * locks, contenders that waited queue again in the next session.
+ */
+void
+engine_session_ended(const char *reason)
+{
+	HASH_SEQ_STATUS status;
+	Path		   *path;
+	Losses			losses = {0};
+	int				nwaiting = 0;
+
+	for (int i = 0; i < entries_max(); i++)
+	{
+		report_losses_add(&losses, &engine.contenders[i]);
+		if (engine.contenders[i].place != PLACE_NONE &&
+			contender_state(&engine.contenders[i]) == ENTRY_QUEUED)
+			nwaiting++;
+	}
+	ereport(losses.count > 0 ? WARNING : LOG,
+			(errmsg("ZooKeeper session ended: %s", reason),
+			 errdetail("Locks lost: %d. Waiting requests that queue again: %d.%s",
+					   losses.count, nwaiting, report_losses_take(&losses))));
+
+	hash_seq_init(&status, engine.paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+	{
+		dlist_mutable_iter iter;
+
+		watch_child_set(path, WATCH_NONE);
+		path_foreign_clear(path);
+		dlist_foreach_modify (iter, &path->cohorts)
+		{
+			Cohort *cohort = dlist_container(Cohort, link, iter.cur);
+
+			/* At once: holders have lost their locks when the session is known to be over. */
+			if (cohort->state == COHORT_PLANNED)
+				continue;
+			cohort_note_end(cohort, END_EXPIRED);
+			cohort_advance(cohort);
+		}
+		path_mark(path);
+	}
+}
+
+/*
+ * Takes note that ZooKeeper refuses our credentials.  All who wait are refused, now and until
+ * a connection stands again, which will be another handle's.
+ */
+void
+engine_session_refused(int code)
+{
+	engine.refused_code = code;
+	forget_listings(FORGET_WATCHES);
+	for (int i = 0; i < entries_max(); i++)
+	{
+		Contender *c = &engine.contenders[i];
+
+		if (c->place != PLACE_NONE && contender_state(c) == ENTRY_QUEUED)
+			contender_fail(c, FAILURE_REFUSED, code);
+	}
+	path_mark_all();
+}
+
+/* ------------------------------------------------------------------------
+ * The main loop
+ * ------------------------------------------------------------------------
+ */
+
+/* Prepares the engine, and takes over what an earlier worker left in shared memory. */
+void
+engine_start(void)
+{
+	HASHCTL		paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
+	HASHCTL		payers = {.keysize = sizeof(int64), .entrysize = sizeof(Account)};
+	int			max = entries_max();
+	SessionInfo session;
+
+	engine.scratch =
+		AllocSetContextCreate(CurrentMemoryContext, "zklock round", ALLOCSET_DEFAULT_SIZES);
+	engine.paths = hash_create("zklock paths", 128, &paths, HASH_ELEM | HASH_STRINGS);
+	engine.accounts = hash_create("zklock accounts", 64, &payers, HASH_ELEM | HASH_BLOBS);
+	engine.contenders = palloc0(max * sizeof(Contender));
+	dlist_init(&engine.marked);
+	batch = palloc(max * sizeof(int));
+	session_info_read(&session);
+	engine.chroot_len = strlen(session.chroot);
+
+	nbatch = 0;
+	for (int i = 0; i < max; i++)
+	{
+		if (contender_state(&engine.contenders[i]) != ENTRY_FREE)
+			batch_add(i);
+	}
+	qsort(batch, nbatch, sizeof(int), compare_tickets);
+	contender_adopt_all(batch, nbatch);
+
+	/*
+	 * A worker that follows another is soon connected; calls that do not wait for others wait
+	 * for that.
+	 */
+	if (lease_state() == LEASE_HOLDS)
+	{
+		engine.resume_until = zklock_now_ms() + RESUME_MS;
+		(void) engine_await(engine.resume_until);
+	}
+	else
+		engine_session_unreachable();
+}
+
+/* Does what comes next for the paths to which something has happened. */
+void
+engine_pump(void)
+{
+	if (zklock_now_ms() >= engine.retry_at)
+	{
+		engine.retry_at = NEVER;
+		if (zk_client_connected() && engine_await(engine.sync_at))
+			engine_session_synchronize();
+		if (engine_await(engine.resume_until))
+			engine_session_unreachable();
+		path_mark_all();
+	}
+	attend_overruns();
+	kept_expire();
+	path_pump_marked();
+}
+
+/* Returns the path that is being worked on, for the log; NULL if there is none. */
+const char *
+engine_attended_path(void)
+{
+	return engine.attended ? engine.attended->path : NULL;
+}
+
+/* Returns when engine_pump() must be called again at the latest, ms. */
+int64
+engine_next_wakeup(void)
+{
+	int64 overrun_at = engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1;
+	int64 report_at = overruns.count + expired.count > 0 ? overruns_at : NEVER;
+
+	return Min(Min(engine.retry_at, overrun_at), Min(report_at, kept_next_wakeup()));
+}
