@@ -55,8 +55,9 @@ TOP := $(dir $(firstword $(MAKEFILE_LIST)))
 OBJS = $(patsubst $(TOP)%.c,%.o,$(wildcard $(TOP)src/*.c $(TOP)src/*/*.c))
 EXTENSION = zklock zklock_advisory
 DATA = zklock--1.0.sql zklock_advisory--1.0.sql
+SCRIPTS_built = $(RUN)
 PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
-EXTRA_CLEAN = build
+EXTRA_CLEAN = build $(RUN).o
 # In this order: setup makes what the others use.
 REGRESS = setup lock xact shared upgrade array tree semaphore persistent reservation lost claim queue one_use election hold_time break_lock stats \
 	errors privileges settings role_settings restricted views tokens fence guard advisory
@@ -67,6 +68,9 @@ PG_CPPFLAGS = -I$(srcdir)/src -DPGDLLEXPORT='__attribute__((visibility("default"
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -fvisibility=hidden
 SHLIB_LINK = -lzookeeper_mt -lpthread -ldl
 
+# The command stands alone, with libpq, and has a manual page.
+RUN = src/bin/zklock-run/zklock-run
+
 # On a machine that has no PGXS yet, only the targets below work.
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
@@ -74,12 +78,23 @@ ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)
 $(OBJS): $(wildcard $(TOP)src/*.h $(TOP)src/*/*.h)
 ifneq ($(abspath $(srcdir)),$(CURDIR))
-$(shell mkdir -p $(dir $(OBJS)))
+$(shell mkdir -p $(dir $(OBJS) $(RUN)))
 endif
+$(RUN).o: CPPFLAGS += -I$(libpq_srcdir) -DZKLOCK_VERSION='"$(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(srcdir)/zklock.control)"'
+$(RUN): $(RUN).o
+	$(CC) $(CFLAGS) $< -o $@ $(LDFLAGS) $(LDFLAGS_EX) $(libpq_pgport) -lm
+
+install: install-manual
+install-manual:
+	$(MKDIR_P) '$(DESTDIR)$(mandir)/man1'
+	$(INSTALL_DATA) $(srcdir)/$(RUN).1 '$(DESTDIR)$(mandir)/man1'
+uninstall: uninstall-manual
+uninstall-manual:
+	rm -f '$(DESTDIR)$(mandir)/man1/$(notdir $(RUN)).1'
 endif
 
 BUILD = $(CURDIR)/build
-SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/simulate/*.[ch] test/fuzz/*.c test/coverage/*.c test/way/*.c test/preload/*.c test/bench/*.[ch])
+SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h src/bin/*/*.c test/unit/*.c test/unit/*.h test/simulate/*.[ch] test/fuzz/*.c test/coverage/*.c test/way/*.c test/preload/*.c test/bench/*.[ch])
 JOBS ?= 8
 TESTS ?=
 SLOW ?=
@@ -102,8 +117,8 @@ ASAN_TESTS ?= test/t/sql/regress.pl \
 OBJ = obj-$(VERSION)
 build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
 	cp -pu Makefile zklock*.control zklock*--*.sql $(BUILD)/$(1)/$(OBJ) && \
-	find $(BUILD)/$(1)/$(OBJ)/src -name '*.[ch]' -delete && \
-	find src -name '*.[ch]' -exec cp -p --parents -t $(BUILD)/$(1)/$(OBJ) {} + && \
+	find $(BUILD)/$(1)/$(OBJ)/src -name '*.[ch1]' -delete && \
+	find src -name '*.[ch1]' -exec cp -p --parents -t $(BUILD)/$(1)/$(OBJ) {} + && \
 	rm -rf $(BUILD)/$(1)/stage && \
 	$(or $(3),true) && \
 	$(MAKE) -s -C $(BUILD)/$(1)/$(OBJ) with_llvm=no $(2) all && \
@@ -367,4 +382,4 @@ format:
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model simulate nemesis mutants bench test-assert \
 	test-asan coverage lint format-check whitespace-check warnings storeys names-check steps-check fault-check clock-check cppcheck mass count-mass way matrix dist dist-test \
-	deb deb-test fuzz fuzz-answers format
+	deb deb-test fuzz fuzz-answers format install-manual uninstall-manual

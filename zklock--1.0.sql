@@ -175,6 +175,13 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_fencing_token(text) IS
 'fencing token of the lock this session holds on a ZooKeeper path';
 
+CREATE FUNCTION zk_lease_remaining(path text)
+RETURNS interval
+AS 'MODULE_PATHNAME', 'zk_lease_remaining'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_lease_remaining(text) IS
+'for how long this session is proved to hold what it has at a ZooKeeper path, or this server to lead there';
+
 /* Semaphores */
 CREATE FUNCTION zk_semaphore_acquire(path text, permits integer, timeout interval DEFAULT NULL)
 RETURNS boolean

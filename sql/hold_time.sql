@@ -32,6 +32,8 @@ SELECT zk_unlock_all();
 SET zklock.max_hold_time = '1h';
 SELECT zk_semaphore_acquire('/regress/hold', 1);
 SELECT kind, expires_at - granted_at FROM zk_locks WHERE pid = pg_backend_pid();
+SELECT zk_lease_remaining('/regress/hold') > '0';
 SELECT zk_unlock_all();
 RESET zklock.max_hold_time;
+SELECT outcome($$ SELECT zk_lease_remaining('/regress/hold') $$);
 DROP VIEW ends;

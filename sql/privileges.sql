@@ -30,7 +30,7 @@ CREATE FUNCTION all_calls() RETURNS TABLE (call text, ends text) LANGUAGE sql AS
     'zk_xact_lock_shared(''/regress/privileges'')',
     'zk_xact_lock_shared(''{/regress/privileges}''::text[])',
     'zk_try_lock_shared(''/regress/privileges'')', 'zk_try_xact_lock_shared(''/regress/privileges'')',
-    'zk_fencing_token(''/regress/privileges'') > 0',
+    'zk_fencing_token(''/regress/privileges'') > 0', 'zk_lease_remaining(''/regress/privileges'') > ''0''',
     'zk_unlock(''/regress/privileges'')', 'zk_unlock(''{/regress/privileges}''::text[])',
     'zk_unlock_shared(''/regress/privileges'')',
     'zk_unlock_shared(''{/regress/privileges}''::text[])',
@@ -53,7 +53,7 @@ RESET ROLE;
 
 -- with EXECUTE it works, for the paths allowed
 GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_lock(text[], interval), zk_xact_lock(text, interval),
-  zk_xact_lock(text[], interval), zk_try_lock(text), zk_try_xact_lock(text), zk_fencing_token(text),
+  zk_xact_lock(text[], interval), zk_try_lock(text), zk_try_xact_lock(text), zk_fencing_token(text), zk_lease_remaining(text),
   zk_lock_shared(text, interval), zk_lock_shared(text[], interval), zk_xact_lock_shared(text, interval),
   zk_xact_lock_shared(text[], interval), zk_try_lock_shared(text), zk_try_xact_lock_shared(text),
   zk_unlock(text), zk_unlock(text[]), zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),

@@ -42,6 +42,7 @@
 
 COMPAT_FUNCTION_INFO_V1(zk_unlock_all);
 COMPAT_FUNCTION_INFO_V1(zk_fencing_token);
+COMPAT_FUNCTION_INFO_V1(zk_lease_remaining);
 COMPAT_FUNCTION_INFO_V1(zk_semaphore_acquire);
 COMPAT_FUNCTION_INFO_V1(zk_xact_semaphore_acquire);
 COMPAT_FUNCTION_INFO_V1(zk_semaphore_release);
@@ -260,6 +261,46 @@ zk_fencing_token(PG_FUNCTION_ARGS)
 							   display_path(path)),
 						errhint("Use zk_leader() to see who leads.")));
 	PG_RETURN_INT64(term);
+}
+
+/*
+ * zk_lease_remaining(path text) returns interval
+ *
+ * Returns for how long this session is proved to hold what it has at the path, a lock or a
+ * permit, or this server to lead there: zero while that is suspended.  Raises an error if it is
+ * lost.
+ */
+Datum
+zk_lease_remaining(PG_FUNCTION_ARGS)
+{
+	char	   *path = argument_path(fcinfo, ANY_PATH);
+	int			election = election_find(path);
+	Interval   *result = palloc0(sizeof(Interval));
+	int64		now = zklock_now_us();
+	const Hold *hold = NULL;
+	int64		term;
+
+	/* The lease is read before the hold: then it is the lease of its grant. */
+	result->time = lease_remaining_us();
+	for (const Hold *other = hold_next(NULL); other && hold == NULL; other = hold_next(other))
+	{
+		if (hold_is_acquired(other) && other->kind != REQUEST_ELEMENT && strcmp(other->path, path) == 0)
+			hold = other;
+	}
+	if (hold)
+	{
+		int64 expires_us;
+
+		hold_check(hold);
+		expires_us = entry_status(hold->entry).expires_us;
+		if (expires_us != 0)
+			result->time = Min(result->time, Max(expires_us - now, 0));
+	}
+	else if (election == ELECTION_NONE || !transaction_leads(election, &term))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("you hold nothing at ZooKeeper path \"%s\"", display_path(path)),
+						errhint("Lock the path in this session first.")));
+	PG_RETURN_INTERVAL_P(result);
 }
 
 /* ------------------------------------------------------------------------
