@@ -23,10 +23,10 @@
 
 #include <signal.h>
 
-#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/reliance.h"
 #include "backend/request.h"
+#include "backend/view.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "deadlock/deadlock.h"
@@ -336,7 +336,7 @@ add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *r
 
 	if (call && zklock_connected())
 		(void) contenders_read(&listed, call, MAX_NAMED, CALL_AFTER_SYNC);
-	ours = lock_view_of_path(path);
+	ours = lock_view_take(path);
 	added = palloc0(Max(ours.n, 1) * sizeof(bool));
 	for (int i = 0; i < listed.n; i++)
 	{

@@ -37,8 +37,8 @@
  */
 #include "postgres.h"
 
-#include "backend/contenders.h"
 #include "backend/display.h"
+#include "backend/view.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "compat.h"
@@ -99,7 +99,7 @@ void
 waits_take(Waits *waits)
 {
 	HASHCTL	 ctl = {.keysize = sizeof(int), .entrysize = sizeof(WaitsProcess), .hcxt = CurrentMemoryContext};
-	LockView view = lock_view_take();
+	LockView view = lock_view_take(NULL);
 
 	*waits = (Waits){.contenders = view.entries, .graph.resize = waits_resize};
 	waits->by_pid = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);

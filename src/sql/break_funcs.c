@@ -22,8 +22,8 @@
  */
 #include "postgres.h"
 
-#include "backend/contenders.h"
 #include "backend/display.h"
+#include "backend/view.h"
 #include "catalog/pg_authid.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -217,7 +217,7 @@ break_node(const char *path, const char *name)
 		call_report(&read);
 		return false;
 	}
-	ours = lock_view_of_path(path);
+	ours = lock_view_take(path);
 	entry = lock_view_of_node(&ours, &breaking.node);
 	breaking.cohort = entry ? entry->node.cohort_id : 0;
 	breaking.role = GetUserNameFromId(GetUserId(), false);

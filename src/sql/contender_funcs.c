@@ -3,7 +3,7 @@
  *		SQL function that shows the holders and waiters at a path, of all clients.
  *
  * A path can have several queues, which zk_contenders() reads from ZooKeeper
- * (backend/contenders.c) and shows one after the other:
+ * (backend/view.c) and shows one after the other:
  *
  *		lock		the nodes of a lock at the path itself
  *		candidate	those of an election there, if there is no lock, as an election may use
@@ -29,8 +29,8 @@
  */
 #include "postgres.h"
 
-#include "backend/contenders.h"
 #include "backend/display.h"
+#include "backend/view.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"
@@ -210,7 +210,7 @@ show_queue(FunctionCallInfo fcinfo, const char *kind, const char *path, const Re
 	call_report(&listed);
 	if (listed.result.outcome == CALL_NO_NODE)
 		return -1;
-	queue.ours = lock_view_of_path(path);
+	queue.ours = lock_view_take(path);
 	for (int i = 0; i < queue.contenders.n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

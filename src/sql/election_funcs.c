@@ -13,10 +13,10 @@
  */
 #include "postgres.h"
 
-#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/reliance.h"
 #include "backend/transaction.h"
+#include "backend/view.h"
 #include "backend/wait.h"
 #include "catalog/pg_authid.h"
 #include "funcapi.h"

@@ -24,11 +24,11 @@
  */
 #include "postgres.h"
 
-#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/lock.h"
 #include "backend/reliance.h"
 #include "backend/transaction.h"
+#include "backend/view.h"
 #include "backend/wait.h"
 #include "catalog/pg_type.h"
 #include "lib/qunique.h"

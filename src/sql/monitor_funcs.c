@@ -2,7 +2,7 @@
  * monitor_funcs.c
  *		SQL functions behind the views zk_locks, zk_session and zk_stats.
  *
- * They read shared memory only; lock_view.c and stats.c say how consistent the result is.
+ * They read shared memory only; view.c and stats.c say how consistent the result is.
  *
  * Everyone may see what waits and what is held, as in pg_locks, because their own calls
  * wait for it.  Paths, databases and nodes may reveal secrets.  A user sees those of roles
@@ -15,8 +15,8 @@
  */
 #include "postgres.h"
 
-#include "backend/contenders.h"
 #include "backend/display.h"
+#include "backend/view.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
@@ -170,7 +170,7 @@ zk_locks(PG_FUNCTION_ARGS)
 
 	zklock_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	view = lock_view_take();
+	view = lock_view_take(NULL);
 	lease = lease_state();
 	for (int i = 0; i < view.n; i++)
 	{

@@ -21,9 +21,9 @@
  */
 #include "postgres.h"
 
-#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/request.h"
+#include "backend/view.h"
 #include "backend/wait.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"

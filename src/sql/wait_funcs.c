@@ -19,8 +19,8 @@
  */
 #include "postgres.h"
 
-#include "backend/contenders.h"
 #include "backend/display.h"
+#include "backend/view.h"
 #include "compat.h"
 #include "deadlock/deadlock.h"
 #include "funcapi.h"
@@ -331,7 +331,7 @@ zk_waits(PG_FUNCTION_ARGS)
 	initStringInfo(&fleet->silent);
 	for (int round = 0; !read_records(fleet) && round < ROUNDS; round++)
 		;
-	fleet->ours = lock_view_take();
+	fleet->ours = lock_view_take(NULL);
 	note_silent(fleet, fleet->call.session, zklock_own_name());
 	for (int i = 0; i < fleet->nrecords; i++)
 		put_record(fleet, i);

@@ -1,18 +1,18 @@
 /*
- * contenders.h
- *		The holders and waiters on paths.
+ * view.h
+ *		The holders and waiters on paths, for views and messages.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_CONTENDERS_H
-#define ZKLOCK_CONTENDERS_H
+#ifndef ZKLOCK_VIEW_H
+#define ZKLOCK_VIEW_H
 
 #include "backend/call.h"
 #include "recipes/recipe.h"
 #include "shared/entry.h"
 
 /* ------------------------------------------------------------------------
- * lock_view.c: as shared memory has it
+ * Those of this server, as shared memory has them
  * ------------------------------------------------------------------------
  */
 
@@ -34,13 +34,12 @@ typedef struct LockBlocker
 	const char *node; /* of another client, or of a reservation; or NULL */
 } LockBlocker;
 
-extern LockView	   lock_view_take(void);
-extern LockView	   lock_view_of_path(const char *path);
+extern LockView	   lock_view_take(const char *path);
 extern const char *lock_view_path(const EntryCopy *entry);
 extern LockBlocker lock_view_blocker(const LockView *view, const EntryCopy *entry);
 
 /* ------------------------------------------------------------------------
- * contenders.c: as ZooKeeper has it
+ * Those of all clients, as ZooKeeper has them
  * ------------------------------------------------------------------------
  */
 
@@ -74,4 +73,4 @@ extern const char *contenders_reservation(const ContenderNode *node, const Entry
 										  NodeContender *data);
 extern char		  *contenders_describe(const ContenderNode *node);
 
-#endif /* ZKLOCK_CONTENDERS_H */
+#endif /* ZKLOCK_VIEW_H */

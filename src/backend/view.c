@@ -1,0 +1,360 @@
+/*
+ * view.c
+ *		The holders and waiters on paths: those of this server, as shared memory has them, and
+ *		those of all clients, as ZooKeeper has them.
+ *
+ * Shared memory has who waits for whom on this server.  Entries are copied one at a time.  A
+ * copy is consistent in itself; the copies of one view may be a moment apart, as in
+ * pg_stat_activity.
+ *
+ * The session asks ZooKeeper twice: first for the children of the path, after a sync if the
+ * caller wants all that has been committed; then, for the first ones in the queue, for the
+ * owner and the data of each node.  The recipe says what the names mean; anybody may have
+ * written the data.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/display.h"
+#include "backend/view.h"
+#include "utils/timestamp.h"
+
+/* Number of nodes that are read at a time: their data may be long. */
+#define NODES_AT_ONCE 100
+
+/* ------------------------------------------------------------------------
+ * As shared memory has them
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Cohorts are numbered in the order of their path's queue.  An entry that has no cohort yet
+ * comes last.
+ */
+static uint64
+cohort_order(const EntryCopy *entry)
+{
+	return entry->node.cohort_id != 0 ? entry->node.cohort_id : PG_UINT64_MAX;
+}
+
+/* Orders entries as a LockView has them, for qsort(). */
+static int
+compare_entries(const void *a, const void *b)
+{
+	static const int order_of_state[] = {
+		[ENTRY_GRANTED] = 0, [ENTRY_QUEUED] = 1, [ENTRY_REQUESTED] = 2,
+		[ENTRY_LOST] = 2,	 [ENTRY_FAILED] = 2, [ENTRY_RELEASING] = 2,
+	};
+
+	const EntryCopy *x = *(EntryCopy *const *) a;
+	const EntryCopy *y = *(EntryCopy *const *) b;
+	int				 order = strcmp(x->request.path, y->request.path);
+
+	if (order != 0)
+		return order;
+	if (cohort_order(x) != cohort_order(y))
+		return cohort_order(x) < cohort_order(y) ? -1 : 1;
+	order = order_of_state[x->status.state] - order_of_state[y->status.state];
+	if (order != 0)
+		return order;
+	return x->status.ticket < y->status.ticket ? -1 : x->status.ticket > y->status.ticket;
+}
+
+/*
+ * Copies the entries in use, or those at one path, each as it is at one moment, in the current
+ * memory context.  A palloc() for each takes twice the time if there are a thousand, mostly in
+ * page faults.
+ */
+LockView
+lock_view_take(const char *path)
+{
+	const int  at_once = 64;
+	LockView   view = {.entries = palloc(entries_max() * sizeof(EntryCopy *))};
+	EntryCopy *copy = NULL;
+	int		   left = 0;
+
+	for (int i = 0; i < entries_max(); i++)
+	{
+		/* Most are free, which a look without the spinlock shows. */
+		if (((const volatile Entry *) entry_at(i))->status.state == ENTRY_FREE)
+			continue;
+		if (left == 0)
+		{
+			copy = palloc(at_once * sizeof(EntryCopy));
+			left = at_once;
+		}
+		if (!entry_copy(i, copy) || (path && strcmp(copy->request.path, path) != 0))
+			continue;
+		if (copy->status.state == ENTRY_GRANTED && entry_is_overrun(copy->status.expires_us))
+			copy->status.state = ENTRY_LOST;
+		if (copy->status.reserved)
+			copy->request.pid = ENTRY_SERVER_PID;
+		view.entries[view.n++] = copy++;
+		left--;
+	}
+	qsort(view.entries, view.n, sizeof(EntryCopy *), compare_entries);
+	return view;
+}
+
+/*
+ * Returns the path as the user knows it: for a turn or a permit the semaphore's, which is
+ * above.
+ */
+const char *
+lock_view_path(const EntryCopy *entry)
+{
+	const char *path = entry->request.path;
+
+	if (entry->request.kind != REQUEST_TURN && entry->request.kind != REQUEST_PERMIT)
+		return path;
+	return pnstrdup(path, strrchr(path, '/') - path);
+}
+
+/* Stands for no process, not even the server itself */
+#define NO_PROCESS (-1)
+
+/*
+ * Returns the first entry of a path's cohort that is in a state and is not that of process
+ * "except_pid"; NULL if there is none.
+ */
+static const EntryCopy *
+find_in_cohort(const LockView *view, const char *path, uint64 cohort_id, EntryState state, int except_pid)
+{
+	int from = 0;
+	int to = view->n;
+
+	while (from < to)
+	{
+		int middle = from + (to - from) / 2;
+		int order = strcmp(view->entries[middle]->request.path, path);
+
+		if (order < 0 || (order == 0 && cohort_order(view->entries[middle]) < cohort_id))
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	for (; from < view->n && cohort_order(view->entries[from]) == cohort_id; from++)
+	{
+		if (view->entries[from]->status.state == state && view->entries[from]->request.pid != except_pid)
+			return view->entries[from];
+	}
+	return NULL;
+}
+
+/*
+ * Returns for whom the process of an entry waits: for the holder in its own cohort; else for
+ * what the cohort waits for, which is another cohort of this server or a foreign node; else
+ * for the contender ahead of it in its own cohort.
+ */
+LockBlocker
+lock_view_blocker(const LockView *view, const EntryCopy *entry)
+{
+	const char		*path = entry->request.path;
+	uint64			 cohort_id = entry->node.cohort_id;
+	int				 waiter = entry->request.pid;
+	const EntryCopy *head = find_in_cohort(view, path, cohort_id, ENTRY_QUEUED, NO_PROCESS);
+	const EntryCopy *blocker = find_in_cohort(view, path, cohort_id, ENTRY_GRANTED, waiter);
+	const char		*node = NULL;
+
+	if (blocker == NULL && head != NULL)
+	{
+		uint64 before = head->node.blocked_by_cohort;
+
+		if (head->node.blocked_by_node[0] != '\0')
+			node = head->node.blocked_by_node;
+		blocker = find_in_cohort(view, path, before, ENTRY_GRANTED, waiter);
+		if (find_in_cohort(view, path, before, ENTRY_GRANTED, NO_PROCESS) == NULL)
+			blocker = find_in_cohort(view, path, before, ENTRY_QUEUED, NO_PROCESS);
+		if (blocker == NULL && node == NULL)
+			blocker = head;
+	}
+	if (blocker && blocker->status.reserved)
+		node = blocker->node.name;
+	if (blocker && blocker->request.pid == waiter)
+		blocker = NULL;
+	return (LockBlocker){.pid = blocker ? blocker->request.pid : 0, .node = node};
+}
+
+/*
+ * Returns the entry at a path for which a node stands: the holder's, or else that of the
+ * first that came.  Returns NULL if the node is not ours.
+ */
+const EntryCopy *
+lock_view_of_node(const LockView *at_path, const ContenderNode *node)
+{
+	int64 czxid = node->answer.stat.czxid;
+
+	for (int i = 0; i < at_path->n; i++)
+	{
+		const EntryCopy *entry = at_path->entries[i];
+		bool			 downgraded = entry->status.mode != entry->request.terms.mode;
+
+		/*
+		 * The czxid is compared as well, since a name can be used again.  A downgraded lock has
+		 * a later node.
+		 */
+		if (strcmp(entry->node.name, node->name) == 0 &&
+			(czxid == 0 || czxid == entry->node.czxid || (downgraded && czxid > entry->node.czxid)))
+			return entry;
+	}
+	return NULL;
+}
+
+/* ------------------------------------------------------------------------
+ * As ZooKeeper has them
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Reads the contenders on a path, whose path and recipe are given, and the nodes of the first
+ * "most" of them that are still there.  A path that does not exist has none.
+ *
+ * Returns the listing, or the first step whose answer is missing.
+ */
+CallStep
+contenders_read(Contenders *contenders, Caller *caller, int most, CallSight sight)
+{
+	CallStep	listed;
+	CallStep	steps[NODES_AT_ONCE];
+	RecipePeer *peers;
+	bool	   *holds;
+	int32_t		permits = 0;
+	int			from = 0;
+	int			n;
+
+	contenders->n = 0;
+	for (;;)
+	{
+		ContenderNode *nodes;
+
+		/*
+		 * List the children, and put the contenders in order: at first, and again if none of
+		 * them is there any more.  Others may have come meanwhile, or the same ones with other
+		 * nodes.
+		 */
+		if (contenders->n == 0)
+		{
+			RecipeQueued *queue;
+
+			listed = (CallStep){.asked = {.kind = ZK_GET_CHILDREN, .path = contenders->path}};
+			call_batch(caller, &listed, 1, sight);
+			n = listed.result.nchildren;
+			queue = palloc_extended(Max(n, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
+			contenders->n = recipe_queue(contenders->recipe, listed.children, n, queue);
+			contenders->nodes = palloc_extended(Max(contenders->n, 1) * sizeof(ContenderNode),
+												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+			for (int i = 0; i < contenders->n; i++)
+				contenders->nodes[i] =
+					(ContenderNode){.name = queue[i].name, .peer = queue[i].peer, .data = ""};
+			pfree(queue);
+		}
+		if (from >= Min(contenders->n, most) || listed.result.outcome != CALL_OK)
+			break;
+
+		/* Read some nodes. */
+		nodes = &contenders->nodes[from];
+		n = Min(Min(contenders->n, most) - from, NODES_AT_ONCE);
+		for (int i = 0; i < n; i++)
+			steps[i] =
+				(CallStep){.asked = {.kind = ZK_GET_DATA,
+									 .path = psprintf("%s/%s", contenders->path, nodes[i].name),
+									 .most = CONTENDERS_MAX_DATA}};
+		call_batch(caller, steps, n, CALL_AS_KNOWN);
+		for (int i = n - 1; i >= 0; i--)
+		{
+			contenders_take_node(&nodes[i], &steps[i]);
+			if (steps[i].result.outcome == CALL_UNREACHABLE || steps[i].result.outcome == CALL_TOO_LONG)
+				listed = steps[i];
+		}
+
+		/* Drop those that are gone. */
+		from += n;
+		n = contenders->n;
+		contenders->n = 0;
+		for (int i = 0; i < n; i++)
+		{
+			if (contenders->nodes[i].answer.outcome != CALL_NO_NODE)
+				contenders->nodes[contenders->n++] = contenders->nodes[i];
+		}
+		from -= n - contenders->n;
+	}
+
+	/*
+	 * Determine who holds.  For a semaphore this is known only if a lease says how many permits
+	 * there are; the smallest number counts.
+	 */
+	n = contenders->n;
+	peers = palloc_extended(Max(n, 1) * sizeof(RecipePeer), MCXT_ALLOC_HUGE);
+	holds = palloc(Max(n, 1) * sizeof(bool));
+	for (int i = 0; i < n; i++)
+	{
+		peers[i] = contenders->nodes[i].peer;
+		if (peers[i].permits > 0 && (permits == 0 || peers[i].permits < permits))
+			permits = peers[i].permits;
+	}
+	recipe_holders(contenders->recipe, peers, n, permits, holds);
+	contenders->permits_unknown = contenders->recipe == &permit_recipe && permits == 0;
+	for (int i = 0; i < n; i++)
+		contenders->nodes[i].holds = holds[i] && !contenders->permits_unknown;
+	pfree(peers);
+	pfree(holds);
+	return listed;
+}
+
+/* Stores what ZooKeeper has answered for a node, if it has. */
+void
+contenders_take_node(ContenderNode *node, const CallStep *read)
+{
+	node->answer = read->result;
+	node->data = read->read ? read->read : "";
+}
+
+/*
+ * Returns the data of a contender's node, as zklock writes them, and "reservation", with its end
+ * if this server has it; NULL if the node holds none, or the data are not zklock's.  A
+ * reservation is no process's.
+ *
+ *	entry	for which the node stands, or NULL
+ */
+const char *
+contenders_reservation(const ContenderNode *node, const EntryCopy *entry, NodeContender *data)
+{
+	bool ours = node_contender_read(node->data, data);
+
+	if (entry ? !entry->status.reserved : !ours || !data->reservation || !node->holds)
+		return NULL;
+	data->pid = 0;
+	if (entry == NULL)
+		return "reservation";
+	return psprintf("reservation, until %s", timestamptz_to_str(entry->status.expires_at));
+}
+
+/*
+ * Describes in a line whose node it is, in the database's encoding: the process of a database
+ * server; or else the node's data, if that is text; or else its session.  Does not raise
+ * errors.
+ */
+char *
+contenders_describe(const ContenderNode *node)
+{
+	NodeContender data;
+	const char	 *reservation;
+	char		 *text;
+
+	reservation = contenders_reservation(node, NULL, &data);
+	text = display_foreign(data.server);
+	if (text && reservation)
+		return psprintf("a reservation of server %s", text);
+	if (text)
+		return psprintf("process %d of server %s", data.pid, text);
+	text = display_node_data(node->data, node->answer.text_length);
+	if (text)
+		return text;
+	if (node->answer.stat.ephemeral_owner != 0)
+		return psprintf("ZooKeeper session 0x%llx",
+						(unsigned long long) node->answer.stat.ephemeral_owner);
+	return pstrdup("a client that does not tell its name");
+}
