@@ -6,21 +6,7 @@
  * as a backend does for a lock, and the engine (src/engine) does the rest.  So it outlives a
  * worker, like everything in shared memory, and the engine handles a lost reply, a deleted
  * node and the end of the session.  Once per round of the main loop each candidacy is looked
- * at:
- *
- *				 stand
- *		  IDLE ----------> STANDING ---------> LEAVING
- *		   ^ ^				 | ^	leave		 | |
- *		   | |	refused,	 | | 	 renew		 | |
- *		   | '---- lost -----' '-----------------' |
- *		   '---------------------------------------'
- *						left, lost
- *
- *		IDLE		it has no contender: it is not to stand, or asks again
- *		STANDING	it waits, or leads
- *		LEAVING		it must not lead any more (election_set_candidate()), but its
- *					node stays until the transactions that commit under its
- *					leadership have ended: the next leader must not begin before
+ * at, in attend_candidacy(), which draws its states.
  *
  * To resign is to leave and to stand anew in the same step: the new contender names the old
  * one as the one that it replaces, and the engine puts its node in the place of the old one
@@ -58,20 +44,10 @@
 #define LOOK_FOR_PROMOTION_MS 1000
 #define LOOK_FOR_COMMITS_MS 20
 
-static bool	 stopping = false;	/* the server shuts down */
-static int64 attend_at = NEVER; /* at one of them again, ms */
-
 /* ------------------------------------------------------------------------
  * What is published
  * ------------------------------------------------------------------------
  */
-
-/* The place of a candidate in the queue, 0 if it is not known */
-static int
-position_of(const Candidacy *candidacy)
-{
-	return entry_at(candidacy->entry)->node.position;
-}
 
 /*
  * Publishes the state, and the place in the queue of a candidate that waits.  Logs the state
@@ -84,9 +60,11 @@ set_state(int i, CandidacyState state, const char *detail)
 {
 	Election   *election = election_at(i);
 	TimestampTz now = GetCurrentTimestamp();
-	int			position = state == CANDIDACY_READY ? position_of(&election->candidacy) : 0;
+	int			position = 0;
 	bool		news = election->status.since == 0 || election->status.state != state;
 
+	if (state == CANDIDACY_READY)
+		position = entry_at(election->candidacy.entry)->node.position;
 	if (!news && election->status.position == position)
 		return;
 	SpinLockAcquire(&election->mutex);
@@ -106,26 +84,6 @@ set_state(int i, CandidacyState state, const char *detail)
  * The contender
  * ------------------------------------------------------------------------
  */
-
-/*
- * Composes the data of a candidate's node: the server's name alone, like the text of any peer.
- */
-static void
-compose_data(char *dst, size_t size)
-{
-	char *name = zklock_own_name();
-
-	strlcpy(dst, name, size);
-	if (!pg_verify_mbstr(PG_UTF8, dst, strlen(dst), true))
-	{
-		for (char *c = dst; *c != '\0'; c++)
-		{
-			if (IS_HIGHBIT_SET(*c))
-				*c = '?';
-		}
-	}
-	pfree(name);
-}
 
 /*
  * Asks for a place in the queue.
@@ -152,6 +110,7 @@ stand(int i, int replaces)
 							.replaces = replaces,
 							.requested_at = GetCurrentTimestamp(),
 							.requested_us = zklock_now_us()};
+	char		*name = zklock_own_name();
 	char		 data[ZKLOCK_NODE_DATA_SIZE];
 	int			 index;
 
@@ -161,7 +120,18 @@ stand(int i, int replaces)
 	if (candidacy->family == ELECTION_SUPPORT && zklock_parent_nodes == PARENTS_CONTAINER)
 		request.parent_nodes = PARENTS_PERSISTENT;
 	strlcpy(request.path, election->path, sizeof(request.path));
-	compose_data(data, sizeof(data));
+
+	/* The data of a candidate's node are the server's name alone, like the text of any peer. */
+	strlcpy(data, name, sizeof(data));
+	pfree(name);
+	if (!pg_verify_mbstr(PG_UTF8, data, strlen(data), true))
+	{
+		for (char *ch = data; *ch != '\0'; ch++)
+		{
+			if (IS_HIGHBIT_SET(*ch))
+				*ch = '?';
+		}
+	}
 	index = entry_ask(&request, data, LOSS_ABORT, 0);
 	if (index == ENTRY_NONE)
 		return false;
@@ -172,7 +142,7 @@ stand(int i, int replaces)
 }
 
 /* ------------------------------------------------------------------------
- * The arrows
+ * Terms
  * ------------------------------------------------------------------------
  */
 
@@ -206,57 +176,6 @@ end_term(int i, const EntryStatus *status)
 		failure_interrupt(process, *stake & STAKE_ON_LOSS);
 		LWLockRelease(ProcArrayLock);
 	}
-}
-
-/* Gives the contender up; the engine deletes its node. */
-static void
-give_up_candidacy(int i, int64 retry_at)
-{
-	Candidacy *candidacy = &election_at(i)->candidacy;
-
-	entry_give_up(candidacy->entry, ENTRY_NO_NOTICE);
-	candidacy->phase = CANDIDACY_IDLE;
-	candidacy->retry_at = retry_at;
-}
-
-/* Gives up leadership, or the place in the queue. */
-static void
-leave_election(int i, const EntryStatus *status)
-{
-	end_term(i, status);
-	election_at(i)->candidacy.phase = CANDIDACY_LEAVING;
-}
-
-/* Stands anew at the end of the queue, in the same step in which the old node goes. */
-static void
-renew(int i)
-{
-	int old = election_at(i)->candidacy.entry;
-
-	if (stand(i, old))
-		entry_give_up(old, ENTRY_NO_NOTICE);
-	else
-		give_up_candidacy(i, 0);
-}
-
-/* ------------------------------------------------------------------------
- * One candidacy
- * ------------------------------------------------------------------------
- */
-
-/* Returns true if the server may stand at the election. */
-static bool
-may_stand(const Candidacy *candidacy)
-{
-	return candidacy->listed && !stopping && !RecoveryInProgress();
-}
-
-/* Returns true if the server may go on standing with the names that its node has. */
-static bool
-may_stay(const Candidacy *candidacy)
-{
-	return may_stand(candidacy) &&
-		   entry_at(candidacy->entry)->request.terms.family == candidacy->family;
 }
 
 /*
@@ -293,130 +212,161 @@ wake_commits(int i)
 	return any;
 }
 
-/* Handles an entry that has come to an end without our doing. */
-static void
-attend_end(int i, const EntryStatus *status)
-{
-	Election *election = election_at(i);
-	int64	  retry_at = 0;
+/* ------------------------------------------------------------------------
+ * One candidacy
+ * ------------------------------------------------------------------------
+ */
 
-	end_term(i, status);
-	if (status->state == ENTRY_LOST)
-		set_state(i, CANDIDACY_OFFER,
-				  psprintf("Leadership was lost. %s", failure_loss_texts[status->loss]));
-	else
-	{
-		/* Only the first of several failed attempts in a row is logged. */
-		bool first = election->status.state != CANDIDACY_FAILED;
-
-		set_state(i, CANDIDACY_FAILED, NULL);
-		if (first)
-			ereport(LOG, (errmsg(failure_texts[status->failure].message, election->path),
-						  failure_describe(status->failure, status->error_code != 0
-																? zk_error_name(status->error_code)
-																: NULL)));
-		retry_at = zklock_now_ms() + STAND_AGAIN_MS;
-	}
-	give_up_candidacy(i, retry_at);
-	resigned(election, 0);
-}
-
-/* Handles a candidate that is the first: the server leads, as far as that is proved. */
-static void
-attend_elected(int i, const EntryStatus *status)
+/*
+ * Looks at a candidacy.
+ *
+ *				 stand
+ *		  IDLE ----------> STANDING ---------> LEAVING
+ *		   ^ ^				 | ^	leave		 | |
+ *		   | |	refused,	 | | 	 renew		 | |
+ *		   | '---- lost -----' '-----------------' |
+ *		   '---------------------------------------'
+ *						left, lost
+ *
+ *		IDLE		it has no contender: it is not to stand, or asks again
+ *		STANDING	it waits, or leads
+ *		LEAVING		it must not lead any more (election_set_candidate()), but its
+ *					node stays until the transactions that commit under its
+ *					leadership have ended: the next leader must not begin before
+ *
+ * Returns when to look at it again, ms.
+ *
+ *	stopping	the server shuts down, so leadership goes to others at once
+ */
+static int64
+attend_candidacy(int i, bool stopping)
 {
 	static uint32 checks[ELECTION_SLOTS];
 	Election	 *election = election_at(i);
+	Candidacy	 *candidacy = &election->candidacy;
+	bool		  may_stand = candidacy->listed && !stopping && !RecoveryInProgress();
+	bool		  may_stay = may_stand;
+	EntryStatus	  status = {0};
 
-	if (lease_state() != LEASE_HOLDS)
-		set_state(i, CANDIDACY_SUSPENDED, "The ZooKeeper session is not proved to be alive.");
-	else if (election->status.state != CANDIDACY_ELECTED)
-		set_state(i, CANDIDACY_ELECTED,
-				  psprintf("This server leads, in term " INT64_FORMAT ".", status->token));
-
-	if (status->check_done != checks[i])
-		(void) wake_commits(i);
-	checks[i] = status->check_done;
-
-	if (pg_atomic_read_u64(&election->resign_term) == (uint64) status->token)
-		leave_election(i, status);
-	else
-		resigned(election, status->token);
-}
-
-static void
-attend_standing(int i)
-{
-	Election   *election = election_at(i);
-	EntryStatus status = entry_status(election->candidacy.entry);
-
-	if (status.state == ENTRY_LOST || status.state == ENTRY_FAILED)
-		attend_end(i, &status);
-	else if (!may_stay(&election->candidacy))
-		leave_election(i, &status);
-	else if (status.state == ENTRY_GRANTED)
-		attend_elected(i, &status);
-	else if (position_of(&election->candidacy) > 0)
+	if (candidacy->phase != CANDIDACY_IDLE)
 	{
-		set_state(i, CANDIDACY_READY, NULL);
+		status = entry_status(candidacy->entry);
 
-		/* There is no leadership to give up. */
-		resigned(election, 0);
+		/* It goes on standing only with the names that its node has. */
+		may_stay = may_stand && entry_at(candidacy->entry)->request.terms.family == candidacy->family;
 	}
-	else if (election->status.state != CANDIDACY_FAILED)
-		set_state(i, CANDIDACY_OFFER, NULL);
-}
 
-/* Returns when to look at it again, ms. */
-static int64
-attend_leaving(int i)
-{
-	Candidacy  *candidacy = &election_at(i)->candidacy;
-	EntryStatus status = entry_status(candidacy->entry);
-
+	/* The entry has come to an end without our doing. */
 	if (status.state == ENTRY_LOST || status.state == ENTRY_FAILED)
-		attend_end(i, &status);
-	else if (wake_commits(i))
-		return zklock_now_ms() + LOOK_FOR_COMMITS_MS;
-	else if (may_stay(candidacy))
 	{
-		set_state(i, CANDIDACY_OFFER,
-				  "This server has given up leadership, and goes to the end of the queue.");
-		renew(i);
-	}
-	else
-		give_up_candidacy(i, 0);
-	return NEVER;
-}
+		int64 retry_at = 0;
 
-/* Returns when to look at it again, ms. */
-static int64
-attend_idle(int i)
-{
-	Election  *election = election_at(i);
-	Candidacy *candidacy = &election->candidacy;
-
-	if (!may_stand(candidacy))
-	{
-		if (!candidacy->listed)
-			set_state(i, CANDIDACY_GONE, "It is not in \"zklock.elections\" any more.");
+		end_term(i, &status);
+		if (status.state == ENTRY_LOST)
+			set_state(i, CANDIDACY_OFFER,
+					  psprintf("Leadership was lost. %s", failure_loss_texts[status.loss]));
 		else
-			set_state(i, CANDIDACY_STOP,
-					  stopping ? "The server shuts down." : "The server is a standby.");
+		{
+			/* Only the first of several failed attempts in a row is logged. */
+			bool first = election->status.state != CANDIDACY_FAILED;
+
+			set_state(i, CANDIDACY_FAILED, NULL);
+			if (first)
+				ereport(LOG, (errmsg(failure_texts[status.failure].message, election->path),
+							  failure_describe(status.failure, status.error_code != 0
+																   ? zk_error_name(status.error_code)
+																   : NULL)));
+			retry_at = zklock_now_ms() + STAND_AGAIN_MS;
+		}
+		entry_give_up(candidacy->entry, ENTRY_NO_NOTICE);
+		candidacy->phase = CANDIDACY_IDLE;
+		candidacy->retry_at = retry_at;
 		resigned(election, 0);
-		return candidacy->listed ? zklock_now_ms() + LOOK_FOR_PROMOTION_MS : NEVER;
 	}
-	if (zklock_now_ms() < candidacy->retry_at)
-		return candidacy->retry_at;
-	if (stand(i, ENTRY_NONE))
+
+	switch (candidacy->phase)
 	{
-		set_state(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER,
-				  NULL);
-		return NEVER;
+		case CANDIDACY_STANDING:
+			if (may_stay && status.state == ENTRY_GRANTED)
+			{
+				/* It is the first: the server leads, as far as that is proved. */
+				if (lease_state() != LEASE_HOLDS)
+					set_state(i, CANDIDACY_SUSPENDED,
+							  "The ZooKeeper session is not proved to be alive.");
+				else if (election->status.state != CANDIDACY_ELECTED)
+					set_state(i, CANDIDACY_ELECTED,
+							  psprintf("This server leads, in term " INT64_FORMAT ".", status.token));
+				if (status.check_done != checks[i])
+					(void) wake_commits(i);
+				checks[i] = status.check_done;
+				if (pg_atomic_read_u64(&election->resign_term) != (uint64) status.token)
+				{
+					resigned(election, status.token);
+					return NEVER;
+				}
+			}
+			else if (may_stay)
+			{
+				if (entry_at(candidacy->entry)->node.position > 0)
+				{
+					set_state(i, CANDIDACY_READY, NULL);
+					resigned(election, 0); /* There is no leadership to give up. */
+				}
+				else if (election->status.state != CANDIDACY_FAILED)
+					set_state(i, CANDIDACY_OFFER, NULL);
+				return NEVER;
+			}
+
+			/* Give up leadership, or the place in the queue. */
+			end_term(i, &status);
+			candidacy->phase = CANDIDACY_LEAVING;
+			/* FALLTHROUGH */
+
+		case CANDIDACY_LEAVING:
+			if (wake_commits(i))
+				return zklock_now_ms() + LOOK_FOR_COMMITS_MS;
+			if (may_stay)
+			{
+				int old = candidacy->entry;
+
+				/* Stand anew at the end of the queue, in the same step in which the old node goes. */
+				set_state(i, CANDIDACY_OFFER,
+						  "This server has given up leadership, and goes to the end of the queue.");
+				if (stand(i, old))
+				{
+					entry_give_up(old, ENTRY_NO_NOTICE);
+					return NEVER;
+				}
+			}
+			entry_give_up(candidacy->entry, ENTRY_NO_NOTICE); /* the engine deletes its node */
+			candidacy->phase = CANDIDACY_IDLE;
+			candidacy->retry_at = 0;
+			/* FALLTHROUGH */
+
+		case CANDIDACY_IDLE:
+			if (!may_stand)
+			{
+				if (!candidacy->listed)
+					set_state(i, CANDIDACY_GONE, "It is not in \"zklock.elections\" any more.");
+				else
+					set_state(i, CANDIDACY_STOP,
+							  stopping ? "The server shuts down." : "The server is a standby.");
+				resigned(election, 0);
+				return candidacy->listed ? zklock_now_ms() + LOOK_FOR_PROMOTION_MS : NEVER;
+			}
+			if (zklock_now_ms() < candidacy->retry_at)
+				return candidacy->retry_at;
+			if (stand(i, ENTRY_NONE))
+			{
+				set_state(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER,
+						  NULL);
+				return NEVER;
+			}
+			set_state(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
+			candidacy->retry_at = zklock_now_ms() + STAND_AGAIN_MS;
+			return candidacy->retry_at;
 	}
-	set_state(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
-	candidacy->retry_at = zklock_now_ms() + STAND_AGAIN_MS;
-	return candidacy->retry_at;
+	return NEVER;
 }
 
 /* ------------------------------------------------------------------------
@@ -454,36 +404,20 @@ candidacy_reload(void)
 	}
 }
 
-/* Looks at all of them, once per round of the main loop. */
-void
-candidacy_attend(void)
+/*
+ * Looks at all of them, once per round of the main loop.  Returns when to look at one of them
+ * again, ms.
+ */
+int64
+candidacy_attend(bool stopping)
 {
-	attend_at = NEVER;
+	int64 next = NEVER;
+
 	for (int i = 0; i < election_count(); i++)
 	{
-		CandidacyPhase *phase = &election_at(i)->candidacy.phase;
-		int64			at = NEVER;
+		int64 at = attend_candidacy(i, stopping);
 
-		if (*phase == CANDIDACY_STANDING)
-			attend_standing(i);
-		if (*phase == CANDIDACY_LEAVING)
-			at = attend_leaving(i);
-		if (*phase == CANDIDACY_IDLE)
-			at = attend_idle(i);
-		attend_at = Min(attend_at, at);
+		next = Min(next, at);
 	}
-}
-
-/* Has leadership go to others at once, since the server shuts down. */
-void
-candidacy_withdraw_all(void)
-{
-	stopping = true;
-}
-
-/* Returns when candidacy_attend() wants to be called, ms. */
-int64
-candidacy_next_wakeup(void)
-{
-	return attend_at;
+	return next;
 }

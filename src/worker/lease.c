@@ -44,19 +44,20 @@
 #define DRIFT_PART 100
 
 /*
- * How the proof stands; each arrow is one function here, some with lease_ before it:
+ * How the proof stands.  lease_begin() and lease_take_over() lead to BEGUN or OVER,
+ * notice_lapse() goes down, on_beat() renews:
  *
- *      NO_SESSION --- begin, take_over ----> BEGUN --> RENEWED <------.
+ *      NO_SESSION --- begin, take over ----> BEGUN --> RENEWED <------.
  *           |                                  |  renewed |           |
  *           |                                  |          |           |
  *           |                                  '- lapsed -+           |
  *           |                                             v           |
  *           |                                         SUSPENDED ------+ renewed
- *           |                                             | ran_out   |
+ *           |                                             | ran out   |
  *           |                                             v           |
- *           '--- begin, take_over: too late ----------> OVER ---------'
+ *           '--- begin, take over: too late ----------> OVER ---------'
  *
- * In RENEWED, "renewed" moves the deadline on.  From all of them, "end" leads to
+ * In RENEWED, a renewal moves the deadline on.  From all of them, lease_end() leads to
  * NO_SESSION.
  *
  * Other processes see the two times alone: BEGUN and RENEWED are HOLDS to them, and
@@ -89,13 +90,6 @@ deadline(int64 base)
 	return base + timeout - timeout / DRIFT_PART;
 }
 
-/* Returns zklock.tick_time, as it was taken up. */
-static int64
-tick_us(void)
-{
-	return INT64CONST(1000) * zklock_session->settings.tick_time;
-}
-
 /* Begins the proof from nothing. */
 static void
 start_proof(void)
@@ -107,7 +101,7 @@ start_proof(void)
 }
 
 /* ------------------------------------------------------------------------
- * The arrows
+ * Its beginning and end
  * ------------------------------------------------------------------------
  */
 
@@ -119,13 +113,14 @@ start_proof(void)
 void
 lease_begin(int64 opened_at_us, int timeout_ms)
 {
-	bool  possible = lease_is_possible_with(timeout_ms, zklock_session->settings.tick_time);
 	int64 until;
 
 	Assert(proof == PROOF_NO_SESSION);
 	timeout = INT64CONST(1000) * timeout_ms;
 	until = deadline(opened_at_us);
-	proof = possible && until > zklock_now_us() ? PROOF_BEGUN : PROOF_OVER;
+	proof = PROOF_BEGUN;
+	if (!lease_is_possible() || until <= zklock_now_us())
+		proof = PROOF_OVER;
 	start_proof();
 	if (proof == PROOF_BEGUN)
 		lease_extend(until, until + timeout);
@@ -148,43 +143,6 @@ lease_take_over(int timeout_ms)
 	start_proof();
 }
 
-/* Extends the lease: heartbeats prove that the session lives until then. */
-static void
-renewed(int64 until)
-{
-	Proof before = proof;
-
-	Assert(proof != PROOF_NO_SESSION);
-	proof = PROOF_RENEWED;
-	lease_extend(until, until + timeout);
-	if (before != PROOF_SUSPENDED && before != PROOF_OVER)
-		return;
-	ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
-	engine_session_proved();
-}
-
-/* Suspends the lease: the deadline has passed. */
-static void
-lapsed(void)
-{
-	Assert(proof == PROOF_BEGUN || proof == PROOF_RENEWED);
-	proof = PROOF_SUSPENDED;
-	start_proof();
-	ereport(LOG, (errmsg("the ZooKeeper session is no longer proved to be alive"),
-				  errdetail("Locks are suspended: none is granted, and transactions that rely on one wait at commit.")));
-	engine_session_unreachable();
-}
-
-/* Ends the lease: a session timeout has passed since the deadline. */
-static void
-ran_out(void)
-{
-	Assert(proof == PROOF_SUSPENDED);
-	proof = PROOF_OVER;
-	engine_session_unproved();
-	lease_void();
-}
-
 /*
  * Forgets the lease: there is no session, or it is over and the sessions that held locks know.
  */
@@ -202,67 +160,81 @@ lease_end(void)
  * ------------------------------------------------------------------------
  */
 
-/* Notices that the deadline, or the end, has passed. */
+/*
+ * Notices that the deadline has passed: the lease is suspended; and that a session timeout has
+ * passed since: it is over.
+ */
 static void
 notice_lapse(void)
 {
 	int64 now = zklock_now_us();
 
 	if ((proof == PROOF_BEGUN || proof == PROOF_RENEWED) && now >= lease_until())
-		lapsed();
+	{
+		proof = PROOF_SUSPENDED;
+		start_proof();
+		ereport(LOG, (errmsg("the ZooKeeper session is no longer proved to be alive"),
+					  errdetail("Locks are suspended: none is granted, and transactions that rely on one wait at commit.")));
+		engine_session_unreachable();
+	}
 	if (proof == PROOF_SUSPENDED && now >= lease_over())
-		ran_out();
+	{
+		proof = PROOF_OVER;
+		engine_session_unproved();
+		lease_void();
+	}
 }
 
-/*
- * Notes whether the chroot exists, as ZooKeeper has answered; without one, "/" does exist.
- * Logs when that changes.
- */
+/* Handles the answer to a heartbeat, which may prove that the session lives. */
 static void
-note_chroot(bool missing)
+on_beat(void *arg, const ZkReply *reply)
 {
 	const char *chroot = zklock_session->info.chroot;
+	int64		tick = INT64CONST(1000) * zklock_session->settings.tick_time;
+	int64		sent = reply->sent_at;
+	bool		has_lapsed;
+	int64		now;
+	int64		base;
+	int64		until;
 
-	if (missing == chroot_is_missing)
+	outstanding--;
+	notice_lapse();
+
+	/* An answer that the chroot is missing has been committed as well.  Without one, "/" exists. */
+	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
 		return;
-	chroot_is_missing = missing;
-	if (!missing)
+	if (chroot_is_missing && reply->outcome == CALL_OK)
 		ereport(LOG, (errmsg("the chroot \"%s\" in \"zklock.servers\" exists now", chroot)));
-	else
+	else if (!chroot_is_missing && reply->outcome == CALL_NO_NODE)
 	{
 		ereport(WARNING,
 				(errmsg("the chroot \"%s\" in \"zklock.servers\" does not exist in ZooKeeper", chroot),
 				 errhint("Create the chroot node in ZooKeeper, or correct \"zklock.servers\".")));
 		session_info_set_error("the chroot in \"zklock.servers\" does not exist");
 	}
-}
+	chroot_is_missing = reply->outcome == CALL_NO_NODE;
 
-static void
-on_beat(void *arg, const ZkReply *reply)
-{
-	int64 sent = reply->sent_at;
-	int64 now;
-	int64 base;
-	int64 until;
-
-	outstanding--;
-	notice_lapse();
-
-	/* An answer that the chroot is missing has been committed as well. */
-	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
-		return;
-	note_chroot(reply->outcome == CALL_NO_NODE);
 	if (proof == PROOF_NO_SESSION || sent < count_from || !lease_is_possible())
 		return;
 	now = zklock_now_us();
-	base = lease_history_add(&history, sent, now, tick_us());
+	base = lease_history_add(&history, sent, now, tick);
 	if (ZKLOCK_FAULT("naive-lease"))
 		base = sent;
 	until = base < 0 ? -1 : deadline(base);
-	if (proof == PROOF_SUSPENDED || proof == PROOF_OVER)
-		until = lease_recovery_add(&recovery, until, sent, now, tick_us());
-	if (until > lease_until() && until > now)
-		renewed(until);
+	has_lapsed = proof == PROOF_SUSPENDED || proof == PROOF_OVER;
+	if (has_lapsed)
+		until = lease_recovery_add(&recovery, until, sent, now, tick);
+	if (until <= lease_until() || until <= now)
+		return;
+
+	/* Heartbeats prove that the session lives until then. */
+	proof = PROOF_RENEWED;
+	lease_extend(until, until + timeout);
+	if (has_lapsed)
+	{
+		ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
+		engine_session_proved();
+	}
 }
 
 /* Sends heartbeats and notices that the lease has lapsed. */
@@ -271,13 +243,14 @@ lease_attend(void)
 {
 	int64 now = zklock_now_us();
 	int64 interval = Min(MAX_BEAT_US, timeout / 10);
+	int64 tick = INT64CONST(1000) * zklock_session->settings.tick_time;
 
 	notice_lapse();
 	if (!zk_client_connected() || proof == PROOF_NO_SESSION || now < next_beat ||
 		outstanding >= MAX_OUTSTANDING)
 		return;
 	if (proof != PROOF_RENEWED)
-		interval = Min(interval, tick_us() / 8);
+		interval = Min(interval, tick / 8);
 	next_beat = now + Max(interval, MIN_BEAT_US);
 	outstanding++;
 	if (ZKLOCK_FAULT("naive-lease"))
@@ -308,9 +281,10 @@ lease_next_wakeup(void)
 
 /*
  * Takes up another timeout of the session, which begins to count when we are connected again,
- * not before "since".  If it is shorter, call this before the server can have heard of it.  It
- * must not be longer than the shortest that the session has had: a new leader only knows the
- * first, and a follower we have left may announce another to the leader.
+ * not before "since"; if that is 0, the present lease goes on to run from where it does.  If it
+ * is shorter, call this before the server can have heard of it.  It must not be longer than the
+ * shortest that the session has had: a new leader only knows the first, and a follower we have
+ * left may announce another to the leader.
  *
  * The end stays where it is: it follows the next renewal.
  */
@@ -319,16 +293,11 @@ lease_set_timeout(int timeout_ms, int64 since_us)
 {
 	int64 until = lease_until();
 
+	if (since_us == 0)
+		since_us = until - deadline(0);
 	timeout = INT64CONST(1000) * timeout_ms;
 	if (until > deadline(since_us))
 		lease_cut(deadline(since_us));
-}
-
-/* Returns the time from which the present lease runs, us. */
-int64
-lease_base(void)
-{
-	return lease_until() - deadline(0);
 }
 
 /* ------------------------------------------------------------------------
@@ -337,23 +306,15 @@ lease_base(void)
  */
 
 /*
- * Returns true if there can be a lease on a session with this timeout.  Its proof takes a tick
- * and a few heartbeats.  A timeout of less than two ticks, the shortest that ZooKeeper allows
- * by default, leaves little or nothing beyond that, so that locks would be suspended at any
+ * Returns true if there can be a lease on the present session.  Its proof takes a tick and a
+ * few heartbeats.  A timeout of less than two ticks, the shortest that ZooKeeper allows by
+ * default, leaves little or nothing beyond that, so that locks would be suspended at any
  * delay: then none is granted at all.
  */
 bool
-lease_is_possible_with(int timeout_ms, int tick_ms)
-{
-	return timeout_ms >= 2 * tick_ms;
-}
-
-/* Returns true if there can be a lease on the present session. */
-bool
 lease_is_possible(void)
 {
-	return proof == PROOF_NO_SESSION ||
-		   lease_is_possible_with((int) (timeout / 1000), zklock_session->settings.tick_time);
+	return proof == PROOF_NO_SESSION || timeout / 1000 >= 2 * zklock_session->settings.tick_time;
 }
 
 /* Returns true if the lease of the present session is over, and no lock is held under it. */

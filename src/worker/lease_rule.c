@@ -43,18 +43,6 @@
 
 #include <string.h>
 
-/* Adds a heartbeat behind the others; the oldest is dropped if there is no room. */
-static void
-append_beat(LeaseHistory *history, int64_t sent, int64_t answered)
-{
-	if (history->n == LEASE_HISTORY)
-	{
-		history->n--;
-		memmove(&history->beats[0], &history->beats[1], history->n * sizeof(LeaseBeat));
-	}
-	history->beats[history->n++] = (LeaseBeat){.sent = sent, .answered = answered};
-}
-
 /*
  * Notes a committed heartbeat.  Heartbeats are added in the order in which they were sent,
  * which is that of their answers.
@@ -77,7 +65,14 @@ lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t
 		;
 	if (a >= 1)
 		base = history->beats[a - 1].sent;
-	append_beat(history, sent, answered);
+
+	/* Behind the others; the oldest is dropped if there is no room. */
+	if (history->n == LEASE_HISTORY)
+	{
+		history->n--;
+		memmove(&history->beats[0], &history->beats[1], history->n * sizeof(LeaseBeat));
+	}
+	history->beats[history->n++] = (LeaseBeat){.sent = sent, .answered = answered};
 	return base;
 }
 

@@ -9,13 +9,12 @@
  *
  * A round of the loop calls the other files of this folder:
  *
- *		worker_session.c	the session; leftover_session.c: the one left behind
+ *		worker_session.c	the session, and its settings
  *		lease.c				heartbeats
  *		calls.c				calls that the worker makes for sessions; call_batch.c: their
  *							operations, marker.c: what they leave behind
  *		queue_waits.c		watches for sessions that look for elements of queues
  *		candidacy.c			the elections at which the server stands
- *		session_settings.c	changed settings
  *
  * and in between, the client library's events (zk_client.c) and the engine (engine/engine.c).
  *
@@ -135,84 +134,41 @@ on_sigterm(int signal_number, siginfo_t *info, void *context)
 	errno = saved_errno;
 }
 
-/*
- * Returns true if every backend has given its locks back, no transaction relies on a
- * reservation, and no call is to have a persistent lock.  Reservations then end with the
- * session.
- */
-static bool
-all_released(void)
-{
-	bool closed = reservation_close();
-
-	for (int i = 0; i < entries_max(); i++)
-	{
-		EntryStatus status = entry_status(i);
-
-		if (status.state != ENTRY_FREE && status.state != ENTRY_RELEASING && !status.reserved)
-			return false;
-	}
-	return closed && !worker_calls_leave_nodes();
-}
-
-/*
- * Leaves changed settings to the next worker, and does not return if there are any.  With
- * another chroot the session ends first: the next worker must not look for its nodes
- * elsewhere.
- */
-static void
-take_settings_up(void)
-{
-	char *changes = session_settings_list_changes();
-
-	if (changes == NULL)
-		return;
-	if (session_settings_change_chroot())
-		worker_session_end("\"zklock.servers\" names another chroot");
-	session_settings_take_up();
-	zklock_worker_restart(psprintf("changed settings: %s", changes));
-}
-
-/*
- * Leaves to the next worker, with other settings or another session; nothing depends on this
- * session.
- */
-pg_noreturn static void
-make_way(void)
-{
-	take_settings_up();
-	worker_session_end("ZooKeeper grants a longer timeout than it once did");
-	zklock_worker_restart("the end of its session");
-}
-
-/* Ends the worker alone. */
-pg_noreturn static void
-leave_alone(void)
-{
-	ereport(LOG, (errmsg("terminating zklock worker due to administrator command")));
-	ProcessConfigFile(PGC_SIGHUP); /* perhaps before the signal that asks for it */
-	take_settings_up();
-	proc_exit(1);
-}
-
-/* Goes on with the shutdown that SIGTERM has asked for; may not return. */
+/* Goes on with the end that SIGTERM has asked for; may not return. */
 static void
 shut_down(void)
 {
 	int64 now = zklock_now_ms();
+	bool  begins = drain_until == 0;
 	bool  released;
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
-	if (drain_until == 0)
+	if (begins)
 	{
 		if (!postmaster_stops)
-			leave_alone();
+		{
+			ereport(LOG, (errmsg("terminating zklock worker due to administrator command")));
+			ProcessConfigFile(PGC_SIGHUP); /* perhaps before the signal that asks for it */
+			worker_session_take_settings_up();
+			proc_exit(1);
+		}
 		drain_until = now + MAX_DRAIN_MS;
-		candidacy_withdraw_all();
-		if (!all_released())
-			ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
 	}
-	released = all_released();
+
+	/*
+	 * Every backend has given its locks back, no transaction relies on a reservation, and no
+	 * call is to have a persistent lock.  Reservations then end with the session.
+	 */
+	released = reservation_close();
+	for (int i = 0; i < entries_max() && released; i++)
+	{
+		EntryStatus status = entry_status(i);
+
+		released = status.state == ENTRY_FREE || status.state == ENTRY_RELEASING || status.reserved;
+	}
+	released = released && !worker_calls_leave_nodes();
+	if (begins && !released)
+		ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
 	if (!released && now > drain_until)
 	{
 		ereport(LOG, (errmsg("zklock worker exits with locks still held"),
@@ -228,7 +184,7 @@ shut_down(void)
 					 (entries_all_consumed() && zk_flow_idle())))
 	{
 		if (zk_client_close())
-			session_file_remove();
+			worker_session_file_remove();
 		proc_exit(1);
 	}
 }
@@ -271,23 +227,17 @@ on_answered(CallOutcome outcome, int64 us)
 		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
 }
 
-/* Publishes the server's settings that the search for deadlocks uses. */
+/*
+ * Takes up, at the start and after a reload, the settings for which nothing has to wait: those
+ * that the search for deadlocks uses, and the elections.
+ */
 static void
-reload_search(void)
+take_server_settings_up(void)
 {
 	deadlock_search->deadlock_timeout = DeadlockTimeout;
 	deadlock_search->parent_nodes = zklock_parent_nodes;
 	pg_atomic_write_u32(&deadlock_search->reloaded, 1);
-}
-
-static void
-reload_settings(void)
-{
-	ProcessConfigFile(PGC_SIGHUP);
-	reload_search();
 	candidacy_reload();
-	session_settings_reload();
-	worker_session_reload();
 }
 
 /* Handles a watch that has fired, on a path with contenders or on a queue with elements. */
@@ -298,45 +248,14 @@ on_watch(ZkWatchEvent event, const char *path)
 	worker_queue_waits_event(path);
 }
 
-/* Returns how long the loop may sleep, ms; -1 for ever. */
-static long
-loop_sleep_time(void)
-{
-	int64 next = drain_until == 0 ? NEVER : zklock_now_ms() + LOOK_AGAIN_MS;
-	int64 wanted[] = {worker_session_next_wakeup(), lease_next_wakeup(),
-					  zk_client_next_wakeup(),		zk_flow_next_wakeup(),
-					  engine_next_wakeup(),			worker_marker_next_wakeup(),
-					  candidacy_next_wakeup(),		session_settings_next_wakeup()};
-
-	for (int i = 0; i < (int) lengthof(wanted); i++)
-		next = Min(next, wanted[i]);
-	return next == NEVER ? -1 : zklock_ms_until(next);
-}
-
-/* Sleeps until there is something to do, if there is nothing already. */
-static void
-sleep_between_rounds(WaitEventSet *events)
-{
-	WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
-	int		  n;
-
-	if (!zk_event_may_sleep())
-		return;
-	n = WaitEventSetWait(events, loop_sleep_time(), occurred, lengthof(occurred),
-						 zklock_wait_event(ZKLOCK_WAIT_WORKER));
-	for (int i = 0; i < n; i++)
-	{
-		if (occurred[i].events & WL_SOCKET_READABLE)
-			zk_event_woken();
-	}
-}
-
 /* Runs the rounds of the loop; src/README describes one. */
 pg_noreturn static void
 main_loop(WaitEventSet *events)
 {
 	for (;;)
 	{
+		int64 candidacy_at;
+
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
@@ -344,7 +263,9 @@ main_loop(WaitEventSet *events)
 		else if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
-			reload_settings();
+			ProcessConfigFile(PGC_SIGHUP);
+			take_server_settings_up();
+			worker_session_reload();
 		}
 
 		worker_session_attend();
@@ -356,13 +277,35 @@ main_loop(WaitEventSet *events)
 		engine_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
-		candidacy_attend();
-		if (session_settings_due())
-			make_way();
+		candidacy_at = candidacy_attend(drain_until != 0);
+		worker_session_give_way();
 		lease_attend_obstacle();
 		zk_flow_send();
 
-		sleep_between_rounds(events);
+		/* Sleep until there is something to do, if there is nothing already. */
+		if (zk_event_may_sleep())
+		{
+			int64	  next = drain_until == 0 ? NEVER : zklock_now_ms() + LOOK_AGAIN_MS;
+			int64	  wanted[] = {worker_session_next_wakeup(),
+								  lease_next_wakeup(),
+								  zk_client_next_wakeup(),
+								  zk_flow_next_wakeup(),
+								  engine_next_wakeup(),
+								  worker_marker_next_wakeup(),
+								  candidacy_at};
+			WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
+			int		  n;
+
+			for (int i = 0; i < (int) lengthof(wanted); i++)
+				next = Min(next, wanted[i]);
+			n = WaitEventSetWait(events, next == NEVER ? -1 : zklock_ms_until(next), occurred,
+								 lengthof(occurred), zklock_wait_event(ZKLOCK_WAIT_WORKER));
+			for (int i = 0; i < n; i++)
+			{
+				if (occurred[i].events & WL_SOCKET_READABLE)
+					zk_event_woken();
+			}
+		}
 	}
 }
 
@@ -413,9 +356,7 @@ zklock_worker_main(Datum arg)
 	engine_start();
 	worker_queue_waits_start();
 	worker_calls_start();
-	reload_search();
-	candidacy_reload();
-	session_settings_start();
+	take_server_settings_up();
 	worker_session_start();
 
 	log_context.previous = error_context_stack;

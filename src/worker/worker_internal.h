@@ -15,55 +15,7 @@
 #include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------
- * session_settings.c: the settings of the session, and how changed ones are taken up
- * ------------------------------------------------------------------------
- */
-
-/* Whether the credentials, if any are set, are shown to ZooKeeper */
-typedef enum Credentials
-{
-	CREDENTIALS_SHOWN,
-	CREDENTIALS_WITHHELD
-} Credentials;
-
-extern bool session_settings_configure(ZkClientConfig *config, Credentials credentials);
-extern void session_settings_read_files(void);
-
-/* Taking up changed ones */
-extern void	 session_settings_start(void);
-extern void	 session_settings_reload(void);
-extern char *session_settings_list_changes(void);
-extern bool	 session_settings_change_chroot(void);
-extern void	 session_settings_take_up(void);
-extern bool	 session_settings_due(void);
-extern int64 session_settings_next_wakeup(void);
-
-/* ------------------------------------------------------------------------
- * leftover_session.c: the one that a server left behind
- * ------------------------------------------------------------------------
- */
-
-/* The file from which the next server learns of the session */
-extern void session_file_write(int64 id, const char *password);
-extern void session_file_remove(void);
-
-/* Crashes while a session is opened */
-#define OPENING_MAX_CRASHES 2 /* in a row */
-
-extern int	worker_opening_begins(void);
-extern void worker_opening_over(void);
-extern void worker_opening_interrupted(SIGNAL_ARGS);
-
-/* The end of the session in the file */
-extern void		   leftover_session_find(void);
-extern bool		   leftover_session_exists(void);
-extern Credentials leftover_session_configure(ZkClientConfig *config);
-extern bool		   leftover_session_close(void);
-extern void		   leftover_session_forget(void);
-extern void		   leftover_session_is_over(void);
-
-/* ------------------------------------------------------------------------
- * worker_session.c: the life of the session
+ * worker_session.c: the session, and the settings that it runs with
  * ------------------------------------------------------------------------
  */
 
@@ -72,9 +24,13 @@ extern void				worker_session_reload(void);
 extern void				worker_session_event(ZkSessionEvent event);
 extern void				worker_session_looked_up(uintptr_t lookup, const char *addresses);
 pg_noreturn extern void worker_session_stuck(const char *why);
-extern void				worker_session_end(const char *reason);
 extern void				worker_session_attend(void);
+extern void				worker_session_take_settings_up(void);
+extern void				worker_session_give_way(void);
 extern int64			worker_session_next_wakeup(void);
+extern void				worker_session_file_remove(void);
+extern void				worker_opening_over(void);
+extern void				worker_opening_interrupted(SIGNAL_ARGS);
 
 /* ------------------------------------------------------------------------
  * lease.c: the proof that it lives, and with it our locks
@@ -84,11 +40,9 @@ extern int64			worker_session_next_wakeup(void);
 extern void	 lease_take_over(int timeout_ms);
 extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
 extern void	 lease_set_timeout(int timeout_ms, int64 since_us);
-extern int64 lease_base(void);
 extern void	 lease_end(void);
 extern bool	 lease_has_run_out(void);
 extern bool	 lease_is_possible(void);
-extern bool	 lease_is_possible_with(int timeout_ms, int tick_ms);
 extern void	 lease_check_timeout(void);
 extern void	 lease_attend(void);
 extern void	 lease_attend_obstacle(void);
@@ -170,8 +124,6 @@ extern void worker_queue_waits_connected(void);
  */
 
 extern void	 candidacy_reload(void);
-extern void	 candidacy_attend(void);
-extern void	 candidacy_withdraw_all(void);
-extern int64 candidacy_next_wakeup(void);
+extern int64 candidacy_attend(bool stopping);
 
 #endif /* ZKLOCK_WORKER_INTERNAL_H */

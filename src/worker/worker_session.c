@@ -1,28 +1,77 @@
 /*
  * worker_session.c
- *		The life of the ZooKeeper session.
+ *		The ZooKeeper session: opened, resumed, replaced and ended, and the settings that
+ *		it runs with.
  *
  * While the client library has a handle, it connects, and reconnects, by itself.  A new
  * session follows an expired one at once.  If a session cannot begin (no name resolves, bad
- * credentials, a server that hangs up), the worker tries again after ever longer pauses.
+ * credentials, a server that hangs up), the worker tries again after ever longer pauses:
+ *
+ *			   open_at				addresses, or open_by
+ *		PAUSE ----------> LOOK-UP ------------------------> HANDLE
+ *		  ^					 | no address known				  | expired, refused, in doubt;
+ *		  '------------------'--------------------------------' or not opened at all
+ *
+ * What becomes of a handle, worker_session_event() has in one place.
  *
  * The session outlives the worker: its id and password are in shared memory, the next worker
- * resumes it, and locks, queue places and waiting backends go on.  They are in a file as
- * well, so that the session can be ended after a crash (leftover_session.c).
+ * resumes it, and locks, queue places and waiting backends go on.
+ *
+ * After a crash of the server, or an immediate shutdown, shared memory is empty, but the
+ * session lives on, and with it the locks, until it times out: the leftover session.  A file
+ * has id and password of it, as long as there is one.  The worker ends it before it begins a
+ * session of its own:
+ *
+ *		connected			close it, and connect again to see, MAX_CLOSES times
+ *		expired				begin a session of our own
+ *		anything else		go on trying, as with our own
+ *
+ * The leftover session never gets into shared memory.  No process of the server that left it
+ * can be there any more and rely on it: the postmaster does not initialise shared memory
+ * before all are gone.
+ *
+ * A changed setting waits until no lock is held, whatever it is, and until the outcome of
+ * what sessions' calls have written is known: a typo costs no lock.  zk_session.last_error
+ * and the log say that it waits.  Then the worker restarts.  The next one goes on with what
+ * is set, and with the session if ZooKeeper continues it; with another chroot, below which
+ * there are other nodes, it begins another session.  An administrator who does not want to
+ * wait terminates the worker, which has the same effect at once.  The settings in use may so
+ * differ from those that are set.  They are in shared memory, for the next worker, which may
+ * start at any time.
+ *
+ * A session that was once granted a shorter timeout than now gives way to another one: under
+ * the same conditions if no lease is possible, else when nobody holds, waits or stands for
+ * election in it.
  *
  * A lease proves that the session lives, and with it the locks held in it (lease.c).
  * engine/engine.c is called for each change and does what it means for them.
  *
  * Runs in: the worker.  All of this is private to it; shared/session_info.c has the part
- * that others may know.
+ * that others may know.  Only the worker reads and writes SharedSession.settings, which needs
+ * no lock; no other process touches the files.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/hashfn.h"
+#include "common/string.h"
+#include "compat.h"
 #include "engine/engine.h"
 #include "fault.h"
+#include "port/pg_bswap.h"
 #include "shared/common.h"
+#include "shared/entry.h"
+#include "shared/session_info.h"
+#include "shared/settings.h"
+#include "storage/fd.h"
 #include "utils/timestamp.h"
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
@@ -34,89 +83,693 @@
 #define TRY_MS 3000			  /* at most, for a handle that does not know all of them */
 #define LOOK_UP_CALM_MS 60000 /* ... while connected */
 
-static int64	 open_at;		/* without a handle: when to look for the servers, ms */
-static int64	 opened_at;		/* when a handle was opened last, us */
-static int64	 open_by;		/* ... when to open one with known addresses, ms */
-static uintptr_t lookup;		/* the look-up of the servers' addresses under way; 0: none */
-static int64	 look_up_at;	/* with a handle: when to begin another, ms */
+#define LOOK_FOR_LOCKS_MS 200 /* how often to look whether a lock keeps settings waiting */
+
+#define MAX_CLOSES 4		  /* of the leftover session */
+#define OPENING_MAX_CRASHES 2 /* in a row */
+
+/* What it takes to resume a session, and to end it */
+typedef struct SessionKey
+{
+	int64  id;												/* 0 if there is no session */
+	uint64 password[ZKLOCK_PASSWORD_SIZE / sizeof(uint64)]; /* its bytes in their order */
+} SessionKey;
+
+/* The way to a session */
+static int64	 open_at;	 /* without a handle: when to look for the servers, ms; NEVER: not
+								 * before a reload */
+static int64	 open_by;	 /* ... when to open one with known addresses, ms */
+static int64	 opened_at;	 /* when a handle was opened last, us */
+static uintptr_t lookup;	 /* the look-up of the servers' addresses under way; 0: none */
+static int64	 look_up_at; /* with a handle: when to begin another, ms */
 static bool		 new_addresses; /* of which the handle does not know */
 static int64	 give_up_at; /* not connected any more: the handle, if the lease is over, ms */
 static int64	 check_at;	 /* not connected: ms */
 static bool		 doubt_logged; /* since the session was connected last */
 
-/*
- * Returns how long to wait before the next attempt to connect.  The pause grows with the
- * number of attempts that have failed, in this worker and in those before it, but it is never
- * so long that the session ends because of the pauses.
- */
-static int64
-pause_ms(void)
-{
-	int failures = Min(zklock_session->failures, 10);
-	int timeout = zklock_session->settings.session_timeout;
+/* The leftover session */
+static SessionKey leftover; /* id 0: there is none, or none any more */
+static int		  closes;	/* how often it has been closed; it may still live */
 
-	if (failures == 0)
-		return 0;
-	if (zklock_session->info.id != 0)
-		timeout = Min(timeout, zklock_session->info.negotiated_timeout);
-	return Min(MIN_PAUSE_MS << (failures - 1), Min(MAX_PAUSE_MS, timeout / 3));
+/* The settings of the session */
+static SessionSettings *used;			/* in shared memory */
+static bool				waiting;		/* changed ones are taken up when no lock is held */
+static int64			check_locks_at; /* when to look whether one is held, ms */
+static uint64			shown;			/* a hash of the credentials that the handle has */
+
+/* ------------------------------------------------------------------------
+ * The file from which the next server learns of the session
+ *
+ * A copy of it must never be used: a server that was restored from a base backup, or
+ * started on a copy or clone of a data directory, would end the session of the server it was
+ * taken from, while that server holds locks.  So:
+ *
+ * - The file is in pg_stat_tmp, whose contents base backups and pg_rewind leave out.
+ * - It contains its own identity: the kernel's boot id and the file's device and inode.  A
+ *   copy has another inode, perhaps on another device; a copy on another machine, or a clone
+ *   of the machine, has another boot id, as has the same machine after a restart.  A file
+ *   that fits in all of them is the very one that was written.
+ * - It contains device and inode of the data directory as well: where pg_stat_tmp is a
+ *   symbolic link, a copy of the data directory has the very same file.  Then the server that
+ *   connects last has its session in it.
+ *
+ * The file is written under another name and renamed, so it is complete or absent.  It needs
+ * no fsync: a file that survives a crash of the machine has an old boot id.
+ *
+ * No error is raised here: a failure is logged, and then the session times out.
+ * ------------------------------------------------------------------------
+ */
+
+#define SESSION_FILE PG_STAT_TMP_DIR "/zklock.session"
+#define SESSION_FILE_NEW SESSION_FILE ".new"
+#define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
+#define BOOT_ID_LEN 36
+#define CONTENT_SIZE 512
+
+#define CONTENT_FORMAT \
+	"zklock session 2\nboot %s\ndirectory %llu %llu\nfile %llu %llu\nsession 0x%llx\npassword %016llx%016llx\n"
+#define CONTENT_SCAN \
+	"zklock session 2 boot %36s directory %llu %llu file %llu %llu session 0x%llx password %16llx%16llx"
+
+/* Where a file is valid */
+typedef struct Origin
+{
+	char		boot_id[BOOT_ID_LEN + 1]; /* of this start of the kernel */
+	struct stat directory;				  /* the data directory */
+	struct stat file;					  /* itself */
+} Origin;
+
+/* Fills in where an open file is valid.  Returns NULL, or why that is not known. */
+static const char *
+find_origin(int fd, Origin *origin)
+{
+	char  line[BOOT_ID_LEN + 2] = "";
+	FILE *file;
+
+	if (fstat(fd, &origin->file) != 0 || stat(DataDir, &origin->directory) != 0)
+		return strerror(errno);
+	file = AllocateFile(BOOT_ID_FILE, "r");
+	if (file && fgets(line, sizeof(line), file) == NULL)
+		line[0] = '\0';
+	if (file)
+		FreeFile(file);
+	if (pg_strip_crlf(line) != BOOT_ID_LEN)
+		return "the kernel's boot id cannot be read";
+	strlcpy(origin->boot_id, line, sizeof(origin->boot_id));
+	return NULL;
+}
+
+/* Composes what a file contains, its own identity included. */
+static void
+format_session_file(char *content, const Origin *origin, const SessionKey *key)
+{
+	snprintf(content, CONTENT_SIZE, CONTENT_FORMAT, origin->boot_id,
+			 (unsigned long long) origin->directory.st_dev,
+			 (unsigned long long) origin->directory.st_ino,
+			 (unsigned long long) origin->file.st_dev, (unsigned long long) origin->file.st_ino,
+			 (unsigned long long) key->id, (unsigned long long) pg_ntoh64(key->password[0]),
+			 (unsigned long long) pg_ntoh64(key->password[1]));
+}
+
+/* Writes the session to the file. */
+static void
+write_session_file(int64 id, const char *password)
+{
+	SessionKey	key = {.id = id};
+	Origin		origin;
+	char		content[CONTENT_SIZE];
+	const char *fault;
+	int			fd;
+
+	memcpy(key.password, password, sizeof(key.password));
+	(void) unlink(SESSION_FILE_NEW); /* a worker may have died here */
+	fd = OpenTransientFilePerm(SESSION_FILE_NEW, O_CREAT | O_EXCL | O_WRONLY, S_IRUSR | S_IWUSR);
+	if (fd < 0)
+		fault = strerror(errno);
+	else
+	{
+		fault = find_origin(fd, &origin);
+		if (fault == NULL)
+		{
+			ssize_t len;
+
+			format_session_file(content, &origin, &key);
+			len = strlen(content);
+			errno = ENOSPC; /* what a short write means */
+			if (write(fd, content, len) != len)
+				fault = strerror(errno);
+		}
+		if (CloseTransientFile(fd) != 0 && fault == NULL)
+			fault = strerror(errno);
+		if (fault == NULL && rename(SESSION_FILE_NEW, SESSION_FILE) != 0)
+			fault = strerror(errno);
+	}
+	if (fault)
+	{
+		ereport(LOG, (errmsg("could not write file \"%s\": %s", SESSION_FILE, fault),
+					  errdetail("After a crash, locks will be free only when the ZooKeeper session has timed out.")));
+		(void) unlink(SESSION_FILE_NEW);
+	}
+}
+
+/* Removes the file, since the session has been closed, or is over. */
+void
+worker_session_file_remove(void)
+{
+	if (unlink(SESSION_FILE) != 0 && errno != ENOENT)
+		ereport(LOG, (errcode_for_file_access(),
+					  errmsg("could not remove file \"%s\": %m", SESSION_FILE)));
 }
 
 /*
- * Notes that there is no handle any more.  Until the next one is opened, others see: DOWN if
- * there is no session, or no way to it; AUTH_FAILED if ZooKeeper refuses the credentials;
- * CONNECTING if the next one follows.
+ * Reads an open file.  Returns NULL, or why it cannot be used.  Only what
+ * format_session_file() makes of a session counts, byte by byte.
  */
-static void
-closed(SessionState shown)
+static const char *
+read_session_file(int fd, SessionKey *key)
 {
-	lookup = 0;
-	open_at = zklock_now_ms() + pause_ms();
-	session_info_set_state(shown);
+	Origin			   origin;
+	const struct stat *file = &origin.file;
+	const char		  *fault = find_origin(fd, &origin);
+	char			   content[CONTENT_SIZE] = "";
+	char			   expected[CONTENT_SIZE];
+	char			   boot_id[BOOT_ID_LEN + 1];
+	unsigned long long password[2];
+	unsigned long long device[2]; /* of the directory, and of the file */
+	unsigned long long inode[2];
+	unsigned long long id;
+	ssize_t			   len;
+
+	if (fault)
+		return fault;
+	if (!S_ISREG(file->st_mode))
+		return "it is not a regular file";
+	if (file->st_uid != geteuid() || (file->st_mode & (S_IRWXG | S_IRWXO)) != 0)
+		return "others than its owner may access it";
+	len = read(fd, content, sizeof(content) - 1);
+	if (len < 0)
+		return strerror(errno);
+	if (sscanf(content, CONTENT_SCAN, boot_id, &device[0], &inode[0], &device[1], &inode[1],
+			   &id, &password[0], &password[1]) != 8)
+		return "its contents are not valid";
+	if (strcmp(boot_id, origin.boot_id) != 0)
+		return "it was written on another machine, or before this one was restarted";
+	if (device[1] != file->st_dev || inode[1] != file->st_ino || file->st_nlink != 1)
+		return "it is a copy";
+	if (device[0] != origin.directory.st_dev || inode[0] != origin.directory.st_ino)
+		return "it belongs to another data directory";
+	*key = (SessionKey){(int64) id, {pg_hton64(password[0]), pg_hton64(password[1])}};
+	format_session_file(expected, &origin, key);
+	if (id != 0 && (ssize_t) strlen(expected) == len && memcmp(content, expected, len) == 0)
+		return NULL;
+	explicit_bzero(key, sizeof(*key));
+	return "its contents are not valid";
 }
 
-/* Notes that an attempt to connect has failed. */
+/*
+ * Finds, as a worker starts without a session, the one that this server, and no other, has
+ * left behind.  If there is none, or none that is certain, there is no such file any more
+ * either.
+ */
 static void
-failed(SessionState shown)
+find_leftover_session(void)
 {
-	zklock_session->failures++;
-	closed(shown);
-	engine_session_unreachable();
+	const char *fault;
+	int			fd;
+
+	/* This neither follows a link nor waits for the other end of a pipe. */
+	fd = OpenTransientFile(SESSION_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+	{
+		if (errno == ENOENT)
+			return;
+		fault = errno == ELOOP ? "it is a symbolic link" : strerror(errno);
+	}
+	else
+	{
+		fault = read_session_file(fd, &leftover);
+		(void) CloseTransientFile(fd);
+	}
+	if (fault == NULL)
+		return;
+	ereport(LOG, (errmsg("ignoring file \"%s\": %s", SESSION_FILE, fault),
+				  errdetail("A ZooKeeper session that it tells of ends when it times out.")));
+	worker_session_file_remove();
+}
+
+/* Forgets the leftover session, which is over, or is left to time out. */
+static void
+forget_leftover_session(void)
+{
+	explicit_bzero(&leftover, sizeof(leftover));
+	worker_session_file_remove();
 }
 
 /* ------------------------------------------------------------------------
- * Opening the session
+ * Crashes
+ *
+ * After a crash of the worker the next one, of a server that has started again, finds the same
+ * settings, files and leftover session, and might crash over them again and again.  So a
+ * file has a byte for each worker that has begun to open a session, until a server has answered
+ * in one, or the worker exits.  Shared memory does not outlive a crash; the postmaster need not
+ * either, with restart_after_crash off.
+ *
+ * SIGQUIT, by which the postmaster ends all processes when another one has crashed, or in an
+ * immediate shutdown, is no crash of the worker, and takes only its own byte back.
+ * ------------------------------------------------------------------------
+ */
+
+#define OPENING_FILE PG_STAT_TMP_DIR "/zklock.opening"
+
+static volatile sig_atomic_t is_opening; /* this worker has its byte in the file */
+static off_t				 crashes_before;
+
+/* Notes that the session is open, or that the worker exits. */
+void
+worker_opening_over(void)
+{
+	if (is_opening)
+		(void) unlink(OPENING_FILE);
+	is_opening = false;
+}
+
+/* SIGQUIT: takes back that this worker has begun, and exits. */
+void
+worker_opening_interrupted(SIGNAL_ARGS)
+{
+	_exit(is_opening && truncate(OPENING_FILE, crashes_before) != 0 ? 3 : 2);
+}
+
+/* ------------------------------------------------------------------------
+ * Files that settings name
+ *
+ * They are read for each connection.  The client library connects by itself as long as it has
+ * a handle: so they are read anew when a connection is lost, and as long as there is none.  If
+ * they cannot be used then, the worker goes on with those that were read before.
  * ------------------------------------------------------------------------
  */
 
 /*
- * Opens a handle: for the session left behind if there is one; else to resume ours, or to
- * begin a new one.  A session can be ended without credentials.
+ * Reads a file with credentials into the configuration, split at the first colon.  Returns
+ * NULL, or what is wrong with the file.
+ */
+static const char *
+read_credentials(const char *name, ZkClientConfig *config)
+{
+	FILE	   *file;
+	struct stat st;
+	char		buffer[ZK_AUTH_SIZE + 2] = "";
+	size_t		len;
+	char	   *colon;
+	bool		sasl = false;
+	const char *fault = NULL;
+
+	/* To open anything but a regular file might block. */
+	if (stat(name, &st) != 0)
+		return strerror(errno);
+	if (!S_ISREG(st.st_mode))
+		return "it is not a regular file";
+	if (st.st_mode & (S_IRWXG | S_IRWXO))
+		return "others than its owner may access it";
+	file = AllocateFile(name, "r");
+	if (file == NULL)
+		return strerror(errno);
+	len = fread(buffer, 1, sizeof(buffer) - 1, file);
+	FreeFile(file);
+	buffer[len] = '\0';
+	colon = strchr(buffer, ':');
+
+	/* One newline at the end belongs to the line. */
+	if (len == 0)
+		fault = "it is empty";
+	else if (strlen(buffer) != len)
+		fault = "it contains a zero byte";
+	else if (strchr(buffer, '\n') != NULL && strchr(buffer, '\n')[1] != '\0')
+		fault = "it has more than one line";
+	else if (pg_strip_crlf(buffer) >= ZK_AUTH_SIZE)
+		fault = "its line is too long";
+	else if (colon == NULL || colon == buffer)
+		fault = "it does not have the form scheme:credentials";
+	else
+	{
+		*colon = '\0';
+		sasl = strcmp(buffer, "sasl") == 0;
+		if (sasl)
+			fault = zk_sasl_load(colon + 1, config->tls);
+	}
+
+	/* A configuration without credentials follows one that failed: nothing may remain. */
+	if (fault == NULL)
+	{
+		config->sasl = sasl;
+		strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
+		strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
+	}
+	explicit_bzero(buffer, sizeof(buffer));
+	return fault;
+}
+
+/*
+ * Reads the files for the next connection into the configuration of its handle.  Returns
+ * false if they cannot be used, and records why.
+ *
+ *	show	whether credentials are shown to ZooKeeper, if any are set
+ *	hash	set to a hash of those that are
+ */
+static bool
+load_files(ZkClientConfig *config, bool show, uint64 *hash)
+{
+	char *fault = NULL;
+
+	config->tls = used->tls.names[TLS_CA][0] != '\0';
+
+	/* No core files: the client library keeps a secret in its own memory from now on. */
+	if (config->tls || used->auth_file[0] != '\0')
+		(void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (config->tls)
+		fault = zk_tls_load(&used->tls);
+	if (fault == NULL && show && used->auth_file[0] != '\0')
+	{
+		const char *why = read_credentials(used->auth_file, config);
+
+		/* All roles may see what is wrong, so only the log names the file. */
+		if (why)
+		{
+			ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
+						  errmsg("could not use \"zklock.auth_file\": %s", why),
+						  errdetail("The file is \"%s\".", used->auth_file)));
+			fault = psprintf("could not use \"zklock.auth_file\": %s", why);
+		}
+	}
+	*hash = hash_bytes_extended((const unsigned char *) config->auth_scheme,
+								strlen(config->auth_scheme), 0);
+	*hash = hash_bytes_extended((const unsigned char *) config->auth_credentials,
+								strlen(config->auth_credentials), *hash);
+	if (fault == NULL)
+		return true;
+	session_info_set_error(fault);
+	pfree(fault);
+	return false;
+}
+
+/*
+ * Reads the files anew while there is no connection for our session.  A handle cannot forget
+ * credentials, so other ones need another worker.
+ */
+static void
+read_files_anew(void)
+{
+	ZkClientConfig config = {0};
+	uint64		   hash;
+	bool		   changed;
+
+	if (leftover.id != 0)
+		return;
+	changed = load_files(&config, true, &hash) && hash != shown;
+	explicit_bzero(&config, sizeof(config));
+	if (changed)
+		zklock_worker_restart("changed credentials");
+}
+
+/* ------------------------------------------------------------------------
+ * Ends of the session
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Forgets the session, which is over, and the locks with it.  Its id goes last: should the
+ * worker fail halfway, the next one must not take the locks to the next session.
+ */
+static void
+forget_session(const char *reason)
+{
+	SessionInfo now;
+
+	session_info_ended(zklock_session->info.id);
+	worker_session_file_remove();
+	session_info_set_error(reason);
+	engine_session_ended(reason);
+	lease_end();
+	now = zklock_session->info;
+	now.id = 0;
+	explicit_bzero(now.password, sizeof(now.password));
+	session_info_publish(&now);
+}
+
+/* Ends the session, if there is one, and with it all locks.  The worker has to restart. */
+static void
+end_session(const char *reason)
+{
+	(void) zk_client_close();
+	if (zklock_session->info.id != 0)
+		forget_session(reason);
+}
+
+/* ------------------------------------------------------------------------
+ * Changed settings
+ * ------------------------------------------------------------------------
+ */
+
+/* Takes the settings as they are set now into use. */
+static void
+use_what_is_set(void)
+{
+	if (strcmp(zklock_servers, used->servers) != 0)
+		zklock_session->addresses[0] = '\0';
+	strlcpy(used->servers, zklock_servers, sizeof(used->servers));
+	strlcpy(used->auth_file, zklock_auth_file, sizeof(used->auth_file));
+	strlcpy(used->tls.names[TLS_CA], zklock_tls_ca_file, ZKLOCK_FILE_SIZE);
+	strlcpy(used->tls.names[TLS_CERT], zklock_tls_cert_file, ZKLOCK_FILE_SIZE);
+	strlcpy(used->tls.names[TLS_KEY], zklock_tls_key_file, ZKLOCK_FILE_SIZE);
+	used->session_timeout = zklock_session_timeout;
+	used->tick_time = zklock_tick_time;
+	used->acl = zklock_acl;
+}
+
+/* Returns the names of settings that differ from those in use, palloc'd; NULL if none does. */
+static char *
+list_changed_settings(void)
+{
+	const struct
+	{
+		const char *name;
+		bool		changed;
+	} settings[] = {
+		{"zklock.servers", strcmp(zklock_servers, used->servers) != 0},
+		{"zklock.session_timeout", zklock_session_timeout != used->session_timeout},
+		{"zklock.tick_time", zklock_tick_time != used->tick_time},
+		{"zklock.auth_file", strcmp(zklock_auth_file, used->auth_file) != 0},
+		{"zklock.acl", zklock_acl != used->acl},
+		{"zklock.tls_ca_file", strcmp(zklock_tls_ca_file, used->tls.names[TLS_CA]) != 0},
+		{"zklock.tls_cert_file", strcmp(zklock_tls_cert_file, used->tls.names[TLS_CERT]) != 0},
+		{"zklock.tls_key_file", strcmp(zklock_tls_key_file, used->tls.names[TLS_KEY]) != 0},
+	};
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < (int) lengthof(settings); i++)
+	{
+		if (settings[i].changed)
+			appendStringInfo(&list, "%s\"%s\"", list.len > 0 ? ", " : "", settings[i].name);
+	}
+	if (list.len > 0)
+		return list.data;
+	pfree(list.data);
+	return NULL;
+}
+
+/* Returns true if the settings that are set have another chroot. */
+static bool
+chroot_has_changed(void)
+{
+	return strcmp(connect_string_chroot(zklock_servers), connect_string_chroot(used->servers)) != 0;
+}
+
+static int
+count_locks_held(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < entries_max(); i++)
+	{
+		/* Leadership can go on elsewhere. */
+		if (entry_status(i).state == ENTRY_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
+			n++;
+	}
+	return n;
+}
+
+/*
+ * Returns true if another worker can take over, with changed settings, or with another session
+ * because this one is spoilt: nothing depends on the session, or the settings in use, which an
+ * administrator has had taken up while locks were held, give no way to it.
+ */
+static bool
+session_can_give_way(void)
+{
+	const SessionInfo *session = &zklock_session->info;
+
+	if (session->id == 0)
+		return true;
+	if (!zklock_session->settings_work && session->state != SESSION_CONNECTED)
+		return !chroot_has_changed();
+	if (!waiting && lease_is_possible() && entries_in_use() > 0)
+		return false; /* a longer timeout costs nobody a place or a term */
+	return count_locks_held() == 0 && entries_all_consumed() && !worker_calls_in_doubt() &&
+		   !worker_calls_leave_nodes();
+}
+
+/*
+ * Compares the settings that are set with those in use, and reports those that wait.  If a
+ * session is not opened any more, after crashes, another worker tries again.
+ */
+void
+worker_session_reload(void)
+{
+	char *changes = list_changed_settings();
+	int	  held = count_locks_held();
+
+	waiting = changes != NULL;
+	check_locks_at = zklock_now_ms();
+	if (waiting && held > 0 && !session_can_give_way())
+	{
+		char message[ZKLOCK_ERROR_SIZE];
+
+		snprintf(message, sizeof(message), "changed settings wait until no lock is held: %s", changes);
+		session_info_set_error(message);
+		ereport(WARNING,
+				(errmsg("changed settings of zklock wait until no lock is held: %s", changes),
+				 errdetail_plural("Sessions of this server hold %d lock.",
+								  "Sessions of this server hold %d locks.", held, held),
+				 errhint("To have them taken up now, terminate the zklock worker; the locks are lost if ZooKeeper does not continue the session.")));
+	}
+	if (changes)
+		pfree(changes);
+	if (open_at == NEVER)
+		zklock_worker_restart("a reload after crashes");
+}
+
+/*
+ * Leaves changed settings to the next worker, and does not return if there are any.  With
+ * another chroot the session ends first: the next worker must not look for its nodes
+ * elsewhere.
+ */
+void
+worker_session_take_settings_up(void)
+{
+	char *changes = list_changed_settings();
+
+	if (changes == NULL)
+		return;
+	if (chroot_has_changed())
+		end_session("\"zklock.servers\" names another chroot");
+	use_what_is_set();
+	zklock_session->settings_work = false;
+	zklock_session->failures = 0; /* those were of other settings */
+	zklock_worker_restart(psprintf("changed settings: %s", changes));
+}
+
+/*
+ * Returns true if another worker is to take over when nothing depends on the session: with
+ * changed settings, or with another session, as this one was once granted a shorter timeout
+ * than now.  The lease keeps to the shortest, so only another session helps.
+ */
+static bool
+session_wants_to_give_way(void)
+{
+	const SessionInfo *session = &zklock_session->info;
+
+	return waiting || (session->state == SESSION_CONNECTED &&
+					   session->negotiated_timeout > session->shortest_timeout);
+}
+
+/* Leaves to the next worker, with other settings or another session, if that is due. */
+void
+worker_session_give_way(void)
+{
+	if (!session_wants_to_give_way() || zklock_now_ms() < check_locks_at)
+		return;
+	check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
+	if (!session_can_give_way())
+		return;
+	worker_session_take_settings_up();
+	end_session("ZooKeeper grants a longer timeout than it once did");
+	zklock_worker_restart("the end of its session");
+}
+
+/* ------------------------------------------------------------------------
+ * Opening a handle
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Notes that there is no handle, and when to try again.  The pause grows with the number of
+ * attempts that have failed, in this worker and in those before it, but it is never so long
+ * that the session ends because of the pauses.  Until the next handle is opened, others see:
+ * DOWN if there is no session, or no way to it; AUTH_FAILED if ZooKeeper refuses the
+ * credentials; CONNECTING if the next one follows.
+ */
+static void
+handle_is_gone(SessionState shown_as)
+{
+	int	  failures = Min(zklock_session->failures, 10);
+	int	  timeout = used->session_timeout;
+	int64 pause = 0;
+
+	if (zklock_session->info.id != 0)
+		timeout = Min(timeout, zklock_session->info.negotiated_timeout);
+	if (failures > 0)
+		pause = Min(MIN_PAUSE_MS << (failures - 1), Min(MAX_PAUSE_MS, timeout / 3));
+	lookup = 0;
+	open_at = zklock_now_ms() + pause;
+	session_info_set_state(shown_as);
+}
+
+/* Notes that an attempt to connect has failed. */
+static void
+attempt_has_failed(SessionState shown_as)
+{
+	zklock_session->failures++;
+	handle_is_gone(shown_as);
+	engine_session_unreachable();
+}
+
+/*
+ * Opens a handle: for the leftover session if there is one; else to resume ours, or to begin a
+ * new one.
  */
 static void
 open_handle(void)
 {
 	const SessionInfo *own = &zklock_session->info;
-	int				   timeout = zklock_session->settings.session_timeout;
-	ZkClientConfig	   config = {0};
-	Credentials		   credentials = CREDENTIALS_SHOWN;
+	ZkClientConfig	   config = {.session_timeout = used->session_timeout};
+	bool			   show = true;
 	bool			   is_open;
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	opened_at = zklock_now_us();
-	if (leftover_session_exists())
-		credentials = leftover_session_configure(&config);
+	if (leftover.id != 0)
+	{
+		config.session_id = leftover.id;
+		memcpy(config.session_password, leftover.password, sizeof(config.session_password));
+
+		/*
+		 * With wrong credentials a session cannot even be closed, so every second attempt goes
+		 * without any.
+		 */
+		show = closes % 2 == 0;
+	}
 	else
 	{
 		config.session_id = own->id;
 		memcpy(config.session_password, own->password, sizeof(config.session_password));
-		if (own->id != 0 && timeout < own->shortest_timeout)
-			lease_set_timeout(timeout, opened_at);
+		if (own->id != 0 && used->session_timeout < own->shortest_timeout)
+			lease_set_timeout(used->session_timeout, opened_at);
 	}
-	is_open =
-		session_settings_configure(&config, credentials) ||
-		(leftover_session_exists() && session_settings_configure(&config, CREDENTIALS_WITHHELD));
-	if ((ZKLOCK_FAULT("crash-leftover") && leftover_session_exists()) ||
+	is_open = load_files(&config, show, &shown);
+	if (!is_open && leftover.id != 0)
+		is_open = load_files(&config, false, &shown); /* enough to end it */
+	if ((ZKLOCK_FAULT("crash-leftover") && leftover.id != 0) ||
 		(ZKLOCK_FAULT("crash-credentials") && config.auth_scheme[0] != '\0'))
 		abort();
 	is_open = is_open && zk_client_open(zklock_session->addresses, &config);
@@ -126,14 +779,14 @@ open_handle(void)
 	look_up_at = zklock_now_ms() + LOOK_UP_MS;
 	check_at = zklock_now_ms() + CHECK_MS;
 	if (!is_open)
-		failed(SESSION_DOWN);
+		attempt_has_failed(SESSION_DOWN);
 }
 
 /* Begins to look up the servers' names. */
 static void
-begin_look_up(void)
+begin_to_look_up(void)
 {
-	lookup = zk_client_look_up(zklock_session->settings.servers);
+	lookup = zk_client_look_up(used->servers);
 	look_up_at = NEVER;
 }
 
@@ -145,7 +798,7 @@ begin_look_up(void)
 static void
 take_addresses_up(void)
 {
-	int64 until = opened_at / 1000 + Min(TRY_MS, zklock_session->settings.session_timeout / 3);
+	int64 until = opened_at / 1000 + Min(TRY_MS, used->session_timeout / 3);
 
 	if (new_addresses && !zk_client_connected() && zklock_now_ms() >= until)
 		zklock_worker_restart("changed addresses of ZooKeeper servers");
@@ -178,43 +831,14 @@ worker_session_looked_up(uintptr_t lookup_, const char *found)
 		if (zklock_session->failures == 0)
 			ereport(LOG, (errmsg("could not resolve any server name in \"zklock.servers\"")));
 		session_info_set_error("no server name could be resolved");
-		failed(SESSION_DOWN);
+		attempt_has_failed(SESSION_DOWN);
 	}
 }
 
 /* ------------------------------------------------------------------------
- * Ending the session
+ * Events of the handle
  * ------------------------------------------------------------------------
  */
-
-/*
- * Forgets the session, which is over, and the locks with it.  Its id goes last: should the
- * worker fail halfway, the next one must not take the locks to the next session.
- */
-static void
-forget_session(const char *reason)
-{
-	SessionInfo now;
-
-	session_info_ended(zklock_session->info.id);
-	session_file_remove();
-	session_info_set_error(reason);
-	engine_session_ended(reason);
-	lease_end();
-	now = zklock_session->info;
-	now.id = 0;
-	explicit_bzero(now.password, sizeof(now.password));
-	session_info_publish(&now);
-}
-
-/* Ends the session, if there is one, and with it all locks.  The worker has to restart. */
-void
-worker_session_end(const char *reason)
-{
-	(void) zk_client_close();
-	if (zklock_session->info.id != 0)
-		forget_session(reason);
-}
 
 /*
  * Restarts the worker: its handle cannot connect any more, so the next worker makes another
@@ -228,184 +852,156 @@ worker_session_stuck(const char *why)
 	zklock_worker_restart(psprintf("a connection that does not serve: %s", why));
 }
 
-/* ------------------------------------------------------------------------
- * Events of the former session
- * ------------------------------------------------------------------------
- */
-
-/* Goes on to our own session, since the former one has been dealt with. */
-static void
-go_on_to_own(void)
-{
-	zklock_session->failures = 0;
-	closed(SESSION_CONNECTING);
-}
-
-static void
-on_former_connected(void)
-{
-	if (leftover_session_close() || !leftover_session_exists())
-		go_on_to_own();
-	else
-		failed(SESSION_CONNECTING);
-}
-
-static void
-on_former_expired(void)
-{
-	leftover_session_is_over();
-	go_on_to_own();
-}
-
-/* ------------------------------------------------------------------------
- * Events of our session
- * ------------------------------------------------------------------------
- */
-
-static void
-on_connected(void)
-{
-	SessionInfo now = zklock_session->info;
-	bool		resumed = now.id != 0;
-	char		shown[ZKLOCK_ERROR_SIZE];
-	ZkSession	session;
-
-	zk_client_session(&session);
-	now.state = SESSION_CONNECTED;
-	now.id = session.id;
-	memcpy(now.password, session.password, sizeof(now.password));
-	now.negotiated_timeout = session.negotiated_timeout;
-	strlcpy(now.server, session.server, sizeof(now.server));
-	strlcpy(now.chroot, connect_string_chroot(zklock_session->settings.servers), sizeof(now.chroot));
-	now.connected_since = GetCurrentTimestamp();
-	if (resumed)
-	{
-		now.reconnects++;
-		now.shortest_timeout = Min(now.negotiated_timeout, now.shortest_timeout);
-		lease_set_timeout(now.shortest_timeout, lease_base());
-	}
-	else
-	{
-		now.shortest_timeout = now.negotiated_timeout;
-		lease_begin(opened_at, now.negotiated_timeout);
-	}
-	if (now.id != zklock_session->info.id)
-		session_file_write(now.id, now.password); /* to be ended after a crash */
-	doubt_logged = false;
-	session_info_publish(&now);
-
-	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
-						 resumed ? "continuing" : "new", (unsigned long long) now.id)));
-	if (now.negotiated_timeout > now.shortest_timeout)
-	{
-		snprintf(shown, sizeof(shown),
-				 "the lease goes by a session timeout of %d ms, not %d ms, until another ZooKeeper session begins",
-				 now.shortest_timeout, now.negotiated_timeout);
-		session_info_set_error(shown);
-	}
-	lease_check_timeout();
-	engine_session_connected(&now);
-	worker_calls_connected();
-	worker_queue_waits_connected();
-}
-
-/* Reads the files anew if there is no connection for our session. */
-static void
-read_files(void)
-{
-	if (!leftover_session_exists())
-		session_settings_read_files();
-}
-
-static void
-on_disconnected(void)
-{
-	ereport(LOG, (errmsg("lost connection to ZooKeeper")));
-	if (!lease_is_possible())
-		/* The client library's handle will ask for no more than it was granted. */
-		zklock_worker_restart("a session timeout that is too short");
-	take_addresses_up();
-	read_files();
-	if (lookup == 0)
-		begin_look_up();
-	check_at = zklock_now_ms() + CHECK_MS;
-	give_up_at = zklock_now_ms() + zklock_session->settings.session_timeout / 3;
-	session_info_set_state(SESSION_CONNECTING);
-	engine_session_unreachable();
-}
-
-static void
-on_expired(void)
-{
-	SessionInfo now;
-
-	bool found_out = give_up_at == NEVER && lease_has_run_out();
-
-	closed(SESSION_DOWN);
-	forget_session(found_out ? "session expired; if ZooKeeper refused it before, its data were wiped or restored"
-							 : "session expired");
-	now = zklock_session->info;
-	now.expirations++;
-	session_info_publish(&now);
-	engine_session_unreachable();
-}
-
-static void
-refused(void)
-{
-	failed(SESSION_AUTH_FAILED);
-	engine_session_refused(ZK_AUTH_FAILED);
-}
-
-/* Reports that ZooKeeper refuses to serve us. */
-static void
-on_refused(void)
-{
-	const char *fault = zklock_session->settings.auth_file[0] != '\0'
-							? "ZooKeeper refused the credentials in \"zklock.auth_file\""
-							: "ZooKeeper demands credentials, and \"zklock.auth_file\" is not set";
-	char		message[ZKLOCK_ERROR_SIZE];
-
-	ereport(LOG, (errmsg_internal("%s", fault)));
-	snprintf(message, sizeof(message), "authentication failed: %s", fault);
-	session_info_set_error(message);
-	refused();
-}
-
-/* Reports that what answers need not be ZooKeeper; there is no session yet. */
-static void
-on_doubt(void)
-{
-	const char *fault = "what answers at \"zklock.servers\" does not prove to be a ZooKeeper server";
-
-	session_info_set_error(fault);
-	if (!doubt_logged)
-		ereport(LOG, (errmsg_internal("%s", fault), errdetail("It is tried again.")));
-	doubt_logged = true;
-	failed(SESSION_CONNECTING);
-}
-
-/* Handles an event of the handle, which is our session's, or the former one's. */
+/* Handles an event of the handle, which is our session's, or that of the leftover one. */
 void
 worker_session_event(ZkSessionEvent event)
 {
-	static const struct
-	{
-		void (*own)(void);
-		void (*former)(void);
-	} on_event[] = {
-		[ZK_SESSION_CONNECTED] = {on_connected, on_former_connected},
-		[ZK_SESSION_DISCONNECTED] = {on_disconnected, on_disconnected},
-		[ZK_SESSION_EXPIRED] = {on_expired, on_former_expired},
-		[ZK_SESSION_AUTH_FAILED] = {on_refused, on_refused},
-		[ZK_SESSION_SASL_FAILED] = {refused, refused}, /* last_error has the reason */
-		[ZK_SESSION_IN_DOUBT] = {on_doubt, on_doubt},
-	};
+	SessionInfo now;
+	const char *fault;
+	char		message[ZKLOCK_ERROR_SIZE];
 
-	if (leftover_session_exists())
-		on_event[event].former();
-	else
-		on_event[event].own();
+	switch (event)
+	{
+		case ZK_SESSION_CONNECTED:
+			if (leftover.id != 0)
+			{
+				/*
+				 * The request to close it may be lost with the connection, and the client
+				 * library does not report an answer.  So the session is known to be over only
+				 * when ZooKeeper says so to the next connection.
+				 */
+				bool answered = zk_client_close();
+
+				if (++closes >= MAX_CLOSES)
+				{
+					ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind",
+										 (unsigned long long) leftover.id),
+								  errdetail("ZooKeeper frees its locks when it times out.")));
+					forget_leftover_session();
+				}
+				if (answered || leftover.id == 0)
+				{
+					zklock_session->failures = 0;
+					handle_is_gone(SESSION_CONNECTING);
+				}
+				else
+					attempt_has_failed(SESSION_CONNECTING); /* no hurry to see what came of it */
+			}
+			else
+			{
+				bool	  resumed = zklock_session->info.id != 0;
+				ZkSession session;
+
+				zk_client_session(&session);
+				now = zklock_session->info;
+				now.state = SESSION_CONNECTED;
+				now.id = session.id;
+				memcpy(now.password, session.password, sizeof(now.password));
+				now.negotiated_timeout = session.negotiated_timeout;
+				strlcpy(now.server, session.server, sizeof(now.server));
+				strlcpy(now.chroot, connect_string_chroot(used->servers), sizeof(now.chroot));
+				now.connected_since = GetCurrentTimestamp();
+				if (resumed)
+				{
+					now.reconnects++;
+					now.shortest_timeout = Min(now.negotiated_timeout, now.shortest_timeout);
+					lease_set_timeout(now.shortest_timeout, 0);
+				}
+				else
+				{
+					now.shortest_timeout = now.negotiated_timeout;
+					lease_begin(opened_at, now.negotiated_timeout);
+				}
+				if (now.id != zklock_session->info.id)
+					write_session_file(now.id, now.password); /* to be ended after a crash */
+				doubt_logged = false;
+				session_info_publish(&now);
+
+				ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
+									 resumed ? "continuing" : "new", (unsigned long long) now.id)));
+				if (now.negotiated_timeout > now.shortest_timeout)
+				{
+					snprintf(message, sizeof(message),
+							 "the lease goes by a session timeout of %d ms, not %d ms, until another ZooKeeper session begins",
+							 now.shortest_timeout, now.negotiated_timeout);
+					session_info_set_error(message);
+				}
+				lease_check_timeout();
+				engine_session_connected(&now);
+				worker_calls_connected();
+				worker_queue_waits_connected();
+			}
+			break;
+
+		case ZK_SESSION_DISCONNECTED:
+			ereport(LOG, (errmsg("lost connection to ZooKeeper")));
+			if (!lease_is_possible())
+				/* The client library's handle will ask for no more than it was granted. */
+				zklock_worker_restart("a session timeout that is too short");
+			take_addresses_up();
+			read_files_anew();
+			if (lookup == 0)
+				begin_to_look_up();
+			check_at = zklock_now_ms() + CHECK_MS;
+			give_up_at = zklock_now_ms() + used->session_timeout / 3;
+			session_info_set_state(SESSION_CONNECTING);
+			engine_session_unreachable();
+			break;
+
+		case ZK_SESSION_EXPIRED:
+			if (leftover.id != 0)
+			{
+				unsigned long long id = (unsigned long long) leftover.id;
+
+				if (closes > 0)
+					ereport(LOG, (errmsg("ended ZooKeeper session 0x%llx, which had been left behind",
+										 id)));
+				else
+					ereport(DEBUG1, (errmsg("ZooKeeper session 0x%llx, which had been left behind, is over",
+											id)));
+				session_info_ended(leftover.id);
+				forget_leftover_session();
+				zklock_session->failures = 0;
+				handle_is_gone(SESSION_CONNECTING);
+			}
+			else
+			{
+				/* see worker_session_attend(): the handle before this one was given up */
+				bool found_out = give_up_at == NEVER && lease_has_run_out();
+
+				handle_is_gone(SESSION_DOWN);
+				forget_session(found_out ? "session expired; if ZooKeeper refused it before, its data were wiped or restored"
+										 : "session expired");
+				now = zklock_session->info;
+				now.expirations++;
+				session_info_publish(&now);
+				engine_session_unreachable();
+			}
+			break;
+
+		case ZK_SESSION_AUTH_FAILED:
+			fault = used->auth_file[0] != '\0'
+						? "ZooKeeper refused the credentials in \"zklock.auth_file\""
+						: "ZooKeeper demands credentials, and \"zklock.auth_file\" is not set";
+			ereport(LOG, (errmsg_internal("%s", fault)));
+			snprintf(message, sizeof(message), "authentication failed: %s", fault);
+			session_info_set_error(message);
+			/* FALLTHROUGH */
+
+		case ZK_SESSION_SASL_FAILED: /* last_error has the reason */
+			attempt_has_failed(SESSION_AUTH_FAILED);
+			engine_session_refused(ZK_AUTH_FAILED);
+			break;
+
+		case ZK_SESSION_IN_DOUBT: /* there is no session yet */
+			fault = "what answers at \"zklock.servers\" does not prove to be a ZooKeeper server";
+			session_info_set_error(fault);
+			if (!doubt_logged)
+				ereport(LOG, (errmsg_internal("%s", fault), errdetail("It is tried again.")));
+			doubt_logged = true;
+			attempt_has_failed(SESSION_CONNECTING);
+			break;
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -414,77 +1010,65 @@ worker_session_event(ZkSessionEvent event)
  */
 
 /*
- * Does without what may have made the workers before crash: the session left behind, and files
- * that settings name.  A session without these files would not be the one that is wanted.  So
- * then, or if there is nothing to do without, or that has not helped, none is opened before a
- * reload.
- */
-static void
-do_without(int ncrashes)
-{
-	const SessionSettings *settings = &zklock_session->settings;
-	bool				   had_leftover = leftover_session_exists();
-
-	ereport(WARNING,
-			(errmsg("zklock worker has crashed %d times in a row while it opened a ZooKeeper session",
-					ncrashes),
-			 errdetail("A session that was left behind is not ended: ZooKeeper frees its locks when it times out. Files that settings name are not used."),
-			 errhint("Check \"zklock.auth_file\" and \"zklock.tls_*_file\", then reload the configuration.")));
-	leftover_session_forget();
-	if (ncrashes == OPENING_MAX_CRASHES && had_leftover && settings->auth_file[0] == '\0' &&
-		settings->tls.names[TLS_CA][0] == '\0')
-		return;
-	session_info_set_error(
-		"the worker has crashed again and again while it opened a session; it waits for a reload");
-	open_at = NEVER;
-}
-
-/*
- * Goes on, as a worker starts, with the session of the one before it.  If there is none, a
- * former session may have been left behind.
+ * Goes on, as a worker starts, with the session of the one before it, and its settings.  If
+ * there is none, a session may have been left behind.
+ *
+ * If the workers before this one have crashed over what they found, it does without: the
+ * leftover session, and files that settings name.  A session without these files would not be
+ * the one that is wanted.  So then, or if there is nothing to do without, or that has not
+ * helped, none is opened before a reload.
  */
 void
 worker_session_start(void)
 {
-	int ncrashes = worker_opening_begins();
+	struct stat file = {.st_size = 0};
+	int			fd;
+	int			ncrashes;
+	bool		had_leftover;
+
+	used = &zklock_session->settings;
+	if (zklock_session->info.id == 0)
+		use_what_is_set();
+	zk_client_set_acl(used->acl);
+	worker_session_reload();
+
+	/* Note that this worker begins to open a session. */
+	fd = OpenTransientFilePerm(OPENING_FILE, O_CREAT | O_APPEND | O_WRONLY | O_NOFOLLOW | O_NONBLOCK,
+							   S_IRUSR | S_IWUSR);
+	if (fd < 0 || fstat(fd, &file) != 0 || write(fd, "x", 1) != 1)
+		ereport(LOG, (errcode_for_file_access(),
+					  errmsg("could not write file \"%s\": %m", OPENING_FILE)));
+	if (fd >= 0)
+		(void) CloseTransientFile(fd);
+	crashes_before = file.st_size;
+	is_opening = true;
 
 	if (zklock_session->info.id != 0)
 		lease_take_over(zklock_session->info.shortest_timeout);
 	else
 	{
 		lease_end();
-		leftover_session_find();
+		find_leftover_session();
 	}
-	open_at = zklock_now_ms() + pause_ms();
-	if (ncrashes >= OPENING_MAX_CRASHES)
-		do_without(ncrashes);
-}
+	handle_is_gone(SESSION_DOWN);
 
-/* Has another worker try again, after a reload, what this one does without. */
-void
-worker_session_reload(void)
-{
-	if (open_at == NEVER)
-		zklock_worker_restart("a reload after crashes");
-}
-
-/*
- * Looks for a way to connect, which the handle does not find.  The library pauses for a part of
- * the session timeout that was negotiated, which may be hours; a new handle knows only what we
- * have asked for.
- */
-static void
-look_for_a_way(void)
-{
-	ZkSession session;
-
-	zk_client_session(&session);
-	explicit_bzero(session.password, sizeof(session.password));
-	if (session.negotiated_timeout > zklock_session->settings.session_timeout)
-		zklock_worker_restart("a ZooKeeper server that does not answer");
-	read_files();
-	check_at = zklock_now_ms() + CHECK_MS;
-	zk_client_look_again();
+	ncrashes = (int) Min(crashes_before, INT_MAX);
+	if (ncrashes < OPENING_MAX_CRASHES)
+		return;
+	had_leftover = leftover.id != 0;
+	ereport(WARNING,
+			(errmsg("zklock worker has crashed %d times in a row while it opened a ZooKeeper session",
+					ncrashes),
+			 errdetail("A session that was left behind is not ended: ZooKeeper frees its locks when it times out. Files that settings name are not used."),
+			 errhint("Check \"zklock.auth_file\" and \"zklock.tls_*_file\", then reload the configuration.")));
+	forget_leftover_session();
+	if (ncrashes > OPENING_MAX_CRASHES || !had_leftover || used->auth_file[0] != '\0' ||
+		used->tls.names[TLS_CA][0] != '\0')
+	{
+		session_info_set_error(
+			"the worker has crashed again and again while it opened a session; it waits for a reload");
+		open_at = NEVER;
+	}
 }
 
 /*
@@ -494,7 +1078,8 @@ look_for_a_way(void)
 void
 worker_session_attend(void)
 {
-	int64 now = zklock_now_ms();
+	int64	  now = zklock_now_ms();
+	ZkSession session;
 
 	if (zk_client_answered())
 	{
@@ -502,38 +1087,59 @@ worker_session_attend(void)
 		zklock_session->settings_work = true;
 		worker_opening_over();
 	}
-	if (now < worker_session_next_wakeup())
+	if (!zk_client_is_open())
+	{
+		if (lookup == 0 && now >= open_at)
+		{
+			begin_to_look_up();
+			open_by = zklock_session->addresses[0] != '\0' ? now + LOOK_UP_MS : NEVER;
+			session_info_set_state(SESSION_CONNECTING);
+		}
+		else if (lookup != 0 && now >= open_by)
+			open_handle(); /* names cannot be looked up, but the session waits */
 		return;
-	if (!zk_client_is_open() && lookup != 0)
-		open_handle(); /* names cannot be looked up, but the session waits */
-	else if (!zk_client_is_open())
-	{
-		begin_look_up();
-		open_by = zklock_session->addresses[0] != '\0' ? now + LOOK_UP_MS : NEVER;
-		session_info_set_state(SESSION_CONNECTING);
 	}
-	else
-	{
-		if (now >= look_up_at)
-			begin_look_up();
+	if (now < look_up_at && (zk_client_connected() || now < check_at))
+		return;
+	if (now >= look_up_at)
+		begin_to_look_up();
+	if (zk_client_connected())
+		return;
 
-		/*
-		 * ZooKeeper refuses a client that has seen newer data than it has, as when its data
-		 * were wiped or restored.  The next worker's handle has seen none, and hears what has
-		 * become of the session; no lock depends on that any more.
-		 */
-		if (!zk_client_connected() && now >= give_up_at && lease_has_run_out())
-			zklock_worker_restart("a ZooKeeper session that is not continued");
-		if (!zk_client_connected() && now >= check_at)
-			look_for_a_way();
+	/*
+	 * ZooKeeper refuses a client that has seen newer data than it has, as when its data were
+	 * wiped or restored.  The next worker's handle has seen none, and hears what has become of
+	 * the session; no lock depends on that any more.
+	 */
+	if (now >= give_up_at && lease_has_run_out())
+		zklock_worker_restart("a ZooKeeper session that is not continued");
+
+	/*
+	 * Look for a way that the handle does not find.  The library pauses for a part of the
+	 * session timeout that was negotiated, which may be hours; a new handle knows only what we
+	 * have asked for.
+	 */
+	if (now >= check_at)
+	{
+		zk_client_session(&session);
+		explicit_bzero(session.password, sizeof(session.password));
+		if (session.negotiated_timeout > used->session_timeout)
+			zklock_worker_restart("a ZooKeeper server that does not answer");
+		read_files_anew();
+		check_at = zklock_now_ms() + CHECK_MS;
+		zk_client_look_again();
 	}
 }
 
-/* Returns when worker_session_attend() wants to be called, ms. */
+/* Returns when worker_session_attend() or worker_session_give_way() wants to be called, ms. */
 int64
 worker_session_next_wakeup(void)
 {
-	if (zk_client_is_open())
-		return zk_client_connected() ? look_up_at : Min(look_up_at, check_at);
-	return lookup == 0 ? open_at : open_by;
+	int64 next = session_wants_to_give_way() ? check_locks_at : NEVER;
+
+	if (!zk_client_is_open())
+		return Min(next, lookup == 0 ? open_at : open_by);
+	if (!zk_client_connected())
+		next = Min(next, check_at);
+	return Min(next, look_up_at);
 }
