@@ -223,8 +223,8 @@ guard_check(GuardMoment moment)
 
 			if (guard == COMMIT_GUARD_OFF)
 				continue;
-			index = election_term_entry(term->election, term->token, &status);
-			if (index == ENTRY_NONE)
+			index = election_granted_entry(term->election, &status);
+			if (index == ENTRY_NONE || status.token != term->token)
 				leadership_report_lost(term);
 			rely_on(&reliance, guard, index, &status, &term->check);
 		}

@@ -79,7 +79,8 @@ call_pool_size(void)
 void
 call_pool_init(CallPool *pool)
 {
-	zklock_marks_init(pool->marks, lengthof(pool->marks));
+	for (int i = 0; i < (int) lengthof(pool->marks); i++)
+		pg_atomic_init_u64(&pool->marks[i], 0); /* no mark is set */
 	pg_atomic_init_u64(&pool->last_ticket, 0);
 	pg_atomic_init_u32(&pool->queue_waits_left, 0);
 	for (int i = 0; i < zklock_max_processes(); i++)

@@ -1,7 +1,7 @@
 /*
  * common.h
- *		What all storeys share: the clock, wait events, results of calls, limits, and
- *		shares.
+ *		What all storeys share: the clock, wait events, operations and their results, why
+ *		something failed or was lost, limits, and shares.
  *
  * src/zk includes nothing else of src/shared.
  *
@@ -9,6 +9,8 @@
  */
 #ifndef ZKLOCK_COMMON_H
 #define ZKLOCK_COMMON_H
+
+#include <time.h>
 
 #include "recipes/node_name.h"
 
@@ -160,14 +162,127 @@ typedef enum CallOutcome
 	CALL_TOO_LONG	  /* the answer is longer than CALL_MAX_ANSWER */
 } CallOutcome;
 
-extern int64_t	zklock_now_us(void);
-extern int64_t	zklock_now_ms(void);
-extern int64_t	zklock_ms_since(int64_t start_us);
-extern int64_t	zklock_ms_until(int64_t at);
+/*
+ * Returns microseconds on a clock that is never set and that runs on while the machine
+ * sleeps; only differences mean anything.
+ */
+static inline int64_t
+zklock_now_us(void)
+{
+	struct timespec now;
+
+	(void) clock_gettime(CLOCK_BOOTTIME, &now);
+	return (int64_t) 1000000 * now.tv_sec + now.tv_nsec / 1000;
+}
+
+/* Returns the same in milliseconds. */
+static inline int64_t
+zklock_now_ms(void)
+{
+	return zklock_now_us() / 1000;
+}
+
+/* Returns the milliseconds since a time by zklock_now_us(), rounded down. */
+static inline int64_t
+zklock_ms_since(int64_t start_us)
+{
+	return (zklock_now_us() - start_us) / 1000;
+}
+
+/*
+ * Returns the milliseconds until a time by zklock_now_ms(), or 0 if it has passed.
+ *
+ * Max() would read the clock twice.  If the time passed in between, the result would be
+ * negative, which is a timeout that never ends.
+ */
+static inline int64_t
+zklock_ms_until(int64_t at)
+{
+	int64_t left = at - zklock_now_ms();
+
+	return left > 0 ? left : 0;
+}
+
 extern uint32_t zklock_wait_event(ZklockWaitEvent event);
 
 /* ------------------------------------------------------------------------
- * share.c: the share that one session may have of what all sessions use
+ * Why something could not be had from ZooKeeper, or was lost
+ * ------------------------------------------------------------------------
+ */
+
+typedef enum Failure
+{
+	FAILURE_NONE,
+	FAILURE_BUSY,		   /* a call that does not wait found it taken */
+	FAILURE_UNREACHABLE,   /* a call that does not wait could not reach ZooKeeper */
+	FAILURE_REFUSED,	   /* ZooKeeper refused; there is a code */
+	FAILURE_DENIED,		   /* ZooKeeper refused: rights are missing */
+	FAILURE_NO_MARKER,	   /* ZooKeeper refused: the marker node sent with the change cannot
+						   * be created */
+	FAILURE_QUOTA,		   /* ZooKeeper refused: the path's quota is used up */
+	FAILURE_LOCAL_SESSION, /* ZooKeeper refused: our session may have no ephemeral nodes */
+	FAILURE_NO_CHILDREN,   /* the path lies under an ephemeral node */
+	FAILURE_NO_CHROOT,	   /* the chroot of zklock.servers is missing */
+	FAILURE_NO_PATH,	   /* the path does not exist and is not to be created */
+	FAILURE_TOO_DEEP,	   /* too many levels of the path are missing */
+	FAILURE_HARMFUL,	   /* a new node would harm users of a lock or semaphore above it */
+	FAILURE_SESSION_FULL,  /* the ZooKeeper session has as many nodes and watches as is safe */
+	FAILURE_SHARE_FULL,	   /* the backend has used its share of these */
+	FAILURE_WORN_OUT,	   /* the path's sequence numbers are used up */
+	FAILURE_IS_LOCK,	   /* the path is in use as a lock */
+	FAILURE_IS_SEMAPHORE,  /* ... as a part of a semaphore */
+	FAILURE_IS_ELECTION,   /* ... for an election */
+	FAILURE_IS_CLAIMS,	   /* ... for claims */
+	FAILURE_IS_QUEUE,	   /* ... as a queue, or an element of one */
+	FAILURE_CANNOT_COEXIST, /* clients of another kind are there, which a node would disturb */
+	FAILURE_TOO_LONG		/* ZooKeeper's answer is longer than CALL_MAX_ANSWER */
+} Failure;
+
+/* What an error or the log says of a Failure */
+typedef struct FailureText
+{
+	int			sqlerrcode;
+	const char *message; /* with a place for the path */
+	const char *detail;	 /* a sentence, which may have a place for the limit, or NULL */
+	int			limit;
+	const char *hint; /* a sentence, or NULL */
+} FailureText;
+
+/* Why a contender is in ENTRY_LOST */
+typedef enum LossReason
+{
+	LOSS_DELETED,  /* someone deleted the node */
+	LOSS_BROKEN,   /* zk_break_lock() did */
+	LOSS_EXPIRED,  /* the session ended */
+	LOSS_UNPROVED, /* suspended for too long */
+	LOSS_OVERRUN   /* held for longer than zklock.max_hold_time */
+} LossReason;
+
+/* What happens to a session that loses a lock; zklock.on_lock_loss */
+typedef enum LossPolicy
+{
+	LOSS_ABORT,	   /* its transaction cannot commit */
+	LOSS_CANCEL,   /* and its statement is cancelled */
+	LOSS_TERMINATE /* or the session is terminated */
+} LossPolicy;
+
+/* By Failure */
+extern const FailureText failure_texts[];
+
+/* By LossReason: a sentence each; LOSS_OVERRUN's has a place for zklock.max_hold_time, ms */
+extern const char *const failure_loss_texts[];
+
+extern int failure_describe(Failure failure, const char *refusal);
+
+/* The worker */
+extern void failure_interrupt(int proc_number, LossPolicy policy);
+
+/* ------------------------------------------------------------------------
+ * The share that one session may have of what all sessions use
+ *
+ * Two things are limited: entries in shared memory, of which zklock.max_locks exist, and
+ * the bytes of paths that the ZooKeeper session may have in nodes, and in watches.  A
+ * session gets a share of each, and superusers have a reserve.
  * ------------------------------------------------------------------------
  */
 
@@ -183,6 +298,12 @@ extern uint32_t zklock_wait_event(ZklockWaitEvent event);
 /* The last of these bytes are for superusers alone. */
 #define PACKET_RESERVE (PACKET_BUDGET / 16)
 
+/* On a small server a quarter would be too few for one array of paths. */
+#define SHARE_FEWEST_ENTRIES 16
+
+/* Every share has room for some of the longest paths. */
+#define SHARE_FEWEST_BYTES ((size_t) 32 * 1024)
+
 /* Whether a request may use what is reserved for superusers */
 typedef enum ShareReserve
 {
@@ -190,8 +311,37 @@ typedef enum ShareReserve
 	RESERVE_OPEN
 } ShareReserve;
 
-extern int	  share_of_entries(int setting, int max_entries);
-extern int	  share_entries_reserved(int max_entries);
-extern size_t share_of_bytes(int entries, int max_entries);
+/*
+ * Returns how many entries a session may have.
+ *
+ *	setting		zklock.max_locks_per_session: -1 for a quarter of all, but not
+ *				so few that a small server is of no use
+ *	max_entries	how many there are
+ */
+static inline int
+share_of_entries(int setting, int max_entries)
+{
+	int quarter = max_entries / 4;
+
+	if (setting < 0)
+		setting = quarter > SHARE_FEWEST_ENTRIES ? quarter : SHARE_FEWEST_ENTRIES;
+	return setting < max_entries ? setting : max_entries;
+}
+
+/* Returns how many entries are left for superusers: a sixteenth, but not the only one. */
+static inline int
+share_entries_reserved(int max_entries)
+{
+	return max_entries > 1 ? (max_entries + 15) / 16 : 0;
+}
+
+/* Returns how many of the bytes for nodes belong to a share of the entries. */
+static inline size_t
+share_of_bytes(int entries, int max_entries)
+{
+	size_t bytes = (size_t) PACKET_BUDGET * entries / max_entries;
+
+	return bytes > SHARE_FEWEST_BYTES ? bytes : SHARE_FEWEST_BYTES;
+}
 
 #endif /* ZKLOCK_COMMON_H */

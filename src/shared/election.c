@@ -41,12 +41,6 @@ const char *const election_state_names[] =
 	 [CANDIDACY_ELECTED] = "elected", [CANDIDACY_SUSPENDED] = "suspended",
 	 [CANDIDACY_FAILED] = "failed"};
 
-Size
-election_table_size(void)
-{
-	return add_size(offsetof(ElectionTable, stakes), mul_size(zklock_max_processes(), ELECTION_SLOTS));
-}
-
 /* Takes the next slot for a path.  Returns ELECTION_NONE if none is left. */
 static int
 add_slot(ElectionTable *table, const char *path)
@@ -97,14 +91,6 @@ election_status(int election, CandidacyStatus *status)
 	return status->state != CANDIDACY_GONE;
 }
 
-static bool
-is_gone(int election)
-{
-	CandidacyStatus status;
-
-	return !election_status(election, &status);
-}
-
 /* Returns the slot of a path, or ELECTION_NONE. */
 static int
 find_slot(const char *path)
@@ -122,7 +108,9 @@ election_find(const char *path)
 {
 	int i = find_slot(path);
 
-	return i == ELECTION_NONE || is_gone(i) ? ELECTION_NONE : i;
+	if (i != ELECTION_NONE && election_at(i)->status.state == CANDIDACY_GONE)
+		return ELECTION_NONE;
+	return i;
 }
 
 /*
@@ -139,7 +127,7 @@ election_is_above(const char *path, const char **found)
 		size_t		len = strlen(election);
 
 		if (strncmp(path, election, len) == 0 && (path[len] == '\0' || path[len] == '/') &&
-			!is_gone(i))
+			election_at(i)->status.state != CANDIDACY_GONE)
 		{
 			*found = election;
 			return true;
@@ -149,11 +137,11 @@ election_is_above(const char *path, const char **found)
 }
 
 /*
- * Returns the entry of the election's candidate, if it is granted, and its status;
- * otherwise ENTRY_NONE.
+ * Returns the entry of the election's candidate, if it is granted, and its status, whose
+ * token is the term; otherwise ENTRY_NONE.  The caller looks at the lease before.
  */
-static int
-granted_entry(int election, EntryStatus *status)
+int
+election_granted_entry(int election, EntryStatus *status)
 {
 	uint64 candidate = pg_atomic_read_u64(&election_at(election)->candidate);
 	int	   index = (int) (candidate & PG_UINT32_MAX) - 1;
@@ -179,7 +167,7 @@ election_leadership(int election, int64 *term)
 	LeaseState	lease = lease_state();
 	EntryStatus status;
 
-	if (granted_entry(election, &status) == ENTRY_NONE)
+	if (election_granted_entry(election, &status) == ENTRY_NONE)
 		return LEADERSHIP_NONE;
 	*term = status.token;
 	if (ZKLOCK_FAULT("lead-unproved"))
@@ -187,18 +175,6 @@ election_leadership(int election, int64 *term)
 	if (lease == LEASE_OVER)
 		return LEADERSHIP_NONE;
 	return lease == LEASE_HOLDS ? LEADERSHIP_PROVED : LEADERSHIP_SUSPENDED;
-}
-
-/*
- * Returns the entry whose grant is a term, and its status; ENTRY_NONE if the term is over.
- * The caller looks at the lease before.
- */
-int
-election_term_entry(int election, int64 term, EntryStatus *status)
-{
-	int index = granted_entry(election, status);
-
-	return index != ENTRY_NONE && status->token == term ? index : ENTRY_NONE;
 }
 
 /* ------------------------------------------------------------------------
@@ -217,16 +193,6 @@ election_want_resign(int election, int64 term)
 	while (old < (uint64) term && !pg_atomic_compare_exchange_u64(wanted, &old, (uint64) term))
 		;
 	zklock_wake_worker();
-}
-
-/*
- * Returns true if the term that was to end has ended.  It has also ended if another one is
- * to end.
- */
-bool
-election_resign_is_done(int election, int64 term)
-{
-	return pg_atomic_read_u64(&election_at(election)->resign_term) != (uint64) term;
 }
 
 /* ------------------------------------------------------------------------

@@ -123,7 +123,6 @@ extern ElectionTable *election_table;
 /* The name of each CandidacyState in views and the log */
 extern const char *const election_state_names[];
 
-extern Size election_table_size(void);
 extern void election_table_init(ElectionTable *table);
 
 /* Any process */
@@ -131,11 +130,10 @@ extern int		  election_find(const char *path);
 extern bool		  election_is_above(const char *path, const char **found);
 extern bool		  election_status(int election, CandidacyStatus *status);
 extern Leadership election_leadership(int election, int64 *term);
-extern int		  election_term_entry(int election, int64 term, EntryStatus *status);
+extern int		  election_granted_entry(int election, EntryStatus *status);
 
 /* Backends */
 extern void election_want_resign(int election, int64 term);
-extern bool election_resign_is_done(int election, int64 term);
 
 /* The worker */
 extern int	election_slot(const char *path);

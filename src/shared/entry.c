@@ -508,7 +508,8 @@ entries_init(EntryPool *pool, int limit)
 	pool->nspare = number_spare(limit);
 	pg_atomic_init_u32(&pool->reliances, 0);
 	pg_atomic_init_u64(&pool->next_ticket, 1);
-	zklock_marks_init(pool->dirty, lengthof(pool->dirty));
+	for (int i = 0; i < (int) lengthof(pool->dirty); i++)
+		pg_atomic_init_u64(&pool->dirty[i], 0); /* no mark is set */
 	pool->next_cohort_id = 1;
 	SpinLockInit(&pool->mutex);
 	pool->first_free = 0;

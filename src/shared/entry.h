@@ -25,7 +25,6 @@
 #include "recipes/node_name.h"
 #include "recipes/recipe.h"
 #include "shared/common.h"
-#include "shared/failure.h"
 #include "storage/spin.h"
 
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, with its NUL */
@@ -127,7 +126,7 @@ typedef struct EntryRequest
 	LockScope	  scope;	   /* of the first acquisition */
 	int			  max_hold_ms; /* longest time from the grant on; 0: no limit */
 	ParentNodes	  parent_nodes;
-	int			  share; /* entries that its backend may have: see share.c */
+	int			  share; /* entries that its backend may have: see common.h */
 	ShareReserve  reserve;
 	AskManner	  manner;
 	int			  replaces;		/* an entry of the same owner and path, given up at the same

@@ -49,23 +49,6 @@ item_fault(const char *path, size_t len)
 	return path_check(ascii, len);
 }
 
-/* Splits the value from the end of an item. */
-static void
-split_value(PathListItem *item)
-{
-	for (size_t i = item->path_len; i-- > 0;)
-	{
-		if (item->path[i] != '=')
-			continue;
-		item->value = item->path + i + 1;
-		item->value_len = item->path_len - i - 1;
-		item->path_len = i;
-		trim(&item->value, &item->value_len);
-		trim(&item->path, &item->path_len);
-		return;
-	}
-}
-
 /* Begins to read a list, which must exist as long as it is read. */
 void
 path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax)
@@ -97,8 +80,19 @@ path_list_next(PathListReader *reader, PathListItem *item)
 	item->index = reader->nread++;
 	item->text = item->path = start;
 	item->text_len = item->path_len = len;
-	if (reader->syntax == PATH_LIST_VALUES)
-		split_value(item);
+
+	/* The last equals sign separates path and value. */
+	for (size_t i = len; reader->syntax == PATH_LIST_VALUES && i-- > 0;)
+	{
+		if (start[i] != '=')
+			continue;
+		item->value = start + i + 1;
+		item->value_len = len - i - 1;
+		item->path_len = i;
+		trim(&item->value, &item->value_len);
+		trim(&item->path, &item->path_len);
+		break;
+	}
 	item->below = item->path_len >= 2 && memcmp(item->path + item->path_len - 2, "/*", 2) == 0;
 	if (item->below)
 		item->path_len -= 2;
@@ -117,24 +111,6 @@ path_list_covers(const PathListItem *item, const char *path)
 }
 
 /*
- * Returns true if the first of two items for the same path is the more specific one.  The
- * path itself is longer than any above it.
- */
-bool
-path_list_more_specific(const PathListItem *a, const PathListItem *b)
-{
-	return a->path_len > b->path_len;
-}
-
-/* Returns true if two items stand for the same paths. */
-bool
-path_list_same(const PathListItem *a, const PathListItem *b)
-{
-	return a->below == b->below && a->path_len == b->path_len &&
-		   memcmp(a->path, b->path, a->path_len) == 0;
-}
-
-/*
  * Returns true if a list with values has another item for the same paths before this item
  * of it.
  */
@@ -147,7 +123,8 @@ path_list_repeats(const char *list, const PathListItem *item)
 	path_list_begin(&reader, list, PATH_LIST_VALUES);
 	while (path_list_next(&reader, &other) && other.index < item->index)
 	{
-		if (path_list_same(&other, item))
+		if (other.below == item->below && other.path_len == item->path_len &&
+			memcmp(other.path, item->path, item->path_len) == 0)
 			return true;
 	}
 	return false;

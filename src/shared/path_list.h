@@ -48,8 +48,6 @@ typedef struct PathListReader
 extern void path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax);
 extern bool path_list_next(PathListReader *reader, PathListItem *item);
 extern bool path_list_covers(const PathListItem *item, const char *path);
-extern bool path_list_more_specific(const PathListItem *a, const PathListItem *b);
-extern bool path_list_same(const PathListItem *a, const PathListItem *b);
 extern bool path_list_repeats(const char *list, const PathListItem *item);
 
 #endif /* ZKLOCK_PATH_LIST_H */

@@ -40,6 +40,7 @@
 /* A worker that has not published for so long that the lease has lapsed does nothing. */
 #define WORKER_LATE_MS 1000
 
+#define NO_WORKER "The zklock worker is not running."
 #define WORKER_STOPPED "The zklock worker has been stopped, or gets no processor time."
 
 SharedSession *zklock_session = NULL;
@@ -53,40 +54,32 @@ set_obstacle(SessionInfo *session, const char *text)
 	strlcpy(session->obstacle, text, sizeof(session->obstacle));
 }
 
-/* Shows that no worker runs. */
-static void
-set_no_worker(SessionInfo *session)
-{
-	session->state = SESSION_DOWN;
-	set_obstacle(session, "The zklock worker is not running.");
-}
-
-/* Initialises memory that is all zero. */
-void
-session_info_init(SharedSession *session)
-{
-	set_no_worker(&session->info);
-	pg_atomic_init_u32(&session->worker, ZKLOCK_NO_WORKER);
-	pg_atomic_init_u32(&session->version, 0);
-	pg_atomic_init_u64(&session->lease_until, 0);
-	pg_atomic_init_u64(&session->lease_over, 0);
-}
-
 /*
- * Keeps the password of the ZooKeeper session out of core files of this process, the
+ * Attaches to the memory, which is all zero if it is new.
+ *
+ * The password of the ZooKeeper session is kept out of core files of this process, the
  * postmaster, and of those that inherit its memory.  Only whole pages can be left out, so
  * their other contents are missing, too.  A failure is harmless, and normal with huge
  * pages.
  */
 void
-session_info_keep_secret(void)
+session_info_attach(SharedSession *session, bool is_new)
 {
 	uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE);
-	uintptr_t begin = (uintptr_t) zklock_session->info.password;
-	uintptr_t end = begin + sizeof(zklock_session->info.password);
+	uintptr_t begin = (uintptr_t) session->info.password;
+	uintptr_t end = begin + sizeof(session->info.password);
 
 	begin -= begin % page;
 	(void) madvise((void *) begin, TYPEALIGN(page, end) - begin, MADV_DONTDUMP);
+	if (is_new)
+	{
+		set_obstacle(&session->info, NO_WORKER);
+		pg_atomic_init_u32(&session->worker, ZKLOCK_NO_WORKER);
+		pg_atomic_init_u32(&session->version, 0);
+		pg_atomic_init_u64(&session->lease_until, 0);
+		pg_atomic_init_u64(&session->lease_over, 0);
+	}
+	zklock_session = session;
 }
 
 /* ------------------------------------------------------------------------
@@ -262,21 +255,6 @@ zklock_wake_worker(void)
 		SetLatch(&GetPGProcByNumber(worker)->procLatch);
 }
 
-/* Initialises marks; none is set. */
-void
-zklock_marks_init(pg_atomic_uint64 *marks, int nwords)
-{
-	for (int i = 0; i < nwords; i++)
-		pg_atomic_init_u64(&marks[i], 0);
-}
-
-/* Has the worker look at something in its next round.  Cannot fail, does not wait. */
-void
-zklock_mark(pg_atomic_uint64 *marks, int index)
-{
-	pg_atomic_fetch_or_u64(&marks[index / 64], UINT64CONST(1) << (index % 64));
-}
-
 /*
  * Calls "visit" for each mark that is set, of n.  A mark is cleared before its call, which
  * may set it again for the next round.
@@ -296,24 +274,13 @@ zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit)
 	}
 }
 
-/*
- * Makes this process the worker.  Requests from before, which woke nobody, are seen when it
- * looks afterwards: here and in zklock_wake_worker() a barrier stands between the write and
- * the read.
- */
-void
-zklock_worker_begins(void)
-{
-	pg_atomic_write_u32(&zklock_session->worker, compat_my_proc_number());
-	pg_memory_barrier();
-}
-
 /* Shows that the worker exits.  Cannot fail. */
 void
 zklock_worker_ends(void)
 {
 	begin_change();
-	set_no_worker(&zklock_session->info);
+	zklock_session->info.state = SESSION_DOWN;
+	set_obstacle(&zklock_session->info, NO_WORKER);
 	end_change();
 	pg_atomic_write_u32(&zklock_session->worker, ZKLOCK_NO_WORKER);
 }
@@ -330,20 +297,6 @@ zklock_worker_restart(const char *reason)
  * The lease
  * ------------------------------------------------------------------------
  */
-
-/* Returns when the lease ends, us; 0 for none. */
-int64
-lease_until(void)
-{
-	return (int64) pg_atomic_read_u64(&zklock_session->lease_until);
-}
-
-/* Returns when locks held under the lease count as lost, us; 0 for none. */
-int64
-lease_over(void)
-{
-	return (int64) pg_atomic_read_u64(&zklock_session->lease_over);
-}
 
 /*
  * Returns the state of the lease.  What the caller reads afterwards is no older than that.
@@ -368,45 +321,27 @@ lease_state(void)
 }
 
 /*
- * Returns how long the lease still holds, us; 0 if it does not.  Reads one time only, so it
- * needs no barrier.
- */
-int64
-lease_remaining_us(void)
-{
-	int64 left = lease_until() - zklock_now_us();
-
-	return Max(left, 0);
-}
-
-/*
- * Publishes until when the lease holds, and when it is over.  The barrier also stands
- * between the losses that the worker has written and the new end.
- */
-void
-lease_extend(int64 until, int64 over)
-{
-	pg_atomic_write_u64(&zklock_session->lease_over, (uint64) over);
-	pg_write_barrier();
-	pg_atomic_write_u64(&zklock_session->lease_until, (uint64) until);
-}
-
-/* Ends the lease earlier.  Writes one time only, so it needs no barrier. */
-void
-lease_cut(int64 until)
-{
-	pg_atomic_write_u64(&zklock_session->lease_until, (uint64) until);
-}
-
-/*
- * Ends the lease for good, after those that held a lock under it have been notified of the
- * loss.  A process that sees only one of the two times changed finds the lease over, or
+ * Publishes until when the lease holds, and when it is over; 0 for none.
+ *
+ * A later end is written last: no process sees it without the time that goes with it.  The
+ * barrier also stands between the losses that the worker has written and the new end.  A lease
+ * that is over for good, after those that held a lock under it have been notified of the loss,
+ * ends first: a process that sees only one of the two times changed finds the lease over, or
  * suspended.
  */
 void
-lease_void(void)
+lease_publish(int64 until, int64 over)
 {
-	pg_atomic_write_u64(&zklock_session->lease_until, 0);
-	pg_write_barrier();
-	pg_atomic_write_u64(&zklock_session->lease_over, 0);
+	if (until == 0)
+	{
+		pg_atomic_write_u64(&zklock_session->lease_until, 0);
+		pg_write_barrier();
+		pg_atomic_write_u64(&zklock_session->lease_over, (uint64) over);
+	}
+	else
+	{
+		pg_atomic_write_u64(&zklock_session->lease_over, (uint64) over);
+		pg_write_barrier();
+		pg_atomic_write_u64(&zklock_session->lease_until, (uint64) until);
+	}
 }

@@ -109,21 +109,16 @@ typedef void (*MarkVisitor)(int index);
 extern SharedSession *zklock_session;
 
 /* At the start */
-extern void session_info_init(SharedSession *session);
-extern void zklock_marks_init(pg_atomic_uint64 *marks, int nwords);
-extern void session_info_keep_secret(void);
+extern void session_info_attach(SharedSession *session, bool is_new);
 
 /* Any process */
 extern void		  session_info_read(SessionInfo *info);
 extern bool		  zklock_connected(void);
 extern int		  zklock_worker_pid(void);
 extern void		  zklock_wake_worker(void);
-extern void		  zklock_mark(pg_atomic_uint64 *marks, int index);
 extern LeaseState lease_state(void);
-extern int64	  lease_remaining_us(void);
 
 /* The worker */
-extern void				zklock_worker_begins(void);
 extern void				zklock_worker_ends(void);
 pg_noreturn extern void zklock_worker_restart(const char *reason);
 extern void				zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit);
@@ -133,11 +128,28 @@ extern void				session_info_set_obstacle(const char *text);
 extern void				session_info_publish(const SessionInfo *info);
 extern void				session_info_ended(int64 id);
 extern bool				session_info_has_ended(int64 id);
-extern int64			lease_until(void);
-extern int64			lease_over(void);
-extern void				lease_extend(int64 until, int64 over);
-extern void				lease_cut(int64 until);
-extern void				lease_void(void);
+extern void				lease_publish(int64 until, int64 over);
+
+/* Returns when the lease ends, us; 0 for none. */
+static inline int64
+lease_until(void)
+{
+	return (int64) pg_atomic_read_u64(&zklock_session->lease_until);
+}
+
+/* Returns when locks held under the lease count as lost, us; 0 for none. */
+static inline int64
+lease_over(void)
+{
+	return (int64) pg_atomic_read_u64(&zklock_session->lease_over);
+}
+
+/* Has the worker look at something in its next round.  Cannot fail, does not wait. */
+static inline void
+zklock_mark(pg_atomic_uint64 *marks, int index)
+{
+	pg_atomic_fetch_or_u64(&marks[index / 64], UINT64CONST(1) << (index % 64));
+}
 
 /* Returns the number of possible processes; each has a number below it. */
 static inline int

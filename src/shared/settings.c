@@ -154,24 +154,6 @@ check_items(const char *list, PathListSyntax syntax, ItemRule rule, const char *
 #define ALLOWED_HINT \
 	"Items are paths, or \"/prefix/*\" for all paths below /prefix, with commas between them."
 
-/* Warns of the items of a list that are not valid, and so allow no path. */
-static void
-warn_of_items(const char *list)
-{
-	PathListReader reader;
-	PathListItem   item;
-
-	path_list_begin(&reader, list, PATH_LIST_PATHS);
-	while (path_list_next(&reader, &item))
-	{
-		if (item.fault)
-			ereport(WARNING, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							  errmsg("item \"%s\" of \"zklock.allowed_paths\" is not valid and allows no path",
-									 zklock_shown(item.text, item.text_len)),
-							  errdetail_internal("%s", item.fault), errhint(ALLOWED_HINT)));
-	}
-}
-
 /*
  * Refuses a list that is not valid, but not while the library is loaded or a session
  * begins: PostgreSQL would ignore the value then, and so all paths would be allowed.  It
@@ -181,13 +163,22 @@ warn_of_items(const char *list)
 bool
 path_settings_check_allowed(char **newval, void **extra, GucSource source)
 {
+	PathListReader reader;
+	PathListItem   item;
 	bool stored = process_shared_preload_libraries_in_progress || source == PGC_S_GLOBAL ||
 				  source == PGC_S_DATABASE || source == PGC_S_USER || source == PGC_S_DATABASE_USER;
 
 	if (!stored)
 		return check_items(*newval, PATH_LIST_PATHS, NULL, ALLOWED_HINT);
-	if (!IsParallelWorker())
-		warn_of_items(*newval);
+	path_list_begin(&reader, *newval, PATH_LIST_PATHS);
+	while (!IsParallelWorker() && path_list_next(&reader, &item))
+	{
+		if (item.fault)
+			ereport(WARNING, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							  errmsg("item \"%s\" of \"zklock.allowed_paths\" is not valid and allows no path",
+									 zklock_shown(item.text, item.text_len)),
+							  errdetail_internal("%s", item.fault), errhint(ALLOWED_HINT)));
+	}
 	return true;
 }
 
@@ -251,8 +242,8 @@ dialect_of_path(const char *path)
 	path_list_begin(&reader, zklock_path_dialects, PATH_LIST_VALUES);
 	while (path_list_next(&reader, &item))
 	{
-		if (path_list_covers(&item, path) &&
-			(best.value == NULL || path_list_more_specific(&item, &best)))
+		/* The path itself is longer than any above it. */
+		if (path_list_covers(&item, path) && (best.value == NULL || item.path_len > best.path_len))
 			best = item;
 	}
 	if (best.value)
@@ -273,29 +264,12 @@ item_family(const PathListItem *item, int *family)
 	return item->value == NULL || item_word(item, election_family_names, family);
 }
 
-/* Returns true if an item's path is below one whose candidates tolerate no other child. */
-static bool
-is_below_support(const char *list, const PathListItem *item)
+static const char *
+election_fault(const char *list, const PathListItem *item)
 {
 	PathListReader reader;
 	PathListItem   other;
 	int			   family;
-
-	path_list_begin(&reader, list, PATH_LIST_VALUES);
-	while (path_list_next(&reader, &other))
-	{
-		if (item_family(&other, &family) && family == ELECTION_SUPPORT &&
-			other.path_len < item->path_len && item->path[other.path_len] == '/' &&
-			memcmp(item->path, other.path, other.path_len) == 0)
-			return true;
-	}
-	return false;
-}
-
-static const char *
-election_fault(const char *list, const PathListItem *item)
-{
-	int family;
 
 	if (item->below)
 		return "An election has one path.";
@@ -303,8 +277,14 @@ election_fault(const char *list, const PathListItem *item)
 		return "What follows the equals sign must be curator_latch, zookeeper or lock.";
 	if (path_list_repeats(list, item))
 		return "Another item is for the same path.";
-	if (is_below_support(list, item))
-		return "It lies below an election with names of \"zookeeper\", whose clients bear no other node there.";
+	path_list_begin(&reader, list, PATH_LIST_VALUES);
+	while (path_list_next(&reader, &other))
+	{
+		if (item_family(&other, &family) && family == ELECTION_SUPPORT &&
+			other.path_len < item->path_len && item->path[other.path_len] == '/' &&
+			memcmp(item->path, other.path, other.path_len) == 0)
+			return "It lies below an election with names of \"zookeeper\", whose clients bear no other node there.";
+	}
 	if (item->index >= ELECTIONS_LIMIT)
 		return psprintf("A server can stand at %d elections.", ELECTIONS_LIMIT);
 	return NULL;

@@ -38,6 +38,18 @@ typedef struct ZklockShared
 	EntryPool	   entries; /* last, as its size depends on the settings */
 } ZklockShared;
 
+typedef enum SharedPart
+{
+	PART_FIXED, /* ZklockShared */
+	PART_ELECTIONS,
+	PART_CALLS,
+	PART_CALL_AREA, /* for texts of calls that do not fit into a slot */
+	SHARED_PARTS
+} SharedPart;
+
+static const char *const part_names[SHARED_PARTS] = {"zklock", "zklock elections",
+													 "zklock calls", "zklock room for calls"};
+
 /* Returns how many entries the pool is to have. */
 static int
 wanted_entries(void)
@@ -47,30 +59,26 @@ wanted_entries(void)
 	return Min(64 * MaxConnections, ZKLOCK_LOCKS_LIMIT);
 }
 
-static Size
-shared_size(void)
+static void
+find_part_sizes(Size *sizes)
 {
-	return add_size(offsetof(ZklockShared, entries), entries_size(wanted_entries()));
+	sizes[PART_FIXED] = add_size(offsetof(ZklockShared, entries), entries_size(wanted_entries()));
+	sizes[PART_ELECTIONS] = add_size(offsetof(ElectionTable, stakes),
+									 mul_size(zklock_max_processes(), ELECTION_SLOTS));
+	sizes[PART_CALLS] = call_pool_size();
+	sizes[PART_CALL_AREA] = CALL_AREA_SIZE;
 }
 
 /* Reserves the memory.  Called in the postmaster by shmem_request_hook. */
 void
 zklock_shmem_request(void)
 {
-	RequestAddinShmemSpace(CACHELINEALIGN(shared_size()));
-	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size()));
-	RequestAddinShmemSpace(CACHELINEALIGN(call_pool_size()));
-	RequestAddinShmemSpace(CACHELINEALIGN(CALL_AREA_SIZE));
+	Size sizes[SHARED_PARTS];
+
+	find_part_sizes(sizes);
+	for (int i = 0; i < SHARED_PARTS; i++)
+		RequestAddinShmemSpace(CACHELINEALIGN(sizes[i]));
 	RequestNamedLWLockTranche(TRANCHE, NLOCKS);
-}
-
-/* Returns a part of the memory, all zero if it is new; "found" is false then. */
-static void *
-part(const char *name, Size size, bool *found)
-{
-	void *memory = ShmemInitStruct(name, size, found);
-
-	return *found ? memory : memset(memory, 0, size);
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -78,35 +86,40 @@ void
 zklock_shmem_startup(void)
 {
 	LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE);
+	Size		  sizes[SHARED_PARTS];
+	void		 *parts[SHARED_PARTS];
+	bool		  found[SHARED_PARTS];
 	ZklockShared *shared;
-	void		 *area; /* for texts of calls that do not fit into a slot */
-	bool		  found;
 
+	find_part_sizes(sizes);
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shared = part("zklock", shared_size(), &found);
-	if (!found)
+	for (int i = 0; i < SHARED_PARTS; i++)
 	{
-		session_info_init(&shared->session);
-		shared->search.searcher = ENTRY_NONE;
-		pg_atomic_init_u32(&shared->search.reloaded, 0);
-		stats_init(&shared->stats);
-		entries_init(&shared->entries, wanted_entries());
+		parts[i] = ShmemInitStruct(part_names[i], sizes[i], &found[i]);
+		if (!found[i] && i != PART_CALL_AREA)
+			memset(parts[i], 0, sizes[i]);
 	}
-	election_table = part("zklock elections", election_table_size(), &found);
-	if (!found)
-		election_table_init(election_table);
-	call_pool = part("zklock calls", call_pool_size(), &found);
-	if (!found)
-		call_pool_init(call_pool);
-	area = ShmemInitStruct("zklock room for calls", CALL_AREA_SIZE, &found);
-	if (!found)
-		call_area_init(area, locks->lock.tranche);
-	zklock_session = &shared->session;
-	session_info_keep_secret();
+	shared = parts[PART_FIXED];
+	election_table = parts[PART_ELECTIONS];
+	call_pool = parts[PART_CALLS];
 	deadlock_search = &shared->search;
 	search_lock = &locks->lock;
 	stats_shared = &shared->stats;
 	entry_pool = &shared->entries;
+	session_info_attach(&shared->session, !found[PART_FIXED]);
+	if (!found[PART_FIXED])
+	{
+		deadlock_search->searcher = ENTRY_NONE;
+		pg_atomic_init_u32(&deadlock_search->reloaded, 0);
+		stats_init(stats_shared);
+		entries_init(entry_pool, wanted_entries());
+	}
+	if (!found[PART_ELECTIONS])
+		election_table_init(election_table);
+	if (!found[PART_CALLS])
+		call_pool_init(call_pool);
+	if (!found[PART_CALL_AREA])
+		call_area_init(parts[PART_CALL_AREA], locks->lock.tranche);
 	LWLockRelease(AddinShmemInitLock);
 }
 

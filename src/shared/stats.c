@@ -57,20 +57,6 @@ stats_init(StatsShared *stats)
  * ------------------------------------------------------------------------
  */
 
-/* Adds to a counter. */
-void
-stats_add(StatsKind kind, StatsCounter counter, int64 n)
-{
-	pg_atomic_fetch_add_u64(&stats_shared->of_kind[kind][counter], n);
-}
-
-/* Returns a counter. */
-uint64
-stats_counter(StatsKind kind, int counter)
-{
-	return pg_atomic_read_u64(&stats_shared->of_kind[kind][counter]);
-}
-
 /* Returns the counter of waits with that end and that bucket of the histogram. */
 static int
 counter_of_waits(StatsWaitEnd end, int bucket)

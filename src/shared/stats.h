@@ -93,13 +93,25 @@ typedef struct StatsWaits
 } StatsWaits;
 
 /* Backends and the worker */
-extern void stats_add(StatsKind kind, StatsCounter counter, int64 n);
 extern void stats_waited(StatsKind kind, StatsWaitEnd end, int64 us);
 
 /* Backends */
-extern uint64	  stats_counter(StatsKind kind, int counter);
 extern StatsWaits stats_waits(StatsKind kind);
 extern void		  stats_reset(void);
+
+/* Adds to a counter. */
+static inline void
+stats_add(StatsKind kind, StatsCounter counter, int64 n)
+{
+	pg_atomic_fetch_add_u64(&stats_shared->of_kind[kind][counter], n);
+}
+
+/* Returns a counter. */
+static inline uint64
+stats_counter(StatsKind kind, int counter)
+{
+	return pg_atomic_read_u64(&stats_shared->of_kind[kind][counter]);
+}
 
 static inline StatsKind
 stats_kind(RequestKind kind, LockMode mode)

@@ -115,7 +115,11 @@ look_whether_it_has_resigned(const Wait *wait, void *arg)
 	const LeadershipTerm *term = arg;
 
 	ConditionVariablePrepareToSleep(&election_at(term->election)->changed);
-	return election_resign_is_done(term->election, term->token) ? WAIT_OVER : WAIT_POLLED;
+
+	/* It has also ended if another one is to end. */
+	return pg_atomic_read_u64(&election_at(term->election)->resign_term) != (uint64) term->token
+			   ? WAIT_OVER
+			   : WAIT_POLLED;
 }
 
 /*

@@ -123,9 +123,9 @@ lease_begin(int64 opened_at_us, int timeout_ms)
 		proof = PROOF_OVER;
 	start_proof();
 	if (proof == PROOF_BEGUN)
-		lease_extend(until, until + timeout);
+		lease_publish(until, until + timeout);
 	else
-		lease_void();
+		lease_publish(0, 0);
 }
 
 /*
@@ -152,7 +152,7 @@ lease_end(void)
 	timeout = 0;
 	proof = PROOF_NO_SESSION;
 	start_proof();
-	lease_void();
+	lease_publish(0, 0);
 }
 
 /* ------------------------------------------------------------------------
@@ -181,7 +181,7 @@ notice_lapse(void)
 	{
 		proof = PROOF_OVER;
 		engine_session_unproved();
-		lease_void();
+		lease_publish(0, 0);
 	}
 }
 
@@ -229,7 +229,7 @@ on_beat(void *arg, const ZkReply *reply)
 
 	/* Heartbeats prove that the session lives until then. */
 	proof = PROOF_RENEWED;
-	lease_extend(until, until + timeout);
+	lease_publish(until, until + timeout);
 	if (has_lapsed)
 	{
 		ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
@@ -297,7 +297,7 @@ lease_set_timeout(int timeout_ms, int64 since_us)
 		since_us = until - deadline(0);
 	timeout = INT64CONST(1000) * timeout_ms;
 	if (until > deadline(since_us))
-		lease_cut(deadline(since_us));
+		lease_publish(deadline(since_us), lease_over());
 }
 
 /* ------------------------------------------------------------------------

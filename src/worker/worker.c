@@ -349,8 +349,13 @@ zklock_worker_main(Datum arg)
 	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	AddWaitEventToSet(events, WL_SOCKET_READABLE, queue_fd, NULL, NULL);
 
+	/*
+	 * Requests from before, which woke nobody, are seen when this looks afterwards: here and in
+	 * zklock_wake_worker() a barrier stands between the write and the read.
+	 */
 	on_shmem_exit(on_exit_worker, 0);
-	zklock_worker_begins();
+	pg_atomic_write_u32(&zklock_session->worker, compat_my_proc_number());
+	pg_memory_barrier();
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	engine_start();

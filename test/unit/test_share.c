@@ -1,6 +1,6 @@
 /*
  * test_share.c
- *		Unit tests of share.c.
+ *		Unit tests of the shares in common.h.
  *
  * Copyright (c) 2026, zklock contributors
  */
