@@ -518,7 +518,7 @@ forget_session(const char *reason)
 
 /* Ends the session, if there is one, and with it all locks.  The worker has to restart. */
 static void
-end_session(const char *reason)
+give_session_up(const char *reason)
 {
 	(void) zk_client_close();
 	if (zklock_session->info.id != 0)
@@ -662,7 +662,7 @@ worker_session_take_settings_up(void)
 	if (changes == NULL)
 		return;
 	if (chroot_has_changed())
-		end_session("\"zklock.servers\" names another chroot");
+		give_session_up("\"zklock.servers\" names another chroot");
 	use_what_is_set();
 	zklock_session->settings_work = false;
 	zklock_session->failures = 0; /* those were of other settings */
@@ -693,7 +693,7 @@ worker_session_give_way(void)
 	if (!session_can_give_way())
 		return;
 	worker_session_take_settings_up();
-	end_session("ZooKeeper grants a longer timeout than it once did");
+	give_session_up("ZooKeeper grants a longer timeout than it once did");
 	zklock_worker_restart("the end of its session");
 }
 
