@@ -7,7 +7,7 @@
  * -----
  *
  * The paths of all our nodes must fit into one packet, and those of all watches into
- * another, which registers them anew on each connection (share.c).  So the engine counts
+ * another, which registers them anew on each connection (PACKET_BUDGET).  So the engine counts
  * their bytes.  A node is charged to the session for which it is created, until it is gone,
  * even if other sessions wait behind it by then.  A reservation's node is charged to its role,
  * with those of all its reservations.  A node that is kept (kept.c) is charged to nobody: the
