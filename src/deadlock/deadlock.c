@@ -1,6 +1,7 @@
 /*
  * deadlock.c
- *		Deadlocks on this server, through zklock's locks and PostgreSQL's.
+ *		The waits of this server: deadlocks among them, through zklock's locks and
+ *		PostgreSQL's, and what of them other servers need to know.
  *
  * A session that waits for a lock of zklock looks after deadlock_timeout whether it waits
  * for itself, through any locks of this server, and again, less and less often
@@ -11,7 +12,7 @@
  *
  * The graph (wait_graph.h) has a vertex for each process, known by the pid of its leader if
  * it runs a query in parallel.  A process waits for those that block its contender that is
- * not granted (add_contender_wait()), or for a lock of PostgreSQL (add_heavy_wait()).
+ * not granted, or for a lock of PostgreSQL (explore_waits()).
  *
  * Contenders of other clients and servers are not in this graph; a cycle through other
  * servers is found by the session that searches for all (deadlock_across.c).  A process
@@ -24,14 +25,26 @@
  * with no session of its server.
  *
  * The graph may change while it is taken.  Two looks, one after the other, that see the
- * same waits prove that these existed at the same time (fingerprint_of()).  The session
+ * same waits prove that these existed at the same time (deadlock_check()).  The session
  * whose wait is the youngest in the cycle raises the error, in itself.  That needs no
  * signal, and no other session can come to the same conclusion about the same waits.
  *
  * The error is in PostgreSQL's words; the statements of the sessions go only to the
  * server's log.
  *
- * Runs in: backends.  LWLocks are held only while PostgreSQL copies from its lock table.
+ * A session that has long waited for another server or client may be part of a cycle
+ * through other servers, and so may all that cannot go on before it does, through any locks
+ * of this server.  They matter to others if they hold nodes, or stand between readers of
+ * others that would not wait for each other.  So the record (wait_search.c) has the part
+ * of the graph that cannot go on if the waits for others never end: these, and all for which
+ * they wait.
+ *
+ * A record has limited room.  Each wait gets the same share, and has as many of its nodes
+ * in the record as fit.  Processes for which others may wait come first, with all for which
+ * these wait: so a crowd that merely waits behind a deadlock leaves room for those in it.
+ *
+ * Runs in: backends; the record is written in the one that searches for all.  LWLocks are
+ * held only while PostgreSQL copies from its lock table.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -44,6 +57,11 @@
 #include "compat.h"
 #include "deadlock/deadlock.h"
 #include "deadlock/deadlock_internal.h"
+#include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
+#include "shared/common.h"
+#include "shared/deadlock_search.h"
+#include "shared/settings.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -55,19 +73,45 @@
  * ------------------------------------------------------------------------
  */
 
-/* Returns how many permits the semaphore has, as far as is known. */
-int
-waits_permits(const EntryCopy *contender)
+/* How much other servers need to know of a process; the highest rank that it has counts */
+typedef enum WaitsRank
 {
-	int others = contender->status.others_permits;
+	RANK_NONE,
+	RANK_WRITER,	   /* it waits for an exclusive lock: readers may wait behind its node */
+	RANK_BETWEEN,	   /* ... and readers of others stand before it */
+	RANK_HOLDER,	   /* it holds a node */
+	RANK_BLOCKS_REMOTE /* it holds a node for which others may wait */
+} WaitsRank;
 
-	return others > 0 ? Min(others, contender->request.terms.permits)
-					  : contender->request.terms.permits;
+/* A process that waits or holds, or for which another one waits: a vertex of the graph */
+typedef struct WaitsProcess
+{
+	int				  pid; /* hash key */
+	int				  vertex;
+	EntryCopy *const *waiting;	/* its contender that is not granted, in Waits.contenders;
+								 * or NULL */
+	bool			  explored; /* its edges are in the graph */
+
+	/* Its wait for a lock of PostgreSQL, if any */
+	LOCKTAG	 tag;
+	LOCKMODE mode;
+	uint64	 identity; /* two looks that find the same number have found the same wait; 0:
+						* none */
+
+	/* For what other servers need to know */
+	WaitsRank rank;
+	bool	  in_record; /* it is to be in the record, if there is room */
+} WaitsProcess;
+
+static WaitsProcess *
+process_at(const Waits *waits, int vertex)
+{
+	return list_nth(waits->processes, vertex);
 }
 
 /* Enlarges a graph's array; a new one is in the current memory context. */
-void *
-waits_resize(void *memory, size_t size)
+static void *
+resize_graph(void *memory, size_t size)
 {
 	return memory ? repalloc_huge(memory, size) : MemoryContextAllocHuge(CurrentMemoryContext, size);
 }
@@ -87,21 +131,14 @@ get_process(Waits *waits, int pid)
 	return process;
 }
 
-/* Adds the edge by which a process waits for another one. */
-static void
-add_wait(Waits *waits, const WaitsProcess *process, int blocker)
-{
-	wait_graph_connect(&waits->graph, process->vertex, get_process(waits, blocker)->vertex);
-}
-
 /* Copies the entries of sessions that wait or hold.  The graph has no edges at first. */
-void
-waits_take(Waits *waits)
+static void
+take_waits(Waits *waits)
 {
 	HASHCTL	 ctl = {.keysize = sizeof(int), .entrysize = sizeof(WaitsProcess), .hcxt = CurrentMemoryContext};
 	LockView view = lock_view_take(NULL);
 
-	*waits = (Waits){.contenders = view.entries, .graph.resize = waits_resize};
+	*waits = (Waits){.contenders = view.entries, .graph.resize = resize_graph};
 	waits->by_pid = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	for (int i = 0; i < view.n; i++)
 	{
@@ -123,62 +160,54 @@ waits_take(Waits *waits)
 	}
 }
 
-/*
- * Adds the processes for which a process waits by its contender.
- *
- * A contender for a lock waits for all older ones of the path with which it conflicts,
- * whether they hold or wait: ZooKeeper's order never changes.  The nearest exclusive one
- * waits for all before it, or holds alone, so those need no edge, and a queue of n has
- * about n edges.
- *
- * A contender for a permit needs some of the older ones to go, no matter which.  Permits of
- * other clients count as if they might go at any time: they are in neither number (see
- * permit_recipe.c for the rule).
- */
-static void
-add_contender_wait(Waits *waits, const WaitsProcess *process)
+/* Returns how many permits the semaphore has, as far as is known. */
+static int
+permits_of(const EntryCopy *contender)
 {
-	EntryCopy *const *waiting = process->waiting;
-	const EntryCopy	 *self = *waiting;
-	bool			  permit = self->request.kind == REQUEST_PERMIT;
-	int				  n = 0;
+	int others = contender->status.others_permits;
 
-	while (waiting > waits->contenders)
-	{
-		const EntryCopy *older = *--waiting;
-		bool			 exclusive = older->status.mode == LOCK_MODE_EXCLUSIVE;
-		bool			 conflicts = older->request.pid != self->request.pid &&
-						 (exclusive || self->status.mode == LOCK_MODE_EXCLUSIVE);
-
-		if (strcmp(older->request.path, self->request.path) != 0)
-			break;
-		if (!permit && !conflicts)
-			continue;
-		add_wait(waits, process, older->request.pid);
-		n++;
-		if (!permit && exclusive)
-			break;
-	}
-	if (permit)
-		waits->graph.vertices[process->vertex].needs = Max(n - waits_permits(self) + 1, 0);
+	return others > 0 ? Min(others, contender->request.terms.permits)
+					  : contender->request.terms.permits;
 }
 
 /*
- * Stores for which lock of PostgreSQL a process waits, itself or one that runs its query in
- * parallel.  Returns false if none waits.
+ * Adds the processes for which a process waits in PostgreSQL's locks, itself or one that runs
+ * its query in parallel, as pg_blocking_pids() returns them; parallel workers count as their
+ * leader.  Stores for which lock it waits.
  */
-static bool
-look_at_heavy_wait(WaitsProcess *process)
+static void
+add_heavy_wait(Waits *waits, WaitsProcess *process)
 {
-	BlockedProcsData *data = GetBlockerStatusData(process->pid);
+	PGPROC			 *proc = BackendPidGetProc(process->pid);
+	ArrayType		 *blockers;
+	BlockedProcsData *data;
+	bool			  waits_for_lock = false;
+	Datum			 *pids;
+	int				  n;
 
-	for (int i = 0; i < data->nlocks; i++)
+	/*
+	 * pg_blocking_pids() takes all partitions of the lock table, so it is not called for a
+	 * process that does not wait, as an unlocked read of its PGPROC shows; one that begins to
+	 * wait is seen in the next look.
+	 */
+	if (proc == NULL || (proc->statusFlags & PROC_IS_AUTOVACUUM) != 0 ||
+		(((const volatile PGPROC *) proc)->waitLock == NULL && proc->lockGroupLeader == NULL))
+		return;
+	blockers =
+		DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(process->pid)));
+
+	/*
+	 * The lock is read after the blockers: if it is the same as in an earlier look, it was the
+	 * same in between.
+	 */
+	data = GetBlockerStatusData(process->pid);
+	for (int i = 0; i < data->nlocks && !waits_for_lock; i++)
 	{
 		const LockInstanceData *instance = &data->locks[i];
-		PGPROC				   *proc = NULL;
 
-		if (instance->leaderPid == process->pid && instance->waitLockMode != NoLock)
-			proc = BackendPidGetProc(instance->pid);
+		if (instance->leaderPid != process->pid || instance->waitLockMode == NoLock)
+			continue;
+		proc = BackendPidGetProc(instance->pid);
 		if (proc == NULL)
 			continue;
 		process->tag = instance->locktag;
@@ -191,46 +220,22 @@ look_at_heavy_wait(WaitsProcess *process)
 		process->identity =
 			hash_bytes_extended((const unsigned char *) &instance->locktag, sizeof(LOCKTAG),
 								pg_atomic_read_u64(&proc->waitStart) + instance->waitLockMode);
-		return true;
+		waits_for_lock = true;
 	}
-	return false;
-}
-
-/*
- * Adds the processes for which a process waits in PostgreSQL's locks, as pg_blocking_pids()
- * returns them; parallel workers count as their leader.
- *
- * That function takes all partitions of the lock table, so it is not called for a process
- * that does not wait, as an unlocked read of its PGPROC shows; one that begins to wait is
- * seen in the next look.  The lock is read after the blockers: if it is the same as in an
- * earlier look, it was the same in between.
- */
-static void
-add_heavy_wait(Waits *waits, WaitsProcess *process)
-{
-	const PGPROC *proc = BackendPidGetProc(process->pid);
-	ArrayType	 *blockers;
-	Datum		 *pids;
-	int			  n;
-
-	if (proc == NULL || (proc->statusFlags & PROC_IS_AUTOVACUUM) != 0 ||
-		(((const volatile PGPROC *) proc)->waitLock == NULL && proc->lockGroupLeader == NULL))
-		return;
-	blockers =
-		DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(process->pid)));
-	if (!look_at_heavy_wait(process))
+	if (!waits_for_lock)
 		return;
 	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT, &pids, NULL, &n);
 	for (int i = 0; i < n; i++)
 	{
 		if (DatumGetInt32(pids[i]) != 0) /* 0 is a prepared transaction */
-			add_wait(waits, process, DatumGetInt32(pids[i]));
+			wait_graph_connect(&waits->graph, process->vertex,
+							   get_process(waits, DatumGetInt32(pids[i]))->vertex);
 	}
 }
 
 /* Returns the vertices for which a process waits, as far as it has been explored. */
-List *
-waits_blockers(const Waits *waits, const WaitsProcess *process)
+static List *
+blockers_of(const Waits *waits, const WaitsProcess *process)
 {
 	const WaitGraph *graph = &waits->graph;
 	List			*blockers = NIL;
@@ -245,41 +250,68 @@ waits_blockers(const Waits *waits, const WaitsProcess *process)
  * Adds the processes for which a process waits, those for which these wait, and so on,
  * unless they are in the graph already.  Returns the process.
  */
-WaitsProcess *
-waits_explore(Waits *waits, int pid)
+static WaitsProcess *
+explore_waits(Waits *waits, int pid)
 {
 	WaitsProcess *self = get_process(waits, pid);
 	List		 *found = list_make1_int(self->vertex);
 
 	for (int i = 0; i < list_length(found); i++)
 	{
-		WaitsProcess *process = waits_process(waits, list_nth_int(found, i));
+		WaitsProcess	 *process = process_at(waits, list_nth_int(found, i));
+		EntryCopy *const *at = process->waiting;
+		const EntryCopy	 *waiting = at ? *at : NULL;
+		bool			  permit = waiting && waiting->request.kind == REQUEST_PERMIT;
+		int				  n = 0;
 
 		CHECK_FOR_INTERRUPTS();
 		if (process->explored)
 			continue;
 		process->explored = true;
-		if (process->waiting)
-			add_contender_wait(waits, process);
-		else
+		if (waiting == NULL)
 			add_heavy_wait(waits, process);
-		found = list_concat(found, waits_blockers(waits, process));
+
+		/*
+		 * A contender for a lock waits for all older ones of the path with which it conflicts,
+		 * whether they hold or wait: ZooKeeper's order never changes.  The nearest exclusive one
+		 * waits for all before it, or holds alone, so those need no edge, and a queue of n has
+		 * about n edges.
+		 *
+		 * A contender for a permit needs some of the older ones to go, no matter which.  Permits
+		 * of other clients count as if they might go at any time: they are in neither number
+		 * (see permit_blocker() for the rule).
+		 */
+		while (waiting && at > waits->contenders)
+		{
+			const EntryCopy *older = *--at;
+			bool			 exclusive = older->status.mode == LOCK_MODE_EXCLUSIVE;
+			bool			 conflicts = older->request.pid != waiting->request.pid &&
+							 (exclusive || waiting->status.mode == LOCK_MODE_EXCLUSIVE);
+
+			if (strcmp(older->request.path, waiting->request.path) != 0)
+				break;
+			if (!permit && !conflicts)
+				continue;
+			wait_graph_connect(&waits->graph, process->vertex,
+							   get_process(waits, older->request.pid)->vertex);
+			n++;
+			if (!permit && exclusive)
+				break;
+		}
+		if (permit)
+			waits->graph.vertices[process->vertex].needs = Max(n - permits_of(waiting) + 1, 0);
+		found = list_concat(found, blockers_of(waits, process));
 	}
 	list_free(found);
 	return self;
 }
 
-/* ------------------------------------------------------------------------
- * A deadlock
- * ------------------------------------------------------------------------
- */
-
 /*
  * Returns a number for the wait of a process, and for no other wait: if two looks find the
  * same number, the process has waited from one to the other.
  */
-uint64
-waits_identity(const WaitsProcess *process)
+static uint64
+identity_of(const WaitsProcess *process)
 {
 	uint64 parts[3] = {process->pid, 0, process->identity};
 
@@ -289,26 +321,6 @@ waits_identity(const WaitsProcess *process)
 		parts[2] = (*process->waiting)->generation;
 	}
 	return hash_bytes_extended((const unsigned char *) parts, sizeof(parts), 0);
-}
-
-/*
- * Returns a number that is the same for two graphs only if the same waits are stuck.  A
- * process that waits does nothing else, so such a wait has lasted from one look to the
- * other, and the process has kept what it has.  Therefore all these waits existed together
- * between the two looks.
- */
-static uint64
-fingerprint_of(const Waits *waits)
-{
-	uint64 fingerprint = 0;
-
-	/* a sum, since the order of vertices may differ */
-	for (int i = 0; i < waits->graph.nvertices; i++)
-	{
-		if (waits->graph.vertices[i].stuck)
-			fingerprint += waits_identity(waits_process(waits, i));
-	}
-	return fingerprint;
 }
 
 /* Describes what a contender waits for, such as "ExclusiveLock on ZooKeeper path "/a"".  Palloc'd. */
@@ -323,8 +335,8 @@ waits_describe_contender(const EntryCopy *waiting)
 }
 
 /* Describes what a process waits for, such as "ShareLock on transaction 731".  Palloc'd. */
-char *
-waits_describe(const WaitsProcess *process)
+static char *
+describe_process(const WaitsProcess *process)
 {
 	StringInfoData tag;
 	const char	  *name;
@@ -336,6 +348,11 @@ waits_describe(const WaitsProcess *process)
 	name = GetLockmodeName((LOCKMETHODID) process->tag.locktag_lockmethodid, process->mode);
 	return psprintf("%s on %s", name, tag.data);
 }
+
+/* ------------------------------------------------------------------------
+ * A deadlock
+ * ------------------------------------------------------------------------
+ */
 
 /*
  * Raises the error.  It shows who waits for whom, from the victim on; the log also gets the
@@ -375,42 +392,242 @@ deadlock_report(const WaitGraph *graph, int victim, WaitDescriber describe, cons
 static WaitDescription
 describe_local(const void *waits, int vertex)
 {
-	const WaitsProcess *process = waits_process(waits, vertex);
+	const WaitsProcess *process = process_at(waits, vertex);
 
 	return (WaitDescription){.pid = process->pid,
 							 .where = "",
-							 .what = waits_describe(process),
+							 .what = describe_process(process),
 							 .is_ours = true};
-}
-
-/*
- * Looks at all processes for which this session waits by that entry.  Returns the
- * fingerprint of the waits, or 0 if the session is not to give up.
- */
-static uint64
-deadlock_look(Waits *waits, int index)
-{
-	const WaitsProcess *self;
-
-	waits_take(waits);
-	self = waits_explore(waits, MyProcPid);
-	wait_graph_solve(&waits->graph);
-	if (self->waiting == NULL || (*self->waiting)->index != index ||
-		!wait_graph_is_victim(&waits->graph, self->vertex))
-		return 0;
-	return fingerprint_of(waits);
 }
 
 /*
  * Raises an error if the session waits for itself by that entry, and is the one to give up.
  * The caller frees the memory.
+ *
+ * It looks twice at all processes for which the session waits.  The fingerprint is the same
+ * in both looks only if the same waits are stuck.  A process that waits does nothing else,
+ * so such a wait has lasted from one look to the other, and the process has kept what it
+ * has.  Therefore all these waits existed together between the two looks.
  */
 void
 deadlock_check(int index)
 {
-	Waits  waits;
-	uint64 first = deadlock_look(&waits, index);
+	uint64 first = 0;
 
-	if (first != 0 && deadlock_look(&waits, index) == first)
-		deadlock_report(&waits.graph, waits_explore(&waits, MyProcPid)->vertex, describe_local, &waits);
+	for (int look = 1; look <= 2; look++)
+	{
+		Waits				waits;
+		const WaitsProcess *self;
+		uint64				fingerprint = 0;
+
+		take_waits(&waits);
+		self = explore_waits(&waits, MyProcPid);
+		wait_graph_solve(&waits.graph);
+		if (self->waiting == NULL || (*self->waiting)->index != index ||
+			!wait_graph_is_victim(&waits.graph, self->vertex))
+			return;
+
+		/* a sum, since the order of vertices may differ */
+		for (int i = 0; i < waits.graph.nvertices; i++)
+		{
+			if (waits.graph.vertices[i].stuck)
+				fingerprint += identity_of(process_at(&waits, i));
+		}
+		if (look == 2 && fingerprint == first)
+			deadlock_report(&waits.graph, self->vertex, describe_local, &waits);
+		first = fingerprint;
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * What other servers need to know
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Returns the contender with which a process waits if it is still in the wait of that
+ * identity; else NULL.
+ */
+const EntryCopy *
+own_waits_find(Waits *waits, int pid, uint64 identity)
+{
+	const WaitsProcess *process = explore_waits(waits, pid);
+
+	return process->waiting && identity_of(process) == identity ? *process->waiting : NULL;
+}
+
+/* Returns the rank of a contender.  If several wait with one node, only the first has one. */
+static WaitsRank
+rank_of(const Waits *waits, int i)
+{
+	const EntryCopy *contender = waits->contenders[i];
+	bool			 blocks_remote = contender->node.blocks_remote;
+
+	if (contender->node.czxid == 0)
+		return RANK_NONE;
+	if (contender->status.state == ENTRY_GRANTED)
+		return blocks_remote ? RANK_BLOCKS_REMOTE : RANK_HOLDER;
+	if (contender->request.kind != REQUEST_LOCK || contender->status.mode != LOCK_MODE_EXCLUSIVE ||
+		(i > 0 && waits->contenders[i - 1]->node.cohort_id == contender->node.cohort_id))
+		return RANK_NONE;
+	return blocks_remote ? RANK_BETWEEN : RANK_WRITER;
+}
+
+/* Appends a process to those for the record, if it is stuck and not yet among them. */
+static List *
+append_stuck(List *order, const Waits *waits, int vertex)
+{
+	WaitsProcess *process = process_at(waits, vertex);
+
+	if (process->in_record || !waits->graph.vertices[vertex].stuck)
+		return order;
+	process->in_record = true;
+	return lappend(order, process);
+}
+
+/*
+ * Returns the processes for the record: those of the highest rank first, and after each
+ * rank all for which they wait.
+ */
+static List *
+find_order(const Waits *waits)
+{
+	List	 *order = NIL;
+	int		  n = 0;
+	ListCell *cell;
+
+	for (WaitsRank rank = RANK_BLOCKS_REMOTE; rank > RANK_NONE; rank--)
+	{
+		for (int i = 0; i < waits->graph.nvertices; i++)
+		{
+			if (process_at(waits, i)->rank == rank)
+				order = append_stuck(order, waits, i);
+		}
+		for (; n < list_length(order); n++)
+		{
+			foreach(cell, blockers_of(waits, list_nth(order, n)))
+			{
+				order = append_stuck(order, waits, lfirst_int(cell));
+			}
+		}
+	}
+	return order;
+}
+
+/*
+ * Appends a text as the last field.  Control characters become blanks, and a text that is
+ * too long is clipped.
+ */
+static void
+append_text(StringInfo record, const char *text)
+{
+	int start = record->len;
+
+	appendBinaryStringInfo(record, text,
+						   pg_encoding_mbcliplen(PG_UTF8, text, strlen(text), WAIT_RECORD_MAX_TEXT));
+	for (char *at = record->data + start; *at != '\0'; at++)
+	{
+		if ((unsigned char) *at < ' ' || *at == 0x7F)
+			*at = ' ';
+	}
+	appendStringInfoChar(record, '\n');
+}
+
+/*
+ * Appends a process, if there is room.  It may need more than its share: one node that it
+ * holds is always there, others only as far as they fit.
+ */
+static void
+write_process(StringInfo record, const Waits *waits, const WaitsProcess *process, int share)
+{
+	int				 start = record->len;
+	const EntryCopy *waiting = process->waiting ? *process->waiting : NULL;
+	bool			 permit = waiting && waiting->request.kind == REQUEST_PERMIT;
+	bool			 any = false;
+	ListCell		*cell;
+
+	appendStringInfo(record, "wait\t%llx\t%d\t%d\t", (unsigned long long) identity_of(process),
+					 process->pid, permit ? permits_of(waiting) : 0);
+	if (waiting && waiting->node.czxid != 0)
+		appendStringInfo(record, "%s/%s", waiting->request.path, waiting->node.name);
+	appendStringInfoChar(record, '\t');
+	append_text(record, describe_process(process));
+
+	/* The nodes of a semaphore show who has its permits. */
+	foreach(cell, permit ? NIL : blockers_of(waits, process))
+	{
+		if (waits->graph.vertices[lfirst_int(cell)].stuck)
+			appendStringInfo(record, "for\t0\t%d\t0\t\t\n", process_at(waits, lfirst_int(cell))->pid);
+	}
+	for (WaitsRank rank = RANK_BLOCKS_REMOTE; rank >= RANK_HOLDER; rank--)
+	{
+		for (int i = 0; i < waits->ncontenders; i++)
+		{
+			const EntryCopy *held = waits->contenders[i];
+
+			if (held->request.pid != process->pid || rank_of(waits, i) != rank ||
+				(any && record->len >= start + share))
+				continue;
+			appendStringInfo(record, "held\t0\t0\t0\t%s/%s\t\n", held->request.path, held->node.name);
+			any = true;
+		}
+	}
+	if (record->len > WAIT_RECORD_MAX)
+	{
+		record->len = start;
+		record->data[start] = '\0';
+	}
+}
+
+/*
+ * Takes the waits of this server, in the current memory context.  Returns the record of
+ * them, or NULL if there is nothing that others need to know.
+ *
+ *	seen	highest zxid of a record that has been read before
+ */
+const char *
+own_waits_write(Waits *waits, int64 seen)
+{
+	WaitGraph	  *graph = &waits->graph;
+	StringInfoData record;
+	List		  *order;
+	bool		   remote = false;
+	bool		   matters = false;
+
+	take_waits(waits);
+	for (int i = 0; i < waits->ncontenders; i++)
+	{
+		const EntryCopy *contender = waits->contenders[i];
+		WaitsProcess	*process = explore_waits(waits, contender->request.pid);
+
+		process->rank = Max(process->rank, rank_of(waits, i));
+
+		/*
+		 * It goes on only when others do if it has waited for another server or client for
+		 * deadlock_timeout.  A contender that will be refused because others are there does
+		 * not wait.
+		 */
+		if (process->waiting != &waits->contenders[i] || contender->status.state != ENTRY_QUEUED ||
+			contender->node.czxid == 0 || !contender->node.waits_remote ||
+			zklock_ms_since(contender->request.requested_us) < deadlock_search->deadlock_timeout)
+			continue;
+		remote = true;
+		graph->vertices[process->vertex].needs = WAIT_GRAPH_NEVER;
+	}
+
+	/* Which processes cannot go on if no wait for others ends? */
+	wait_graph_solve(graph);
+	for (int i = 0; i < graph->nvertices; i++)
+		matters |= graph->vertices[i].stuck && process_at(waits, i)->rank >= RANK_BETWEEN;
+	if (!remote || !matters)
+		return NULL;
+
+	initStringInfo(&record);
+	appendStringInfo(&record, WAIT_RECORD_TITLE "\t%llx\t0\t0\t\t", (unsigned long long) seen);
+	append_text(&record, zklock_own_name());
+	order = find_order(waits);
+	for (int i = 0; i < list_length(order); i++)
+		write_process(&record, waits, list_nth(order, i),
+					  (WAIT_RECORD_MAX - record.len) / (list_length(order) - i));
+	return record.data;
 }

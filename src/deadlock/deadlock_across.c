@@ -6,15 +6,17 @@
  * and again whether they wait for another server or client, which costs ZooKeeper one sync.
  * If they do, and others need to know, it goes on in this order:
  *
- *	- It reads which records exist, and the new ones (wait_records.c).
- *	- It takes the waits of this server (own_waits.c).
+ *	- It reads which records exist, and the new ones.
+ *	- It takes the waits of this server (deadlock.c).
  *	- It looks whether a wait of ours is stuck, by all records together, and by what
  *	  ZooKeeper confirms of the suspects (wait_search.c).
  *	- It weighs the deadlocks that our waits are to end (judge_deadlocks()).
  *	- It publishes a new record if the waits of this server have changed, or if others need
  *	  one that was made after theirs had been read.
  *
- * As long as no session waits for long, nothing is asked.
+ * As long as no session waits for long, nothing is asked.  The session waits for ZooKeeper's
+ * answers and for its own lock at the same time: when anything happens to the latter, the
+ * search is given up in the middle.  Nothing here raises an error because of ZooKeeper.
  *
  * Two readings confirm a deadlock, that is the waits of a component and those for which it
  * waits.  Waits that are merely behind it do not count, as the crowd may differ from one
@@ -45,6 +47,11 @@
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "storage/proc.h"
+#include "utils/memutils.h"
+#include "zk/zk_client.h"
+
+/* Most records that are read, one for each server */
+#define MAX_RECORDS 256
 
 /* Shortest pause between two searches, ms */
 #define SHORTEST_PAUSE_MS 50
@@ -68,7 +75,211 @@
 /* Another session takes over from one that searches and has been silent for this long, ms. */
 #define SILENCE_MS 5000
 
-static int64 next_at; /* when the next search is due, ms */
+/* ------------------------------------------------------------------------
+ * The records of all servers
+ *
+ * The session that searches for its server keeps the records that it has read for later
+ * searches: a record never changes, but is replaced by another one.  It belongs to the
+ * ZooKeeper session whose id is in its name, and which owns the node.
+ *
+ * Our own is the marker node of this session's calls, so the worker, or the next one,
+ * deletes it when the session no longer wants it, even if the session has exited.
+ * ------------------------------------------------------------------------
+ */
+
+static ReadRecord *records[MAX_RECORDS + 1]; /* one more, as ours is always read */
+static int		   nrecords;
+
+static char own_name[RECORD_NAME_LENGTH + 1]; /* name of the record that this session has
+											   * published, or "" */
+
+/* Withdraws the record of this session, if it has one. */
+static void
+withdraw_record(void)
+{
+	if (own_name[0] != '\0')
+		call_slot_give_up(call_slot_own());
+	own_name[0] = '\0';
+}
+
+/* Returns the record of that name, or NULL if it has not been read. */
+static const ReadRecord *
+find_record(const char *name)
+{
+	for (int i = 0; i < nrecords; i++)
+	{
+		if (strcmp(records[i]->name, name) == 0)
+			return records[i];
+	}
+	return NULL;
+}
+
+/* Forgets the records that are not among n names. */
+static void
+forget_other_records(char *const *names, int n)
+{
+	for (int i = nrecords - 1; i >= 0; i--)
+	{
+		int at = 0;
+
+		while (at < n && strcmp(names[at], records[i]->name) != 0)
+			at++;
+		if (at < n)
+			continue;
+		pfree(records[i]);
+		records[i] = records[--nrecords];
+	}
+}
+
+/* Reads the records that exist.  Returns false if they cannot be had now. */
+static bool
+read_wait_records(Search *search)
+{
+	CallStep  list = {.asked = {.kind = ZK_GET_CHILDREN, .path = WAIT_RECORD_ROOT}};
+	CallStep *steps = palloc0((MAX_RECORDS + 1) * sizeof(CallStep));
+	int		  n = 0;
+
+	if (!wait_search_make_calls(search, &list, 1, CALL_AFTER_SYNC) ||
+		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
+		return false;
+	search->has_root = list.result.outcome == CALL_OK;
+	forget_other_records(list.children, list.result.nchildren);
+
+	/*
+	 * The new ones are read, our own among them.  One with our ZooKeeper session's id is
+	 * deleted if this session has published another one.  Until it has published one, the
+	 * record of the session that searched before stands, if it is valid.
+	 */
+	for (int i = 0; i < list.result.nchildren && n <= MAX_RECORDS; i++)
+	{
+		const char		 *name = list.children[i];
+		const ReadRecord *known = find_record(name);
+		int64			  session = wait_record_session(name);
+		bool			  stray = own_name[0] != '\0' ? strcmp(name, own_name) != 0
+													  : known && known->text[0] == '\0';
+		bool fits = nrecords + n < MAX_RECORDS + (strcmp(name, own_name) == 0 ? 1 : 0);
+
+		stray = stray && session == search->session && search_is_ours(search->index);
+		if (session == 0 || (!stray && (known || !fits)))
+			continue;
+		steps[n++] = (CallStep){.asked = {.kind = stray ? ZK_DELETE : ZK_GET_DATA,
+										  .path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
+										  .most = WAIT_RECORD_MAX}};
+	}
+	if (!wait_search_make_calls(search, steps, n, CALL_AS_KNOWN))
+		return false;
+
+	/* Each is kept in one piece.  If it is not valid, its text is empty. */
+	for (int i = 0; i < n; i++)
+	{
+		const char *name = steps[i].asked.path + strlen(WAIT_RECORD_ROOT "/");
+		Size		length;
+		ReadRecord *record;
+
+		if (steps[i].asked.kind != ZK_GET_DATA)
+			continue;
+		length = wait_record_lines(&steps[i]) ? steps[i].result.text_length : 0;
+		record = MemoryContextAllocZero(TopMemoryContext, offsetof(ReadRecord, text) + length + 1);
+		strlcpy(record->name, name, sizeof(record->name));
+		record->owner = wait_record_session(name);
+		record->czxid = steps[i].result.stat.czxid;
+		if (length > 0)
+			memcpy(record->text, steps[i].read, length);
+		records[nrecords++] = record;
+	}
+	if (find_record(own_name) == NULL)
+		withdraw_record();
+
+	/* The search takes the newest valid one of each session. */
+	for (int i = 0; i < nrecords; i++)
+	{
+		ReadRecord *record = records[i];
+		bool		is_newest = record->text[0] != '\0';
+
+		record->lines = NULL;
+		for (int k = 0; k < nrecords; k++)
+		{
+			const ReadRecord *other = records[k];
+
+			if (other->text[0] != '\0' && other->owner == record->owner &&
+				other->czxid > record->czxid)
+				is_newest = false;
+		}
+		if (!is_newest)
+			continue;
+		search->records = lappend(search->records, record);
+		search->seen = Max(search->seen, record->czxid);
+	}
+	return true;
+}
+
+/* Logs that ZooKeeper refuses to create a node, once until it has created one. */
+static void
+report_refusal(Search *search, const char *what, int code)
+{
+	if (!search->findings.refusal_is_logged)
+		ereport(LOG_SERVER_ONLY,
+				(errmsg("could not %s ZooKeeper node \"%s\": %s", what, WAIT_RECORD_ROOT,
+						zk_error_name(code)),
+				 errdetail("Deadlocks across servers are not found."),
+				 errhint("Create the node, with rights for all servers to create, read and delete nodes below it.")));
+	search->findings.refusal_is_logged = true;
+}
+
+/*
+ * Publishes a new record in place of the old one, unless that says the same.
+ *
+ *	seen	the new one must say that records up to this zxid had been read
+ */
+static void
+publish_record(Search *search, const char *text, int64 seen)
+{
+	const ReadRecord *ours = find_record(own_name);
+	CallStep		  step = {.asked = {.kind = ZK_PUBLISH, .data = text}};
+	CallStep root = {.asked = {.kind = ZK_CREATE, .node_kind = ZK_CONTAINER, .path = WAIT_RECORD_ROOT}};
+	uint32 number;
+	bool   is_answered;
+
+	/* The server's name, in the first line, is not compared. */
+	if (ours && ours->lines && (int64) ours->lines[0].number >= seen &&
+		strcmp(strchr(ours->text, '\n'), strchr(text, '\n')) == 0)
+		return;
+	if (!search_is_ours(search->index) || !pg_strong_random(&number, sizeof(number)))
+		return;
+
+	/* The node below which all records are is created, unless zklock.parent_nodes forbids it. */
+	if (deadlock_search->parent_nodes == PARENTS_PERSISTENT)
+		root.asked.node_kind = ZK_PERSISTENT;
+	if (!search->has_root && deadlock_search->parent_nodes != PARENTS_EXISTING &&
+		wait_search_make_calls(search, &root, 1, CALL_AS_KNOWN))
+	{
+		if (root.result.outcome == CALL_REFUSED)
+			report_refusal(search, "create", root.result.code);
+		search->has_root = root.result.outcome == CALL_OK || root.result.outcome == CALL_NODE_EXISTS;
+	}
+	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
+	step.asked.path = step.asked.marker = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
+	is_answered = wait_search_make_calls(search, &step, 1, CALL_AS_KNOWN);
+	if (is_answered && step.result.outcome == CALL_OK)
+	{
+		search->findings.refusal_is_logged = false;
+		search->lost_record = false;
+		return;
+	}
+
+	/* The old record, or the root, may be gone by now: the next search sees that. */
+	if (is_answered && (step.result.outcome != CALL_NO_NODE || !search->has_root))
+		report_refusal(search, "create nodes below", step.result.code);
+	withdraw_record();
+}
+
+/* Forgets all records, when this session searches no more. */
+static void
+forget_records(void)
+{
+	withdraw_record();
+	forget_other_records(NULL, 0);
+}
 
 /* ------------------------------------------------------------------------
  * Which session searches
@@ -98,14 +309,6 @@ lock_search(void)
 	return true;
 }
 
-/* Returns true if an entry waits, in that generation. */
-static bool
-is_waiting(int index, uint32 generation)
-{
-	return index != ENTRY_NONE && entry_status(index).state == ENTRY_QUEUED &&
-		   entry_generation(index) == generation;
-}
-
 /*
  * Returns true if the session of this entry, which waits, is the one that searches.  If the
  * one that did waits no more, or has been silent for too long, this one takes over.
@@ -113,7 +316,7 @@ is_waiting(int index, uint32 generation)
  *	findings	set to what the last search has left, if that can be read
  */
 static bool
-take_over(int index, SearchFindings *findings)
+take_search_over(int index, SearchFindings *findings)
 {
 	DeadlockSearch *search = deadlock_search;
 	int64			now = zklock_now_ms();
@@ -121,7 +324,8 @@ take_over(int index, SearchFindings *findings)
 
 	if (!lock_search())
 		return false;
-	if (!is_waiting(search->searcher, search->generation) || now - search->alive_at > SILENCE_MS)
+	if (search->searcher == ENTRY_NONE || entry_status(search->searcher).state != ENTRY_QUEUED ||
+		entry_generation(search->searcher) != search->generation || now - search->alive_at > SILENCE_MS)
 	{
 		search->searcher = index;
 		search->generation = entry_generation(index);
@@ -144,7 +348,7 @@ take_over(int index, SearchFindings *findings)
  *	findings	what the search has left, or NULL if there was none
  */
 static void
-pass_on(int index, int next, const SearchFindings *findings)
+pass_search_on(int index, int next, const SearchFindings *findings)
 {
 	DeadlockSearch *search = deadlock_search;
 	bool			was_ours;
@@ -163,31 +367,6 @@ pass_on(int index, int next, const SearchFindings *findings)
 	LWLockRelease(search_lock);
 	if (was_ours && next != ENTRY_NONE)
 		entry_set_owner_latch(entry_at(next));
-}
-
-/*
- * Returns the entry, except ours, that has waited longest, or ENTRY_NONE if none has waited
- * for deadlock_timeout.  It will probably go on waiting, so searches follow each other even
- * where most waits soon end.
- */
-static int
-find_next_searcher(int ours)
-{
-	int64 since = zklock_now_us() - INT64CONST(1000) * DeadlockTimeout;
-	int	  found = ENTRY_NONE;
-
-	for (int i = 0; i < entries_max(); i++)
-	{
-		const EntryRequest *request = &entry_at(i)->request;
-
-		if (i != ours && entry_status(i).state == ENTRY_QUEUED && request->proc_number != ENTRY_NO_LATCH &&
-			request->manner == ASK_AND_WAIT && request->requested_us <= since)
-		{
-			found = i;
-			since = request->requested_us;
-		}
-	}
-	return found;
 }
 
 /* ------------------------------------------------------------------------
@@ -210,39 +389,6 @@ describe_recorded(const void *arg, int vertex)
 							 .is_ours = wait->record->owner == search->session};
 }
 
-/* Returns true if the cycle that a victim ends leads through an unknown contender. */
-static bool
-has_unknown_contender(const Search *search, int victim)
-{
-	int at = search->graph.vertices[victim].parent;
-
-	while (at != victim && at < search->nwaits)
-		at = search->graph.vertices[at].parent;
-	return at != victim;
-}
-
-/* Returns the process of ours whose wait is in our record, if it still waits; else NULL. */
-static const WaitsProcess *
-find_waiting(Search *search, int wait)
-{
-	const WaitLine	   *line = search->waits[wait].line;
-	const WaitsProcess *process = waits_explore(&search->own, line->pid);
-
-	return process->waiting && waits_identity(process) == line->number ? process : NULL;
-}
-
-/*
- * Ends a wait of ours.  If that is another session's, it searches from now on, and comes to
- * the same conclusion.
- */
-static void
-end_deadlock(Search *search, int victim)
-{
-	search->next = (*find_waiting(search, victim)->waiting)->index;
-	if (search->next == search->index && wait_search_is_victim(search, victim))
-		deadlock_report(&search->graph, victim, describe_recorded, search);
-}
-
 /*
  * Weighs a deadlock that a wait of ours is to end, by the records of all waits for which
  * that one waits: those merely behind it do not matter.
@@ -252,13 +398,14 @@ end_deadlock(Search *search, int victim)
  * Returns the suspicion if it is confirmed; else NULL.
  */
 static Suspicion *
-weigh(Search *search, int victim, const SearchFindings *before)
+weigh_deadlock(Search *search, int victim, const SearchFindings *before)
 {
 	SearchFindings *findings = &search->findings;
 	Suspicion		now = {.fingerprint = 0};
 	int64 seen = PG_INT64_MAX; /* the writers of all these records had read up to this zxid
 								* before they looked */
 	Suspicion *kept;
+	int		   at = search->graph.vertices[victim].parent;
 
 	for (int i = 0; i < search->nwaits; i++)
 	{
@@ -284,8 +431,13 @@ weigh(Search *search, int victim, const SearchFindings *before)
 		findings->searches = 0;
 		return NULL;
 	}
-	if (seen < now.newest ||
-		(now.searches < PATIENT_SEARCHES && has_unknown_contender(search, victim)))
+	if (seen < now.newest)
+		return NULL;
+
+	/* Does the cycle lead through an unknown contender? */
+	while (at != victim && at < search->nwaits)
+		at = search->graph.vertices[at].parent;
+	if (at != victim && now.searches < PATIENT_SEARCHES)
 		return NULL;
 	return kept;
 }
@@ -302,6 +454,7 @@ judge_deadlocks(Search *search)
 	SearchFindings	before = *findings;
 	int				victim = WAIT_GRAPH_NONE;
 	Suspicion	   *chosen = NULL;
+	int				chosen_entry = ENTRY_NONE;
 
 	for (int i = 0; i < search->nwaits; i++)
 	{
@@ -311,22 +464,34 @@ judge_deadlocks(Search *search)
 	findings->nsuspicions = 0;
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		Suspicion *confirmed = NULL;
+		const WaitLine	*line = search->waits[i].line;
+		Suspicion		*confirmed = NULL;
+		const EntryCopy *waiting = NULL;
 
-		if (wait_search_is_victim(search, i) && find_waiting(search, i))
-			confirmed = weigh(search, i, &before);
+		/* The process must be in the wait that our record shows. */
+		if (wait_search_is_victim(search, i))
+			waiting = own_waits_find(&search->own, line->pid, line->number);
+		if (waiting)
+			confirmed = weigh_deadlock(search, i, &before);
 		if (confirmed && (chosen == NULL || confirmed->passes < chosen->passes))
 		{
 			victim = i;
 			chosen = confirmed;
+			chosen_entry = waiting->index;
 		}
 	}
 	findings->searches = search->newest != 0 ? findings->searches + 1 : 0;
-	if (chosen)
-	{
-		chosen->passes++;
-		end_deadlock(search, victim);
-	}
+	if (chosen == NULL)
+		return;
+	chosen->passes++;
+
+	/*
+	 * If the wait is another session's, that one searches from now on, and comes to the same
+	 * conclusion.
+	 */
+	search->next = chosen_entry;
+	if (search->next == search->index && wait_search_is_victim(search, victim))
+		deadlock_report(&search->graph, victim, describe_recorded, search);
 }
 
 /* ------------------------------------------------------------------------
@@ -343,7 +508,7 @@ is_called_away_from_search(void *arg)
 
 	return entry_status(search->index).state != ENTRY_QUEUED || InterruptPending ||
 		   !zklock_connected() || zklock_now_ms() >= search->call.until ||
-		   !take_over(search->index, &findings);
+		   !take_search_over(search->index, &findings);
 }
 
 /* Searches once.  Returns at once when the session has something else to do. */
@@ -353,7 +518,7 @@ search_once(Search *search)
 	CallStep	ask_engine = {.asked = {.kind = ZK_REMOTE_WAITS, .path = "/"}};
 	const char *record = NULL;
 
-	if (!wait_records_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
+	if (!wait_search_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
 		ask_engine.result.outcome != CALL_OK)
 		return;
 
@@ -361,34 +526,25 @@ search_once(Search *search)
 	 * Our waits are taken after the records of others were read; before, too, if these may
 	 * not be needed.
 	 */
-	if (wait_records_has_own() || own_waits_write(&search->own, 0))
+	if (own_name[0] != '\0' || own_waits_write(&search->own, 0))
 	{
-		if (!wait_records_read(search))
+		if (!read_wait_records(search))
 			return;
 		record = own_waits_write(&search->own, search->seen);
 	}
 	if (record == NULL)
 	{
 		search->findings.searches = search->findings.nsuspicions = 0;
-		wait_records_withdraw();
+		withdraw_record();
 		return;
 	}
 	if (!wait_search(search))
 		return;
 	judge_deadlocks(search);
-	wait_records_publish(search, record, search->newest);
+	publish_record(search, record, search->newest);
 }
 
-/* Returns when the next search is due, ms: soon if there is a suspicion. */
-static int64
-next_search(const Search *search)
-{
-	int pause = deadlock_search->deadlock_timeout;
-
-	if (search->findings.searches > 0 && search->findings.searches <= HASTY_SEARCHES)
-		pause /= HASTE;
-	return zklock_now_ms() + Max(pause, SHORTEST_PAUSE_MS);
-}
+static int64 next_at; /* when the next search is due, ms */
 
 /*
  * Searches for deadlocks across servers, in a session that waits with that entry, if a
@@ -403,14 +559,15 @@ void
 deadlock_across_attend(int index, int64 waited, int64 until)
 {
 	Search search = {.index = index, .next = index};
+	int	   pause;
 
 	if (waited < DeadlockTimeout && !search_is_ours(index))
 		return;
-	if (!take_over(index, &search.findings))
+	if (!take_search_over(index, &search.findings))
 	{
 		/* Our record stands until the session that searches now may have published its own. */
 		if (zklock_now_ms() >= next_at && search.findings.next_at > next_at)
-			wait_records_forget();
+			forget_records();
 		return;
 	}
 
@@ -426,11 +583,18 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 						   .away_arg = &search};
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
 		search_once(&search);
-	next_at = next_search(&search);
+	if (search.lost_record)
+		withdraw_record();
+
+	/* Soon, if there is a suspicion. */
+	pause = deadlock_search->deadlock_timeout;
+	if (search.findings.searches > 0 && search.findings.searches <= HASTY_SEARCHES)
+		pause /= HASTE;
+	next_at = zklock_now_ms() + Max(pause, SHORTEST_PAUSE_MS);
 
 	/* The session that is to give up searches at once. */
 	search.findings.next_at = search.next == index ? next_at : 0;
-	pass_on(index, search.next, &search.findings);
+	pass_search_on(index, search.next, &search.findings);
 
 	/* Makes the wait look at its entry again: the search has reset the latch. */
 	SetLatch(MyLatch);
@@ -450,7 +614,29 @@ deadlock_across_next_wakeup(int index)
 void
 deadlock_across_leave(int index)
 {
+	/*
+	 * The next is the one that has waited longest, if one has waited for deadlock_timeout.  It
+	 * will probably go on waiting, so searches follow each other even where most waits soon
+	 * end.
+	 */
 	if (search_is_ours(index))
-		pass_on(index, find_next_searcher(index), NULL);
-	wait_records_forget();
+	{
+		int64 since = zklock_now_us() - INT64CONST(1000) * DeadlockTimeout;
+		int	  next = ENTRY_NONE;
+
+		for (int i = 0; i < entries_max(); i++)
+		{
+			const EntryRequest *request = &entry_at(i)->request;
+
+			if (i != index && entry_status(i).state == ENTRY_QUEUED &&
+				request->proc_number != ENTRY_NO_LATCH && request->manner == ASK_AND_WAIT &&
+				request->requested_us <= since)
+			{
+				next = i;
+				since = request->requested_us;
+			}
+		}
+		pass_search_on(index, next, NULL);
+	}
+	forget_records();
 }

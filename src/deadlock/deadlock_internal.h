@@ -10,44 +10,15 @@
 #include "backend/call.h"
 #include "deadlock/wait_graph.h"
 #include "nodes/pg_list.h"
+#include "recipes/recipe.h"
 #include "shared/deadlock_search.h"
-#include "storage/lock.h"
+#include "shared/entry.h"
 #include "utils/hsearch.h"
 
 /* ------------------------------------------------------------------------
  * On this server
  * ------------------------------------------------------------------------
  */
-
-/* How much other servers need to know of a process; the highest rank that it has counts */
-typedef enum WaitsRank
-{
-	RANK_NONE,
-	RANK_WRITER,	   /* it waits for an exclusive lock: readers may wait behind its node */
-	RANK_BETWEEN,	   /* ... and readers of others stand before it */
-	RANK_HOLDER,	   /* it holds a node */
-	RANK_BLOCKS_REMOTE /* it holds a node for which others may wait */
-} WaitsRank;
-
-/* A process that waits or holds, or for which another one waits: a vertex of the graph */
-typedef struct WaitsProcess
-{
-	int				  pid; /* hash key */
-	int				  vertex;
-	EntryCopy *const *waiting;	/* its contender that is not granted, in Waits.contenders;
-								 * or NULL */
-	bool			  explored; /* its edges are in the graph */
-
-	/* Its wait for a lock of PostgreSQL, if any */
-	LOCKTAG	 tag;
-	LOCKMODE mode;
-	uint64	 identity; /* two looks that find the same number have found the same wait; 0:
-						* none */
-
-	/* Used by own_waits.c, for what other servers need to know */
-	WaitsRank rank;
-	bool	  in_record; /* it is to be in the record, if there is room */
-} WaitsProcess;
 
 /* The waits of this server, in the memory context that was current when they were taken */
 typedef struct Waits
@@ -56,15 +27,9 @@ typedef struct Waits
 							 * cohort last */
 	int			ncontenders;
 	WaitGraph	graph;
-	List	   *processes; /* of WaitsProcess, by vertex */
-	HTAB	   *by_pid;	   /* the same processes; private to deadlock.c */
+	List	   *processes; /* of WaitsProcess, by vertex; private to deadlock.c ... */
+	HTAB	   *by_pid;	   /* ... and so are the same processes here */
 } Waits;
-
-static inline WaitsProcess *
-waits_process(const Waits *waits, int vertex)
-{
-	return list_nth(waits->processes, vertex);
-}
 
 /* What an error says of a wait */
 typedef struct WaitDescription
@@ -77,19 +42,10 @@ typedef struct WaitDescription
 
 typedef WaitDescription (*WaitDescriber)(const void *arg, int vertex);
 
-/* deadlock.c */
-extern void			 waits_take(Waits *waits);
-extern WaitsProcess *waits_explore(Waits *waits, int pid);
-extern List			*waits_blockers(const Waits *waits, const WaitsProcess *process);
-extern int			 waits_permits(const EntryCopy *contender);
-extern uint64		 waits_identity(const WaitsProcess *process);
-extern char			*waits_describe(const WaitsProcess *process);
-extern void			*waits_resize(void *memory, size_t size);
-extern void deadlock_report(const WaitGraph *graph, int victim, WaitDescriber describe,
-							const void *arg);
-
-/* own_waits.c */
+extern void		   deadlock_report(const WaitGraph *graph, int victim, WaitDescriber describe,
+								   const void *arg);
 extern const char *own_waits_write(Waits *waits, int64 seen);
+extern const EntryCopy *own_waits_find(Waits *waits, int pid, uint64 identity);
 
 /* ------------------------------------------------------------------------
  * Across servers
@@ -105,11 +61,19 @@ typedef struct ReadRecord
 	char			name[RECORD_NAME_LENGTH + 1];
 	int64			owner; /* ZooKeeper session */
 	int64			czxid;
-	const WaitLine *lines; /* set in this search if it is the newest of its session; else
+	const WaitLine *lines; /* set by wait_search() if it is the newest of its session; else
 							* NULL.  The last line is WAIT_LINE_END. */
 	char			text[FLEXIBLE_ARRAY_MEMBER]; /* "" if it is no valid record, or not of
 												  * that owner */
 } ReadRecord;
+
+/* How suspect a wait is: the search asks about the most suspect ones first */
+typedef enum Suspect
+{
+	SUSPECT_NONE,
+	SUSPECT_BEHIND, /* it merely waits behind a deadlock */
+	SUSPECT_PART	/* it is in a deadlock, or one that is waits for it */
+} Suspect;
 
 /* A node that a process holds, or with which it waits, as a record says */
 typedef struct KeptNode
@@ -121,6 +85,7 @@ typedef struct KeptNode
 	RecipePeer			   peer;
 	int64				   place;	/* by age, among those on its path */
 	bool				   is_lock; /* otherwise a permit */
+	Suspect				   suspect; /* its process */
 
 	/* The facts */
 	bool  is_so; /* it exists and belongs to the record's session, as far as is known */
@@ -144,13 +109,15 @@ typedef struct SearchWait
 /* A search.  What it points to is in the memory context of the wait, except the records. */
 typedef struct Search
 {
-	int	   index;	/* the entry of this session */
-	Caller call;	/* "until" the session has something else to do */
-	int64  session; /* our ZooKeeper session; 0 before the first answer */
-	Waits  own;
-	List  *records;	 /* list of ReadRecord: the newest of each session */
-	int64  seen;	 /* the highest czxid of these */
-	bool   has_root; /* WAIT_RECORD_ROOT exists */
+	int	   index;	  /* the entry of this session */
+	Caller call;	  /* "until" the session has something else to do */
+	int64  session;	  /* our ZooKeeper session; 0 before the first answer */
+	bool lost_record; /* a call was given up, and took the slot's marker node with it, which is
+						* our record */
+	Waits own;
+	List *records;	/* list of ReadRecord: the newest of each session */
+	int64 seen;		/* the highest czxid of these */
+	bool  has_root; /* WAIT_RECORD_ROOT exists */
 
 	/*
 	 * A vertex for each wait, then one for the unknown contender before each, and one that
@@ -170,15 +137,7 @@ typedef struct Search
 	int next; /* the entry whose session searches next: this one, or one that is to give up */
 } Search;
 
-/* wait_records.c */
-extern bool wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
-extern bool wait_records_read(Search *search);
-extern void wait_records_publish(Search *search, const char *text, int64 seen);
-extern bool wait_records_has_own(void);
-extern void wait_records_withdraw(void);
-extern void wait_records_forget(void);
-
-/* wait_search.c */
+extern bool wait_search_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
 extern bool wait_search(Search *search);
 extern bool wait_search_is_victim(Search *search, int wait);
 

@@ -101,54 +101,49 @@ wait_graph_solve(WaitGraph *graph)
 }
 
 /*
- * Follows edges from a vertex.  With WAIT_FROM it sets "reached" of all that are stuck and
- * for which the vertex waits; with WAIT_TO, "reaches" and "parent" of those among them that
- * wait for it.
- */
-static void
-follow(WaitGraph *graph, int self, WaitEnd end)
-{
-	WaitVertex *vertices = graph->vertices;
-	int			nfound = 1;
-
-	vertices[0].queue = self;
-	for (int k = 0; k < nfound; k++)
-	{
-		int at = vertices[k].queue;
-
-		for (int e = vertices[at].first[end]; e != WAIT_GRAPH_NONE; e = graph->edges[e].next[end])
-		{
-			int			next = graph->edges[e].end[end == WAIT_FROM ? WAIT_TO : WAIT_FROM];
-			WaitVertex *found = &vertices[next];
-
-			if (end == WAIT_FROM ? !found->stuck || found->reached : !found->reached || found->reaches)
-				continue;
-			if (end == WAIT_FROM)
-				found->reached = true;
-			else
-				found->reaches = true;
-			found->parent = at;
-			if (next != self)
-				vertices[nfound++].queue = next;
-		}
-	}
-}
-
-/*
  * Searches from a stuck vertex: sets "reached" of it and of all stuck ones for which it
- * waits, and "reaches" of its component if it waits for itself.  To be called after
- * wait_graph_solve().
+ * waits, and "reaches" and "parent" of its component if it waits for itself.  To be called
+ * after wait_graph_solve().
  */
 void
 wait_graph_reach(WaitGraph *graph, int self)
 {
+	WaitVertex *vertices = graph->vertices;
+
 	for (int i = 0; i < graph->nvertices; i++)
 	{
-		graph->vertices[i].reached = i == self;
-		graph->vertices[i].reaches = false;
+		vertices[i].reached = i == self;
+		vertices[i].reaches = false;
 	}
-	follow(graph, self, WAIT_FROM);
-	follow(graph, self, WAIT_TO);
+
+	/* First along the edges, to all for which it waits; then against them, to those that wait. */
+	for (WaitEnd end = WAIT_FROM; end <= WAIT_TO; end++)
+	{
+		int nfound = 1;
+
+		vertices[0].queue = self;
+		for (int k = 0; k < nfound; k++)
+		{
+			int at = vertices[k].queue;
+
+			for (int e = vertices[at].first[end]; e != WAIT_GRAPH_NONE; e = graph->edges[e].next[end])
+			{
+				int			next = graph->edges[e].end[end == WAIT_FROM ? WAIT_TO : WAIT_FROM];
+				WaitVertex *found = &vertices[next];
+
+				if (end == WAIT_FROM ? !found->stuck || found->reached
+									 : !found->reached || found->reaches)
+					continue;
+				if (end == WAIT_FROM)
+					found->reached = true;
+				else
+					found->reaches = true;
+				found->parent = at;
+				if (next != self)
+					vertices[nfound++].queue = next;
+			}
+		}
+	}
 }
 
 /*
@@ -189,13 +184,6 @@ wait_graph_find_behind(WaitGraph *graph)
 	}
 }
 
-/* Returns true if the first wait is younger than the second. */
-static bool
-is_younger(const WaitVertex *one, const WaitVertex *other)
-{
-	return one->order != other->order ? one->order > other->order : one->tie > other->tie;
-}
-
 /*
  * Returns true if a vertex is the wait to be given up, the youngest in its component.  Then
  * "reaches" is set of the component, and "parent" leads from the vertex through a shortest
@@ -204,13 +192,18 @@ is_younger(const WaitVertex *one, const WaitVertex *other)
 bool
 wait_graph_is_victim(WaitGraph *graph, int self)
 {
-	if (graph->vertices[self].order == 0 || !graph->vertices[self].stuck)
+	const WaitVertex *wait = &graph->vertices[self];
+
+	if (wait->order == 0 || !wait->stuck)
 		return false;
 	wait_graph_reach(graph, self);
 	for (int i = 0; i < graph->nvertices; i++)
 	{
-		if (graph->vertices[i].reaches && is_younger(&graph->vertices[i], &graph->vertices[self]))
+		const WaitVertex *other = &graph->vertices[i];
+
+		if (other->reaches &&
+			(other->order != wait->order ? other->order > wait->order : other->tie > wait->tie))
 			return false;
 	}
-	return graph->vertices[self].reaches;
+	return wait->reaches;
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wait_graph.h
- *	  The graph of waits, and the records of waits that servers publish for each other.
+ *	  The graph of waits, and its cycles.
  *
  * Copyright (c) 2026, zklock contributors
  *
@@ -13,11 +13,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* ------------------------------------------------------------------------
- * wait_graph.c: the graph of waits, and its cycles
- * ------------------------------------------------------------------------
- */
 
 #define WAIT_GRAPH_NONE (-1) /* no vertex, no edge */
 
@@ -78,46 +73,5 @@ extern void wait_graph_solve(WaitGraph *graph);
 extern void wait_graph_reach(WaitGraph *graph, int self);
 extern void wait_graph_find_behind(WaitGraph *graph);
 extern bool wait_graph_is_victim(WaitGraph *graph, int self);
-
-/* ------------------------------------------------------------------------
- * wait_record.c: the records of waits that servers publish
- * ------------------------------------------------------------------------
- */
-
-/* The node below which servers publish their records, relative to the chroot */
-#define WAIT_RECORD_ROOT "/zklock-waits"
-
-#define WAIT_RECORD_MAX 32768 /* bytes of a record, without a NUL */
-
-#define WAIT_RECORD_TITLE "zklock waits 1" /* its first line begins with this */
-#define WAIT_RECORD_MAX_TEXT 512 /* bytes of a server's name, or of what is waited for */
-
-/*
- * The lines of a record, which wait_record.c describes.  After each WAIT_LINE_WAIT those
- * that belong to it follow, in this order.
- */
-typedef enum WaitLineKind
-{
-	WAIT_LINE_TITLE, /* number: a zxid; text: the server's name */
-	WAIT_LINE_WAIT,	 /* number: its identity; pid; permits, path, node: the node with which
-					  * the process waits; text: what it waits for */
-	WAIT_LINE_FOR,	 /* pid: a process of the same server for which the process waits */
-	WAIT_LINE_HELD,	 /* path, node: a node that the process holds */
-	WAIT_LINE_END	 /* the end of the record */
-} WaitLineKind;
-
-/* Texts end with a NUL, and are "" where the line has none. */
-typedef struct WaitLine
-{
-	WaitLineKind kind;
-	uint64_t	 number;
-	int32_t		 pid;
-	int32_t		 permits; /* the semaphore's; 0: the process waits for something else */
-	const char	*path;
-	const char	*node;
-	const char	*text;
-} WaitLine;
-
-extern bool wait_record_read(char *record, size_t len, WaitLine *lines);
 
 #endif /* ZKLOCK_WAIT_GRAPH_H */

@@ -1,6 +1,29 @@
 /*
  * wait_search.c
- *		Deadlocks across servers: the search in the records of all servers.
+ *		Deadlocks across servers: what the records of all servers say, and which waits are
+ *		stuck.
+ *
+ * Servers publish records of the waits that others need to know (deadlock_across.c says how
+ * they are published and read, deadlock.c which waits are in ours).  A record is a text of
+ * lines, each of which has six fields separated by tabs:
+ *
+ *		zklock waits 1	seen		0		0			-			server
+ *		wait			identity	pid		permits		path/node	what is waited for
+ *		for				0			pid		0			-			-
+ *		held			0			0		0			path/node	-
+ *
+ * (a "-" stands for an empty field).  There is a "wait" for each process that cannot go on
+ * before another server or client does, and whose wait may matter to these.  Its identity
+ * stays the same as long as the process waits, without a break, for the same.  If the
+ * process waits in a queue of ZooKeeper, the line names the node with which it waits; if
+ * it waits for a permit, "permits" is how many the semaphore has, else 0.  A "for" names a
+ * process of the server, with a "wait" of its own, that must go on before this one can.  A
+ * "held" names a node that the process holds.  "seen" is the highest zxid of a record that
+ * the server had read before it looked at its processes.
+ *
+ * A client that may write into ZooKeeper can put anything there.  So a record is read
+ * strictly: it is valid only if it has exactly this form and is not too long.  A path must
+ * be one that can be locked, and a node's name one that a child can have.
  *
  * The graph (wait_graph.h) has a vertex for each process with a wait in a record.  It waits
  * for the processes of its own server that the record names.  If it waits with a node, it
@@ -9,19 +32,19 @@
  * the owner of a node that is in no record goes by itself.
  *
  * Between two nodes that do not conflict, or belong to one process, there may be an
- * exclusive one that is in no record, such as another client's.  Such an unknown contender,
- * is a vertex, too, between these two alone: it waits for the older and blocks
- * the younger.  A component of one server alone, without unknown contenders, is left to that
- * server, which finds it by itself (deadlock.c).
+ * exclusive one that is in no record, such as another client's.  Such an unknown contender
+ * is a vertex, too, between these two alone: it waits for the older and blocks the younger.
+ * A component of one server alone, without unknown contenders, is left to that server, which
+ * finds it by itself (deadlock.c).
  *
  * Records may be false.  A first look takes them as they are, and assumes the worst where
  * they say nothing: it finds the suspects, mostly none, in time that is proportional to the
- * length of the records, whatever they say.  The second look asks ZooKeeper
- * whether the nodes that the suspects name exist and belong to the session that has written
- * the record, and what else is on the paths where they wait; it leaves out what is not
- * confirmed.  So a forged record can have no effect beyond the nodes by which its own
- * session blocks others.  Suspects that merely wait behind others come last: a crowd leaves
- * room for those in a deadlock.
+ * length of the records, whatever they say.  The second look asks ZooKeeper whether the
+ * nodes that the suspects name exist and belong to the session that has written the record,
+ * and what else is on the paths where they wait; it leaves out what is not confirmed.  So a
+ * forged record can have no effect beyond the nodes by which its own session blocks others.
+ * Suspects that merely wait behind others come last: a crowd leaves room for those in a
+ * deadlock.
  *
  * In a component, the wait with the youngest node, by its czxid, gives up; of those behind
  * one node, or whose nodes one request of their server has created, that of the process with
@@ -35,8 +58,10 @@
  */
 #include "postgres.h"
 
+#include "deadlock/deadlock.h"
 #include "deadlock/deadlock_internal.h"
 #include "fault.h"
+#include "recipes/recipe.h"
 
 /* Limits for all records together */
 #define MAX_WAITS 1000
@@ -46,8 +71,173 @@
 #define MAX_FACTS 500
 #define FEW_FACTS 6 /* enough for one deadlock of two */
 
+/* Most operations in one batch, as answers may be long */
+#define MAX_STEPS 16
+
 /* ------------------------------------------------------------------------
- * Records
+ * A record
+ * ------------------------------------------------------------------------
+ */
+
+#define MAX_NODE 255 /* bytes of the name of a node, another client's or ours */
+
+/* The control characters but tab and line feed: they make a record invalid. */
+#define CONTROL_CHARACTERS                                     \
+	"\001\002\003\004\005\006\007\010\013\014\015\016\017\020" \
+	"\021\022\023\024\025\026\027\030\031\032\033\034\035\036\037\177"
+
+/* The first field of each kind of line */
+static const char *const words[] = {WAIT_RECORD_TITLE, "wait", "for", "held"};
+
+#define FIELDS 6
+
+/*
+ * Reads a number in hexadecimal or decimal digits.  Returns false if it is none, or greater
+ * than "max".
+ */
+static bool
+read_number_field(const char *text, int base, uint64 max, uint64 *number)
+{
+	size_t len = strlen(text);
+
+	errno = 0;
+	*number = strtoull(text, NULL, base);
+	return len > 0 && strspn(text, base == 16 ? "0123456789abcdef" : "0123456789") == len &&
+		   errno == 0 && *number <= max;
+}
+
+/*
+ * Reads a line that follows one of the kind "last", WAIT_LINE_END if it is the first.
+ * Returns false if it is not valid.
+ */
+static bool
+read_line(char *text, WaitLineKind last, WaitLine *line)
+{
+	char		*fields[FIELDS];
+	int			 n = 0;
+	WaitLineKind kind = WAIT_LINE_TITLE;
+	WaitLine	 read = {.path = "", .node = ""};
+	uint64		 pid;
+	uint64		 permits;
+
+	for (; n < FIELDS && text; n++)
+		fields[n] = strsep(&text, "\t");
+	if (n < FIELDS || text)
+		return false;
+	while (kind < WAIT_LINE_END && strcmp(fields[0], words[kind]) != 0)
+		kind++;
+	if (kind == WAIT_LINE_END ||
+		!read_number_field(fields[1], 16, kind == WAIT_LINE_TITLE ? INT64_MAX : UINT64_MAX, &read.number) ||
+		!read_number_field(fields[2], 10, INT32_MAX, &pid) ||
+		!read_number_field(fields[3], 10, INT32_MAX, &permits))
+		return false;
+
+	/* The title comes first and once; what belongs to a "wait" follows it in its order. */
+	if ((kind == WAIT_LINE_TITLE) != (last == WAIT_LINE_END))
+		return false;
+	if (kind > WAIT_LINE_WAIT && (last == WAIT_LINE_TITLE || kind < last))
+		return false;
+
+	/* A process has a pid, so these two kinds of lines need one, and the others have none. */
+	if ((kind == WAIT_LINE_WAIT || kind == WAIT_LINE_FOR) != (pid != 0))
+		return false;
+	read.kind = kind;
+	read.pid = (int32) pid;
+	read.permits = (int32) permits;
+	read.text = fields[5];
+	if (strlen(read.text) > WAIT_RECORD_MAX_TEXT)
+		return false;
+
+	/* A "held" has a node, a "wait" may have one, and no other line does. */
+	if (fields[4][0] == '\0')
+	{
+		if (kind == WAIT_LINE_HELD)
+			return false;
+	}
+	else
+	{
+		char *slash = strrchr(fields[4], '/');
+
+		if (kind == WAIT_LINE_TITLE || kind == WAIT_LINE_FOR || slash == NULL)
+			return false;
+		*slash = '\0';
+		read.path = fields[4];
+		read.node = slash + 1;
+		if (path_check_node(read.path, strlen(read.path)) != NULL ||
+			!node_name_is_possible(read.node) || strlen(read.node) > MAX_NODE)
+			return false;
+	}
+	*line = read;
+	return true;
+}
+
+/*
+ * Reads the lines of a record, which is followed by a NUL, and is changed on the way: lines
+ * point into it.  "lines" has room for one for each '\n', and one more; the last is
+ * WAIT_LINE_END.  Returns false if the record is not valid: then nothing of it counts.
+ */
+static bool
+read_lines(char *record, Size len, WaitLine *lines)
+{
+	WaitLineKind last = WAIT_LINE_END;
+
+	if (len == 0 || len > WAIT_RECORD_MAX || record[len - 1] != '\n' ||
+		strcspn(record, CONTROL_CHARACTERS) != len)
+		return false;
+	record[len - 1] = '\0';
+	while (record)
+	{
+		if (!read_line(strsep(&record, "\n"), last, lines))
+			return false;
+		last = lines++->kind;
+	}
+	*lines = (WaitLine){.kind = WAIT_LINE_END};
+	return true;
+}
+
+/* Returns the lines of a record, in the current memory context; NULL if it is not valid. */
+static const WaitLine *
+copy_lines(const char *text, Size length)
+{
+	WaitLine *lines;
+	int		  n = 1;
+
+	for (Size i = 0; i < length; i++)
+		n += text[i] == '\n';
+	lines = palloc(n * sizeof(WaitLine));
+	return read_lines(memcpy(palloc(length + 1), text, length + 1), length, lines) ? lines : NULL;
+}
+
+/*
+ * Returns the ZooKeeper session whose id is in the name of a record; 0 if it is no such
+ * name.  Whether the record is of this session shows in the node's owner.
+ */
+int64
+wait_record_session(const char *name)
+{
+	bool is_name = strlen(name) == RECORD_NAME_LENGTH &&
+				   strspn(name, "0123456789abcdef") == 16 && name[16] == '-';
+
+	return is_name ? (int64) strtoull(name, NULL, 16) : 0;
+}
+
+/*
+ * Returns the lines of a record that has been read from ZooKeeper, in the current memory
+ * context.  Its text comes from any client that may write below WAIT_RECORD_ROOT.  Returns
+ * NULL if it is not valid, or the name is that of another session than the node's owner.
+ */
+const WaitLine *
+wait_record_lines(const CallStep *record)
+{
+	const char *name = record->asked.path + strlen(WAIT_RECORD_ROOT "/");
+
+	if (record->read == NULL || record->result.stat.ephemeral_owner != wait_record_session(name))
+		return NULL;
+	return copy_lines(record->read, record->result.text_length);
+}
+
+/* ------------------------------------------------------------------------
+ * All records
  * ------------------------------------------------------------------------
  */
 
@@ -61,29 +251,11 @@ compare_kept(const void *a, const void *b)
 	return order != 0 ? order : strcmp(one->node, other->node);
 }
 
+/*
+ * Takes the waits of all records, and the nodes that these name, up to the limits.  Returns
+ * false if the session has something else to do.
+ */
 static bool
-is_held(const KeptNode *kept)
-{
-	return kept->line->kind == WAIT_LINE_HELD;
-}
-
-static void
-take_line(Search *search, const ReadRecord *record, const WaitLine *line)
-{
-	KeptNode *kept = &search->kept[search->nkept];
-
-	if (line->kind == WAIT_LINE_WAIT)
-		search->waits[search->nwaits++] = (SearchWait){.record = record, .line = line};
-	if (line->node[0] == '\0' || search->nkept == MAX_KEPT)
-		return;
-	*kept = (KeptNode){.line = line, .wait = search->nwaits - 1, .is_so = true};
-	kept->is_lock = lock_recipe.read(line->node, &kept->peer);
-	if (!kept->is_lock)
-		(void) permit_recipe.read(line->node, &kept->peer);
-	search->nkept++;
-}
-
-static void
 take_records(Search *search)
 {
 	ListCell *cell;
@@ -92,13 +264,28 @@ take_records(Search *search)
 	search->kept = palloc((MAX_KEPT + 1) * sizeof(KeptNode));
 	foreach(cell, search->records)
 	{
-		const ReadRecord *record = lfirst(cell);
+		ReadRecord *record = lfirst(cell);
 
+		if (search->call.is_called_away(search))
+			return false;
+		record->lines = copy_lines(record->text, strlen(record->text));
 		for (const WaitLine *line = record->lines; line->kind != WAIT_LINE_END; line++)
 		{
-			if (line->kind == WAIT_LINE_WAIT && search->nwaits == MAX_WAITS)
-				break;
-			take_line(search, record, line);
+			KeptNode *kept = &search->kept[search->nkept];
+
+			if (line->kind == WAIT_LINE_WAIT)
+			{
+				if (search->nwaits == MAX_WAITS)
+					break;
+				search->waits[search->nwaits++] = (SearchWait){.record = record, .line = line};
+			}
+			if (line->node[0] == '\0' || search->nkept == MAX_KEPT)
+				continue;
+			*kept = (KeptNode){.line = line, .wait = search->nwaits - 1, .is_so = true};
+			kept->is_lock = lock_recipe.read(line->node, &kept->peer);
+			if (!kept->is_lock)
+				(void) permit_recipe.read(line->node, &kept->peer);
+			search->nkept++;
 		}
 	}
 	qsort(search->kept, search->nkept, sizeof(KeptNode), compare_kept);
@@ -112,15 +299,10 @@ take_records(Search *search)
 		if (kept->peer.numbered)
 			kept->place =
 				(int32) ((uint32) kept->peer.sequence - (uint32) kept->first->peer.sequence);
-		if (!is_held(kept))
+		if (kept->line->kind == WAIT_LINE_WAIT)
 			search->waits[kept->wait].node = kept;
 	}
-}
-
-static int64
-owner_of(const Search *search, int wait)
-{
-	return search->waits[wait].record->owner;
+	return !search->call.is_called_away(search);
 }
 
 /* ------------------------------------------------------------------------
@@ -136,27 +318,6 @@ static bool
 is_older(const RecipePeer *peer, const RecipePeer *than)
 {
 	return !peer->numbered || (int32) ((uint32) than->sequence - (uint32) peer->sequence) > 0;
-}
-
-/* Adds the processes of its own server for which a process waits. */
-static void
-add_named(Search *search, int wait)
-{
-	const ReadRecord *record = search->waits[wait].record;
-	int				  first = wait;
-
-	while (first > 0 && search->waits[first - 1].record == record)
-		first--;
-	for (const WaitLine *line = search->waits[wait].line + 1; line->kind == WAIT_LINE_FOR; line++)
-	{
-		for (int i = first; i < search->nwaits && search->waits[i].record == record; i++)
-		{
-			if (search->waits[i].line->pid != line->pid)
-				continue;
-			wait_graph_connect(&search->graph, wait, i);
-			break;
-		}
-	}
 }
 
 /* qsort() comparator: by path, there by age */
@@ -205,7 +366,7 @@ add_queues(Search *search)
 			permits = PG_INT32_MAX;
 			held = 0;
 		}
-		if (is_held(kept))
+		if (kept->line->kind == WAIT_LINE_HELD)
 		{
 			wait_graph_connect(graph, semaphore, kept->wait);
 			held++;
@@ -226,75 +387,61 @@ add_queues(Search *search)
 }
 
 /*
- * Returns true if a wait for a lock may be behind an unknown contender that waits for the
- * process of an older node.
- */
-static bool
-is_behind_unknown(const Search *search, int wait, const KeptNode *kept)
-{
-	const SearchWait *self = &search->waits[wait];
-	bool shared = self->node->peer.mode == LOCK_MODE_SHARED && kept->peer.mode == LOCK_MODE_SHARED;
-
-	/* All others block the wait directly, or wait for what it waits for. */
-	if (!is_held(kept) || (kept->wait != wait && !shared))
-		return false;
-
-	return self->unknown.numbered && is_older(&kept->peer, &self->unknown);
-}
-
-/*
- * Adds the processes whose older nodes block a wait for a lock, and an unknown contender that
- * waits for some.
+ * The second look at a queue: adds the processes whose older nodes, as far as these are
+ * confirmed, block a wait.
  */
 static void
-add_lock_wait(Search *search, int wait, const KeptNode *self)
+add_confirmed(Search *search, int wait)
 {
-	int	 unknown = search->nwaits + wait;
-	bool is_behind = false;
+	const SearchWait *self = &search->waits[wait];
+	const KeptNode	 *node = self->node;
+	bool			  permit = node->line->permits > 0;
+	const KeptNode	 *last = NULL;
+	int				  older = 0;
+	int				  unknown = search->nwaits + wait;
+	bool			  is_behind = false;
 
-	for (const KeptNode *kept = self->first; kept->first == self->first; kept++)
+	if (!permit && !node->is_lock)
+		return;
+	for (const KeptNode *kept = node->first; kept->first == node->first; kept++)
 	{
-		if (!kept->is_so || !kept->is_lock || !is_older(&kept->peer, &self->peer))
+		bool held = kept->line->kind == WAIT_LINE_HELD;
+		bool excludes =
+			node->peer.mode == LOCK_MODE_EXCLUSIVE || kept->peer.mode == LOCK_MODE_EXCLUSIVE;
+
+		if (!kept->is_so || !is_older(&kept->peer, &node->peer))
 			continue;
-		if (owner_of(search, wait) != owner_of(search, kept->wait) &&
-			(self->peer.mode == LOCK_MODE_EXCLUSIVE || kept->peer.mode == LOCK_MODE_EXCLUSIVE))
+
+		/*
+		 * Some of those that hold older permits must give them back.  A node counts once,
+		 * though several may claim it.
+		 */
+		if (permit && held && (last == NULL || compare_kept(kept, last) != 0))
+		{
 			wait_graph_connect(&search->graph, wait, kept->wait);
-		if (is_behind_unknown(search, wait, kept))
+			older++;
+			last = kept;
+		}
+		if (permit || !kept->is_lock)
+			continue;
+		if (excludes && search->waits[kept->wait].record->owner != self->record->owner)
+			wait_graph_connect(&search->graph, wait, kept->wait);
+
+		/*
+		 * An unknown contender next before the wait may wait for the process of an older
+		 * node.  All but these block the wait directly, or wait for what it waits for.
+		 */
+		if (held && (kept->wait == wait || !excludes) && self->unknown.numbered &&
+			is_older(&kept->peer, &self->unknown))
 		{
 			wait_graph_connect(&search->graph, unknown, kept->wait);
 			is_behind = true;
 		}
 	}
+	if (permit)
+		search->graph.vertices[wait].needs = Max(older - node->line->permits + 1, 0);
 	if (is_behind)
 		wait_graph_connect(&search->graph, wait, unknown);
-}
-
-/* Adds the processes that hold older permits, some of which must be given back. */
-static void
-add_permit_wait(Search *search, int wait, const KeptNode *self)
-{
-	const KeptNode *last = NULL;
-	int				older = 0;
-
-	for (const KeptNode *kept = self->first; kept->first == self->first; kept++)
-	{
-		if (!kept->is_so || !is_held(kept) || !is_older(&kept->peer, &self->peer))
-			continue;
-
-		/* A node counts once, though several may claim it. */
-		if (last && compare_kept(kept, last) == 0)
-			continue;
-		wait_graph_connect(&search->graph, wait, kept->wait);
-		older++;
-		last = kept;
-	}
-	search->graph.vertices[wait].needs = Max(older - self->line->permits + 1, 0);
-}
-
-static bool
-is_own(const Search *search, int vertex)
-{
-	return vertex < search->nwaits && owner_of(search, vertex) == search->session;
 }
 
 /*
@@ -306,6 +453,7 @@ static bool
 solve(Search *search)
 {
 	int ours = 2 * search->nwaits;
+	int first = 0; /* of the same record */
 
 	search->graph.nvertices = 0;
 	search->graph.nedges = 0;
@@ -313,22 +461,35 @@ solve(Search *search)
 		(void) wait_graph_add(&search->graph);
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		const KeptNode *node = search->waits[i].node;
+		const SearchWait *wait = &search->waits[i];
+		const KeptNode	 *node = wait->node;
+		const WaitLine	 *line = wait->line + 1;
 
-		if (is_own(search, i))
+		if (wait->record != search->waits[first].record)
+			first = i;
+		if (wait->record->owner == search->session)
 			wait_graph_connect(&search->graph, ours, i);
 		search->graph.vertices[i].order = node ? node->czxid : 0;
-		search->graph.vertices[i].tie = search->waits[i].line->pid;
+		search->graph.vertices[i].tie = wait->line->pid;
 		if (node && !node->is_so)
 			continue;
-		if (node == NULL || node->line->permits == 0)
-			add_named(search, i);
-		if (node == NULL || !search->has_facts)
-			continue;
-		if (node->line->permits > 0)
-			add_permit_wait(search, i, node);
-		else if (node->is_lock)
-			add_lock_wait(search, i, node);
+
+		/*
+		 * The processes of its own server for which it waits.  Those that have the permits of
+		 * a semaphore are known by their nodes.
+		 */
+		for (; line->kind == WAIT_LINE_FOR && (node == NULL || node->line->permits == 0); line++)
+		{
+			int k = first;
+
+			while (k < search->nwaits && search->waits[k].record == wait->record &&
+				   search->waits[k].line->pid != line->pid)
+				k++;
+			if (k < search->nwaits && search->waits[k].record == wait->record)
+				wait_graph_connect(&search->graph, i, k);
+		}
+		if (node && search->has_facts)
+			add_confirmed(search, i);
 	}
 	if (!search->has_facts)
 		add_queues(search);
@@ -341,6 +502,31 @@ solve(Search *search)
  * The two looks
  * ------------------------------------------------------------------------
  */
+
+/*
+ * Makes calls.  Returns false if some are not answered, or the ZooKeeper session is another
+ * one than before: then the search is given up.
+ */
+bool
+wait_search_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
+{
+	for (int done = 0, some; done < n; done += some)
+	{
+		some = Min(n - done, MAX_STEPS);
+		call_batch(&search->call, steps + done, some, sight);
+		if (search->session != 0 && search->call.session != search->session)
+			return false;
+		search->session = search->call.session;
+		if (steps[done].result.outcome == CALL_UNREACHABLE)
+			search->lost_record = true;
+		for (int i = done; i < done + some; i++)
+		{
+			if (steps[i].result.outcome == CALL_UNKNOWN || steps[i].result.outcome == CALL_UNREACHABLE)
+				return false;
+		}
+	}
+	return true;
+}
 
 /*
  * Finds the nearest unknown contender before each wait on a path: it waits for all those for
@@ -378,119 +564,6 @@ find_unknown_contenders(Search *search, const CallStep *list)
 	pfree(queue);
 }
 
-/* How suspect a wait is: the search asks about the most suspect ones first */
-typedef enum Suspect
-{
-	SUSPECT_NONE,
-	SUSPECT_BEHIND, /* it merely waits behind a deadlock */
-	SUSPECT_PART	/* it is in a deadlock, or one that is waits for it */
-} Suspect;
-
-static Suspect
-suspect_of(const Search *search, int wait)
-{
-	const WaitVertex *vertex = &search->graph.vertices[wait];
-
-	return !vertex->reached ? SUSPECT_NONE : vertex->behind ? SUSPECT_BEHIND : SUSPECT_PART;
-}
-
-/*
- * Returns how suspect the waits on a path are, by the most suspect one; "first" is the
- * first node there.
- */
-static Suspect
-suspect_on(const Search *search, const KeptNode *first)
-{
-	Suspect found = SUSPECT_NONE;
-
-	for (const KeptNode *kept = first; kept->first == first; kept++)
-	{
-		if (!is_held(kept))
-			found = Max(found, suspect_of(search, kept->wait));
-	}
-	return found;
-}
-
-/*
- * The operations for ZooKeeper, and the node that each is about; for a list the first on
- * its path
- */
-typedef struct Facts
-{
-	CallStep  *steps;
-	KeptNode **about;
-	int		   n;
-} Facts;
-
-static void
-ask_for_fact(Facts *facts, ZkOperation kind, KeptNode *about, const char *path)
-{
-	if (facts->n == (ZKLOCK_FAULT("few-facts") ? FEW_FACTS : MAX_FACTS))
-		return;
-	facts->about[facts->n] = about;
-	facts->steps[facts->n++] = (CallStep){.asked = {.kind = kind, .path = path}};
-}
-
-/*
- * The second look, which takes no record on trust: asks ZooKeeper what is on the paths
- * where suspects wait, and who owns the nodes that suspects have there.  Returns false if
- * the facts cannot be had now.
- */
-static bool
-verify(Search *search)
-{
-	Facts facts = {.steps = palloc0(MAX_FACTS * sizeof(CallStep)),
-				   .about = palloc0(MAX_FACTS * sizeof(KeptNode *))};
-
-	wait_graph_find_behind(&search->graph);
-	for (Suspect turn = SUSPECT_PART; turn > SUSPECT_NONE; turn--)
-	{
-		Suspect on_path = SUSPECT_NONE;
-
-		for (KeptNode *kept = search->kept; kept->line; kept++)
-		{
-			const char *path = kept->line->path;
-
-			kept->is_so = false;
-			if (kept == kept->first)
-			{
-				on_path = suspect_on(search, kept);
-				if (on_path == turn)
-					ask_for_fact(&facts, ZK_GET_CHILDREN, kept, path);
-			}
-			if (Min(on_path, suspect_of(search, kept->wait)) == turn)
-				ask_for_fact(&facts, ZK_EXISTS, kept, psprintf("%s/%s", path, kept->line->node));
-		}
-	}
-	if (!wait_records_make_calls(search, facts.steps, facts.n, CALL_AS_KNOWN))
-		return false;
-	for (int i = 0; i < facts.n; i++)
-	{
-		const CallResult *result = &facts.steps[i].result;
-		KeptNode		 *kept = facts.about[i];
-
-		if (facts.steps[i].asked.kind == ZK_GET_CHILDREN)
-			continue;
-		kept->is_so = result->outcome == CALL_OK &&
-					  result->stat.ephemeral_owner == owner_of(search, kept->wait);
-		kept->czxid = kept->is_so ? result->stat.czxid : 0;
-	}
-
-	/*
-	 * A path may have many nodes, so this checks for interrupts; the wait raises their
-	 * error.
-	 */
-	for (int i = 0; i < facts.n; i++)
-	{
-		if (search->call.is_called_away(search))
-			return false;
-		if (facts.steps[i].asked.kind == ZK_GET_CHILDREN)
-			find_unknown_contenders(search, &facts.steps[i]);
-	}
-	search->has_facts = true;
-	return true;
-}
-
 /*
  * Finds the waits of ours that are stuck, and all for which they wait: by the records, and
  * if these show any, by the facts.  Returns false if those cannot be had now.
@@ -498,16 +571,92 @@ verify(Search *search)
 bool
 wait_search(Search *search)
 {
-	search->graph.resize = waits_resize;
-	take_records(search);
-	if (search->call.is_called_away(search))
+	CallStep  *steps;
+	KeptNode **about; /* the node that each step is about; for a list the first on its path */
+	int		   n = 0;
+	int		   max = ZKLOCK_FAULT("few-facts") ? FEW_FACTS : MAX_FACTS;
+
+	search->graph.resize = search->own.graph.resize;
+	if (!take_records(search))
 		return false;
-	if (solve(search))
+	if (!solve(search))
+		return true;
+
+	/*
+	 * The second look takes no record on trust.  It asks what is on the paths where suspects
+	 * wait, and who owns the nodes that suspects have there: first about those that are in a
+	 * deadlock, or for which one that is waits; then about those merely behind one.
+	 */
+	steps = palloc0(MAX_FACTS * sizeof(CallStep));
+	about = palloc0(MAX_FACTS * sizeof(KeptNode *));
+	wait_graph_find_behind(&search->graph);
+	for (KeptNode *kept = search->kept; kept->line; kept++)
 	{
-		if (!verify(search))
-			return false;
-		(void) solve(search);
+		const WaitVertex *vertex = &search->graph.vertices[kept->wait];
+
+		kept->is_so = false;
+		kept->suspect = !vertex->reached ? SUSPECT_NONE
+						: vertex->behind ? SUSPECT_BEHIND
+										 : SUSPECT_PART;
 	}
+	for (Suspect turn = SUSPECT_PART; turn > SUSPECT_NONE; turn--)
+	{
+		Suspect on_path = SUSPECT_NONE; /* the most suspect one of those that wait there */
+
+		for (KeptNode *kept = search->kept; kept->line; kept++)
+		{
+			const char *path = kept->line->path;
+
+			if (kept == kept->first)
+			{
+				on_path = SUSPECT_NONE;
+				for (const KeptNode *other = kept; other->first == kept; other++)
+				{
+					if (other->line->kind == WAIT_LINE_WAIT)
+						on_path = Max(on_path, other->suspect);
+				}
+			}
+			if (kept == kept->first && on_path == turn && n < max)
+			{
+				about[n] = kept;
+				steps[n++] = (CallStep){.asked = {.kind = ZK_GET_CHILDREN, .path = path}};
+			}
+			if (Min(on_path, kept->suspect) == turn && n < max)
+			{
+				about[n] = kept;
+				steps[n++] =
+					(CallStep){.asked = {.kind = ZK_EXISTS,
+										 .path = psprintf("%s/%s", path, kept->line->node)}};
+			}
+		}
+	}
+	if (!wait_search_make_calls(search, steps, n, CALL_AS_KNOWN))
+		return false;
+	for (int i = 0; i < n; i++)
+	{
+		const CallResult *result = &steps[i].result;
+		KeptNode		 *kept = about[i];
+
+		if (steps[i].asked.kind != ZK_EXISTS)
+			continue;
+		kept->is_so = result->outcome == CALL_OK &&
+					  result->stat.ephemeral_owner == search->waits[kept->wait].record->owner;
+		kept->czxid = kept->is_so ? result->stat.czxid : 0;
+	}
+
+	/*
+	 * A path may have many nodes, so this checks for interrupts; the wait raises their
+	 * error.
+	 */
+	for (int i = 0; i < n; i++)
+	{
+		if (search->call.is_called_away(search))
+			return false;
+		if (steps[i].asked.kind == ZK_GET_CHILDREN)
+			find_unknown_contenders(search, &steps[i]);
+	}
+	search->has_facts = true;
+	(void) solve(search);
 	return true;
 }
 
@@ -519,11 +668,15 @@ wait_search(Search *search)
 bool
 wait_search_is_victim(Search *search, int wait)
 {
-	if (!is_own(search, wait) || !wait_graph_is_victim(&search->graph, wait))
+	if (search->waits[wait].record->owner != search->session ||
+		!wait_graph_is_victim(&search->graph, wait))
 		return false;
+
+	/* It has an unknown contender, or a wait of another server. */
 	for (int i = 0; i < search->graph.nvertices; i++)
 	{
-		if (search->graph.vertices[i].reaches && !is_own(search, i))
+		if (search->graph.vertices[i].reaches &&
+			(i >= search->nwaits || search->waits[i].record->owner != search->session))
 			return true;
 	}
 	return false;

@@ -2,7 +2,7 @@
  * wait_funcs.c
  *		SQL function that shows the waits that last, of all servers.
  *
- * Servers publish the waits that others need to know to find deadlocks (deadlock/wait_record.c).
+ * Servers publish the waits that others need to know to find deadlocks (deadlock/wait_search.c).
  * zk_waits() reads these records from ZooKeeper, and takes the waits of this server from shared
  * memory.  The queue in which a process waits shows for whom, and since when.
  *

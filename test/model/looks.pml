@@ -2,8 +2,8 @@
  * looks.pml
  *		Two looks of the search for deadlocks across servers.
  *
- * doc/internals.md, "Deadlocks", has the argument; src/deadlock/deadlock_across.c,
- * wait_search.c and wait_records.c have the code.
+ * doc/internals.md, "Deadlocks", has the argument; src/deadlock/deadlock_across.c and
+ * wait_search.c have the code.
  *
  *	Process		one on each server: takes locks, gives them back, waits for one that another
  *				process holds.  While it waits it does nothing else; its wait ends when the

@@ -11,7 +11,8 @@
  */
 #include "postgres.h"
 
-#include "deadlock/deadlock_internal.h"
+/* The file itself: some of what is tested is its own. */
+#include "deadlock/wait_search.c"
 
 #undef printf
 #undef sprintf
@@ -72,8 +73,8 @@ pg_qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const v
 	qsort(base, n, size, compare);
 }
 
-void *
-waits_resize(void *memory, size_t size)
+static void *
+resize(void *memory, size_t size)
 {
 	return realloc(memory, size);
 }
@@ -94,20 +95,20 @@ static struct
 } nodes[MAX_NODES];
 
 static int		   nnodes;
-static int		   most_asked; /* in one search */
-static int		   answered;
+static int		   asked;	 /* operations in one search ... */
+static int		   answered; /* ... and batches of them */
 static bool		   called_away;
 static ReadRecord *records[MAX_RECORDS];
-static char		   texts[MAX_RECORDS][MAX_RECORD_SIZE];
+static char		  *texts[MAX_RECORDS];
 static size_t	   lengths[MAX_RECORDS];
 static int		   nrecords;
 
-bool
-wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
+void
+call_batch(Caller *call, CallStep *steps, int n, CallSight sight)
 {
-	(void) search;
 	(void) sight;
-	most_asked = n;
+	call->session = OURS;
+	asked += n;
 	answered++;
 	for (int i = 0; i < n; i++)
 	{
@@ -130,7 +131,6 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
 			break;
 		}
 	}
-	return true;
 }
 
 static bool
@@ -146,7 +146,7 @@ begin(void)
 	nnodes = 0;
 	nrecords = 0;
 	answered = 0;
-	most_asked = 0;
+	asked = 0;
 }
 
 /* Creates a node; the next one is younger. */
@@ -161,8 +161,9 @@ node(int64 owner, const char *path, const char *kind, int sequence)
 static void
 record(int64 owner)
 {
-	records[nrecords] = calloc(1, sizeof(ReadRecord) + 1);
+	records[nrecords] = calloc(1, sizeof(ReadRecord) + MAX_RECORD_SIZE);
 	records[nrecords]->owner = owner;
+	texts[nrecords] = records[nrecords]->text;
 	lengths[nrecords] = (size_t) sprintf(texts[nrecords], WAIT_RECORD_TITLE "\t0\t0\t0\t\tserver\n");
 	nrecords++;
 }
@@ -196,24 +197,6 @@ held(const char *path)
 	line("held\t0\t0\t0\t%s\t\n", path);
 }
 
-/* Reads the lines, which may be more than a record has room for. */
-static WaitLine *
-parse(const char *text, size_t length)
-{
-	WaitLine *lines;
-	size_t	  n = 1;
-
-	for (size_t i = 0; i < length; i++)
-		n += text[i] == '\n';
-	lines = malloc(n * sizeof(WaitLine));
-	if (length > WAIT_RECORD_MAX || !wait_record_read(strdup(text), length, lines))
-	{
-		printf("# no record, of %zu bytes\n", length);
-		exit(1);
-	}
-	return lines;
-}
-
 static Search
 search_all(bool *complete)
 {
@@ -222,7 +205,7 @@ search_all(bool *complete)
 		List list;
 		char room[sizeof(List) + MAX_RECORDS * sizeof(ListCell)];
 	} all;
-	Search search = {.session = OURS, .call.is_called_away = is_called_away};
+	Search search = {.session = OURS, .call.is_called_away = is_called_away, .own.graph.resize = resize};
 
 	all.list = (List){.type = T_List,
 					  .length = nrecords,
@@ -230,10 +213,10 @@ search_all(bool *complete)
 					  .elements = all.list.initial_elements};
 	for (int i = 0; i < nrecords; i++)
 	{
-		records[i]->lines = parse(texts[i], lengths[i]);
 		all.list.elements[i].ptr_value = records[i];
 	}
 	search.records = nrecords > 0 ? &all.list : NIL;
+	asked = 0;
 	*complete = wait_search(&search);
 	return search;
 }
@@ -266,7 +249,161 @@ victims(void)
 }
 
 /* ------------------------------------------------------------------------
- * Tests
+ * One record
+ * ------------------------------------------------------------------------
+ */
+
+#define TITLE(name, seen) "zklock waits 1\t" seen "\t0\t0\t\t" name "\n"
+#define FOR(pid) "for\t0\t" pid "\t0\t\t\n"
+#define HELD(node) "held\t0\t0\t0\t" node "\t\n"
+#define HEAD TITLE("a", "0")
+#define WAIT HEAD "wait\t1\t7\t0\t\tx\n"
+
+#define GOOD                                                                                          \
+	TITLE("one", "1f")                                                                                \
+	"wait\tffffffffffffffff\t7\t0\t\tShareLock on transaction 731\n" FOR("8") FOR("9") HELD("/b/n-2") \
+		HELD("/b/n-3") "wait\t2\t8\t3\t/s/leases/l-1\tExclusiveLock\n" HELD("/c/n-4") "wait\t3\t9\t0\t\t\n"
+
+#define MAX_LINES 80
+
+/* The kinds of a record's lines, as letters; '!' where it ceases to be one. */
+static const char *
+read_all(const char *text, size_t len)
+{
+	static char kinds[MAX_LINES + 1];
+	char	   *copy = malloc(len + 1); /* sanitizers see what is read behind it */
+	int			n = 0;
+	WaitLine	lines[MAX_LINES];
+	bool		good;
+
+	memcpy(copy, text, len);
+	copy[len] = '\0';
+	for (int i = 0; i < MAX_LINES; i++)
+		lines[i].kind = WAIT_LINE_END;
+	good = read_lines(copy, len, lines);
+	for (; lines[n].kind != WAIT_LINE_END; n++)
+		kinds[n] = "twfh"[lines[n].kind];
+	if (!good)
+		kinds[n++] = '!';
+	kinds[n] = '\0';
+	free(copy);
+	return kinds;
+}
+
+static void
+check(const char *text, const char *expected, const char *name)
+{
+	is_str(read_all(text, strlen(text)), expected, name);
+}
+
+static void
+test_reading(void)
+{
+	char	 copy[] = GOOD;
+	WaitLine lines[MAX_LINES];
+
+	check(GOOD, "twffhhwhw", "a record is read");
+	check(TITLE("", "0"), "t", "one of no waits, of a server without a name");
+	ok(read_lines(copy, strlen(copy), lines), "it has lines");
+	is_str(lines[0].text, "one", "the first has the server's name");
+	ok(lines[0].number == 0x1f, "and the zxid");
+	ok(lines[1].number == UINT64_MAX && lines[1].pid == 7, "a wait");
+	is_str(lines[1].text, "ShareLock on transaction 731", "with what is waited for");
+	is_str(lines[1].node, "", "which is no node");
+	ok(lines[2].pid == 8, "and for whom");
+	is_str(lines[4].path, "/b", "what it holds: the path");
+	is_str(lines[4].node, "n-2", "and node");
+	is_int(lines[6].permits, 3, "one for a permit");
+	is_str(lines[6].path, "/s/leases", "with its path");
+	is_str(lines[6].node, "l-1", "and node");
+}
+
+static void
+test_faults(void)
+{
+	char long_text[WAIT_RECORD_MAX + 1000];
+
+	check("", "!", "nothing is no record");
+	check("zklock waits 2\t0\t0\t0\t\ta\n", "!", "nor is one of another version");
+	check("zklock waits 1\n", "!", "nor one that ends at once");
+	check("zklock waits 1\t0\t0\t0\t\n", "!", "nor one that ends too early");
+	check("zklock waits 1\t0\t0\t0\t\ta", "!", "nor one whose last line has no end");
+	check("\n", "!", "nor one of an empty line");
+	check("wait\t1\t7\t0\t\tx\n", "!", "nor one without a title");
+	check(HEAD HEAD, "t!", "or with two");
+	check(WAIT HEAD, "tw!", "lines have an order");
+	check(HEAD HELD("/a/n"), "t!", "a node belongs to a wait");
+	check(HEAD FOR("1"), "t!", "and for whom");
+	check(WAIT HELD("/a/n") FOR("1"), "twh!", "what it holds comes last");
+	check(WAIT HELD(""), "tw!", "which is something");
+	check(WAIT "for\t0\t1\t0\t/a/n\t\n", "tw!", "for whom is no node");
+	check("zklock waits 1\t0\t0\t0\t/a/n\ta\n", "!", "nor is the title");
+	check(HEAD "\n", "t!", "no line is empty");
+	check(HEAD "other\t0\t1\t0\t\t\n", "t!", "or of another kind");
+	check("zklock waits 1\t0\t0\t0\t\ta\tb\n", "!", "or has a field too many");
+	check(WAIT "for\n", "tw!", "or too few");
+	check(WAIT "for\t0\t1\t0\t\t\t\n", "tw!", "or an empty one too many");
+	check(WAIT "held\t0\t0\t0\t/a/n\t\tb\tc\td\te\tf\n", "tw!", "or far too many");
+	check(TITLE("a", ""), "!", "a number has digits");
+	check(TITLE("a", "-1"), "!", "and nothing else");
+	check(TITLE("a", "8000000000000000"), "!", "and is not too large");
+	check(HEAD "wait\t10000000000000000\t7\t0\t\tx\n", "t!", "nor is this one");
+	check(HEAD "wait\t1\t2147483648\t0\t\tx\n", "t!", "nor a pid");
+	check(HEAD "wait\t1\t7\t2147483648\t/a/n\tx\n", "t!", "nor are permits");
+	check(HEAD "wait\t1\t0\t0\t\tx\n", "t!", "who waits has a pid");
+	check(WAIT FOR("0"), "tw!", "and so has for whom");
+	check(WAIT "held\t0\t7\t0\t/b/n\t\n", "tw!", "but no node that is held");
+	check(HEAD "wait\t1\t7\t0\ta/n\tx\n", "t!", "a path begins at the root");
+	check(HEAD "wait\t1\t7\t0\t/a/../b/n\tx\n", "t!", "and has no dots");
+	check(WAIT HELD("/a//n"), "tw!", "and no empty component");
+	check(WAIT HELD("/n"), "tw!", "and is not the root");
+	check(WAIT HELD("n"), "tw!", "a node is below it");
+	check(HEAD "wait\t1\t7\t0\t/a/..\tx\n", "t!", "and no dots");
+	check(HEAD "wait\t1\t7\t0\t/a/\tx\n", "t!", "and has a name");
+	check(TITLE("a\001", "0"), "!", "there are no control characters");
+	is_str(read_all(TITLE("a\0b", "0"), sizeof(TITLE("a\0b", "0")) - 1), "!", "nor NULs");
+	memset(long_text, 'x', sizeof(long_text));
+	memcpy(long_text, "zklock waits 1\t0\t0\t0\t\t", 22);
+	strcpy(long_text + 22 + WAIT_RECORD_MAX_TEXT, "\n");
+	check(long_text, "t", "a text has some length");
+	strcpy(long_text + 22 + WAIT_RECORD_MAX_TEXT, "x\n");
+	check(long_text, "!", "but there are no long texts");
+	memset(long_text, 'x', sizeof(long_text));
+	memcpy(long_text, WAIT "held\t0\t0\t0\t/a/", sizeof(WAIT "held\t0\t0\t0\t/a/") - 1);
+	strcpy(long_text + sizeof(WAIT "held\t0\t0\t0\t/a/") - 1 + 255, "\t\n");
+	check(long_text, "twh", "a node's name has some length");
+	strcpy(long_text + sizeof(WAIT "held\t0\t0\t0\t/a/") - 1 + 255, "x\t\n");
+	check(long_text, "tw!", "but there are no long ones");
+	strcpy(long_text, HEAD);
+	while (strlen(long_text) + 525 <= WAIT_RECORD_MAX)
+		sprintf(long_text + strlen(long_text), "wait\t1\t7\t0\t\t%0512d\n", 0);
+	ok(strchr(read_all(long_text, strlen(long_text)), '!') == NULL, "a record has some length");
+	sprintf(long_text + strlen(long_text), "wait\t1\t7\t0\t\t%0512d\n", 0);
+	check(long_text, "!", "what is too long is no record");
+}
+
+/* Records that have been damaged are read to their end, or not. */
+static void
+test_garbage(void)
+{
+	int good = 0;
+
+	srandom(1);
+	for (int run = 0; run < 100000; run++)
+	{
+		char   text[] = GOOD;
+		size_t len = (size_t) random() % sizeof(text);
+
+		for (int damage = (int) (random() % 3); damage > 0; damage--)
+			text[(size_t) random() % sizeof(text)] =
+				random() % 2 == 0 ? (char) random() : "\t\n/0"[random() % 4];
+		good += strchr(read_all(text, random() % 2 == 0 ? sizeof(text) - 1 : len), '!') == NULL;
+	}
+	ok(good > 1000 && good < 99000, "of 100000 damaged records some are still good, %d", good);
+}
+
+/* ------------------------------------------------------------------------
+ * All records
  * ------------------------------------------------------------------------
  */
 
@@ -410,7 +547,7 @@ test_crowd(int place, bool real)
 	search = search_all(&complete);
 	ok(complete && search.nwaits > 960 && search.nkept > 10000, "%d waits with %d nodes",
 	   search.nwaits, search.nkept);
-	ok(most_asked <= 500, "of which ZooKeeper is asked about %d", most_asked);
+	ok(asked <= 500, "of which ZooKeeper is asked about %d", asked);
 	ok(search.graph.max_edges <= 256 * 1024, "make room for %d edges", search.graph.max_edges);
 	is_str(victims(), "", "nobody gives up who is older");
 	nodes[2].owner = nodes[3].owner = OURS;
@@ -430,6 +567,9 @@ test_crowd(int place, bool real)
 int
 main(void)
 {
+	test_reading();
+	test_faults();
+	test_garbage();
 	test_deadlocks();
 	test_named();
 	test_crowd(1, false);
