@@ -236,7 +236,7 @@ node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt)
 	{
 		/*
 		 * What a node says in any case: which process this is, and where.  The members that
-		 * other servers rely on come first: see node_contender.c.  Host and port distinguish
+		 * other servers rely on come first: see node_contender_read().  Host and port distinguish
 		 * servers of the same name, like a standby made of a copy of its primary.
 		 */
 		appendStringInfoChar(&json, '{');

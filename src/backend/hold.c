@@ -10,7 +10,7 @@
  * acquires the shared one is granted it at once, by the same entry.  A session that holds the
  * shared lock and acquires the exclusive one, in contrast, is a new contender with an entry
  * of its own, for which the worker disregards what the same session holds (see
- * lock_recipe.c).
+ * recipe.c).
  *
  * An entry is given up by a step in shared memory that cannot fail and does not wait: the
  * worker then deletes the node or passes it on.  So callbacks at commit, abort and exit may

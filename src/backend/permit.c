@@ -9,7 +9,7 @@
  * get permits in the order in which they ask for them, and only one client in all watches the
  * permits' nodes.
  *
- * The turn brings order, not safety (see permit_recipe.c).  Therefore a session that has lost
+ * The turn brings order, not safety (see recipe.c).  Therefore a session that has lost
  * its turn goes on waiting for the permit, and a call that does not wait asks for no turn:
  * while somebody waits, the nodes show that no permit is free.
  *

@@ -310,16 +310,6 @@ take_records(Search *search)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Returns true if a node is older than another.  Sequences wrap around; one without is the
- * oldest.
- */
-static bool
-is_older(const RecipePeer *peer, const RecipePeer *than)
-{
-	return !peer->numbered || (int32) ((uint32) than->sequence - (uint32) peer->sequence) > 0;
-}
-
 /* qsort() comparator: by path, there by age */
 static int
 compare_places(const void *a, const void *b)
@@ -409,7 +399,7 @@ add_confirmed(Search *search, int wait)
 		bool excludes =
 			node->peer.mode == LOCK_MODE_EXCLUSIVE || kept->peer.mode == LOCK_MODE_EXCLUSIVE;
 
-		if (!kept->is_so || !is_older(&kept->peer, &node->peer))
+		if (!kept->is_so || recipe_age(&kept->peer, &node->peer) <= 0)
 			continue;
 
 		/*
@@ -432,7 +422,7 @@ add_confirmed(Search *search, int wait)
 		 * node.  All but these block the wait directly, or wait for what it waits for.
 		 */
 		if (held && (kept->wait == wait || !excludes) && self->unknown.numbered &&
-			is_older(&kept->peer, &self->unknown))
+			recipe_age(&kept->peer, &self->unknown) > 0)
 		{
 			wait_graph_connect(&search->graph, unknown, kept->wait);
 			is_behind = true;

@@ -63,23 +63,6 @@ claim_record_write_slot(char dst[CLAIM_RECORD_SLOT_SIZE], int64_t slot)
 	snprintf(dst, CLAIM_RECORD_SLOT_SIZE, "%s%04d%s%sZ", year < 0 ? "-" : "", abs(year), rest, fraction);
 }
 
-/* Reads a slot that was written like that; from any other text, some slot or none. */
-static bool
-read_slot(const char *text, int64_t *slot)
-{
-	struct tm tm = {0};
-	int		  us = 0;
-
-	if (sscanf(text, "%7d-%2d-%2dT%2d:%2d:%2d.%6d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
-			   &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &us) < 6 ||
-		tm.tm_year < MIN_YEAR || tm.tm_year > MAX_YEAR)
-		return false;
-	tm.tm_year -= 1900;
-	tm.tm_mon--;
-	*slot = ((int64_t) timegm(&tm) - SECONDS_TO_2000) * US_PER_SECOND + us;
-	return true;
-}
-
 /*
  * Returns true if the data of a node are a claim's.  They have len bytes, which may be any, or
  * are NULL.  Only their beginning counts, for callers that must not read what others wrote.
@@ -94,29 +77,6 @@ claim_record_recognised(const char *data, size_t len)
 		   strstr(text, RECORD_IDS) != NULL;
 }
 
-/* Reads a record if the data are one; from others, something or nothing. */
-static bool
-read_record(const char *data, ClaimRecord *record)
-{
-	char slot[CLAIM_RECORD_SLOT_SIZE];
-	char ids[CLAIM_RECORD_IDS * CLAIM_RECORD_ID_SIZE];
-	int	 by = 0;
-
-	record->claimed = sscanf(data, RECORD_BEGINNING "\"%39[^\"]", slot) == 1;
-	if (record->claimed && !read_slot(slot, &record->slot))
-		return false;
-	if (sscanf(data, RECORD_BEGINNING "%*[^,]" RECORD_IDS "%169[0-9a-f ]\",\"by\":%n", ids, &by) != 1 ||
-		by == 0)
-		return false;
-	for (size_t at = 0; at + CLAIM_RECORD_ID_SIZE - 1 <= strlen(ids); at += CLAIM_RECORD_ID_SIZE)
-		memcpy(record->ids[record->nids++], ids + at, CLAIM_RECORD_ID_SIZE - 1);
-
-	/* The last brace is the record's. */
-	snprintf(record->claimant, CLAIM_RECORD_CLAIMANT_SIZE, "%.*s", (int) strlen(data + by) - 1,
-			 data + by);
-	return record->nids > 0 && node_contender_read(record->claimant, &(NodeContender){.pid = 0});
-}
-
 /*
  * Reads a node's data, which may be any, up to a NUL.  Returns false if they are not a record;
  * then *record is all zero.
@@ -124,15 +84,45 @@ read_record(const char *data, ClaimRecord *record)
 bool
 claim_record_read(const char *data, ClaimRecord *record)
 {
-	char again[CLAIM_RECORD_SIZE] = "";
+	ClaimRecord read = {.claimed = false};
+	char		slot[CLAIM_RECORD_SLOT_SIZE];
+	char		ids[CLAIM_RECORD_IDS * CLAIM_RECORD_ID_SIZE];
+	char		again[CLAIM_RECORD_SIZE];
+	int			by = 0;
 
-	*record = (ClaimRecord){.claimed = false};
-	if (read_record(data, record))
-		(void) claim_record_write(again, record);
-	if (again[0] != '\0' && strcmp(data, again) == 0)
-		return true;
-	*record = (ClaimRecord){.claimed = false};
-	return false;
+	*record = read;
+	read.claimed = sscanf(data, RECORD_BEGINNING "\"%39[^\"]", slot) == 1;
+	if (read.claimed)
+	{
+		struct tm tm = {0};
+		int		  us = 0;
+
+		if (sscanf(slot, "%7d-%2d-%2dT%2d:%2d:%2d.%6d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
+				   &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &us) < 6 ||
+			tm.tm_year < MIN_YEAR || tm.tm_year > MAX_YEAR)
+			return false;
+		tm.tm_year -= 1900;
+		tm.tm_mon--;
+		read.slot = ((int64_t) timegm(&tm) - SECONDS_TO_2000) * US_PER_SECOND + us;
+	}
+	if (sscanf(data, RECORD_BEGINNING "%*[^,]" RECORD_IDS "%169[0-9a-f ]\",\"by\":%n", ids, &by) != 1 ||
+		by == 0)
+		return false;
+	for (size_t at = 0; at + CLAIM_RECORD_ID_SIZE - 1 <= strlen(ids); at += CLAIM_RECORD_ID_SIZE)
+		memcpy(read.ids[read.nids++], ids + at, CLAIM_RECORD_ID_SIZE - 1);
+
+	/* The last brace is the record's. */
+	snprintf(read.claimant, CLAIM_RECORD_CLAIMANT_SIZE, "%.*s", (int) strlen(data + by) - 1,
+			 data + by);
+	if (read.nids == 0 || !node_contender_read(read.claimant, &(NodeContender){.pid = 0}))
+		return false;
+
+	/* From anything else than a record, something else or nothing was read. */
+	(void) claim_record_write(again, &read);
+	if (strcmp(data, again) != 0)
+		return false;
+	*record = read;
+	return true;
 }
 
 /* Writes a record, which has an id at least.  Returns its length. */
@@ -167,26 +157,6 @@ claim_record_succeed(ClaimRecord *next, const ClaimRecord *last)
 }
 
 /*
- * Returns how often the node has been written, or created, since "sent", our own write
- * included if it was made; -1 if it is another node.
- */
-static int64_t
-writes_since(const ClaimNode *node, const ClaimSent *sent)
-{
-	switch (sent->what)
-	{
-		case CLAIM_SENT_NOTHING:
-			break;
-		case CLAIM_SENT_CREATE:
-			return node->exists && node->czxid != sent->czxid ? node->version : 0;
-		case CLAIM_SENT_SET:
-			return node->exists && node->czxid == sent->czxid ? (int64_t) node->version - sent->version
-															  : -1;
-	}
-	return 0;
-}
-
-/*
  * Returns what comes next for a wanted record, now that the node has been read.  Anything that
  * was sent before is done by now or never will be.
  */
@@ -194,12 +164,32 @@ ClaimVerdict
 claim_record_judge(const ClaimNode *node, const ClaimRecord *wanted, const ClaimSent *sent)
 {
 	const ClaimRecord *last = &node->record;
-	int64_t			   writes = writes_since(node, sent);
+	bool			   same_node = node->exists && node->czxid == sent->czxid;
+	int64_t			   writes = 0;
 
 	for (int i = 0; i < last->nids; i++)
 	{
 		if (strcmp(last->ids[i], wanted->ids[0]) == 0)
 			return CLAIM_MADE;
+	}
+
+	/*
+	 * How often has the node been written, or created, since "sent"?  That includes our own
+	 * write if it was made.
+	 */
+	switch (sent->what)
+	{
+		case CLAIM_SENT_NOTHING:
+			break;
+		case CLAIM_SENT_CREATE:
+			if (node->exists && !same_node)
+				writes = node->version;
+			break;
+		case CLAIM_SENT_SET:
+			if (!same_node)
+				return CLAIM_UNDECIDABLE; /* it is another node */
+			writes = (int64_t) node->version - sent->version;
+			break;
 	}
 	if (writes < 0 || writes > last->nids)
 		return CLAIM_UNDECIDABLE;

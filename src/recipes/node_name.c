@@ -1,13 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * node_name.c
- *	  The names of lock nodes.
+ *	  What names and data of nodes mean: names of lock nodes, paths, names of elements, and
+ *	  who the data of a node say it is.
  *
  * A lock node is called <prefix><sequence>, where the server appends the sequence.  The
  * prefix either ends in a marker that shows the mode, or has one of a few fixed forms.  The
  * marker must stand right before the sequence: anywhere else, it means nothing.
  *
- * Pure C: runs in any process or thread, holds no lock.
+ * The rules for paths are those of ZooKeeper's PathUtils.validatePath(), made strict where a
+ * server would misread the bytes or accept what no lock should use: the text must be
+ * well-formed UTF-8, and the root and ZooKeeper's own tree are refused.  No server finds a
+ * path malformed that passes here.
+ *
+ * Any client can create any node, and write anything into it.  So everything here takes any
+ * bytes, cannot fail, and says what they are taken for.
+ *
+ * Pure C: depends on libc alone, allocates nothing, keeps no state, runs in any process or
+ * thread, holds no lock.
  *
  * Copyright (c) 2026, zklock contributors
  *
@@ -15,8 +25,15 @@
  */
 #include "recipes/node_name.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ------------------------------------------------------------------------
+ * Names of lock nodes
+ * ------------------------------------------------------------------------
+ */
 
 /*
  * A server writes sequences with "%010d".  That makes ten digits of all but
@@ -35,7 +52,7 @@ static const size_t uuid_digits[] = {[UUID_NONE] = 0, [UUID_DASHES] = 32, [UUID_
 #define SESSION_ID_DIGITS 19
 
 /* Hexadecimal digits of a session id, always padded to the full width. */
-#define SESSION_ID_HEX_DIGITS 16
+#define SESSION_ID_hex_digits 16
 
 typedef struct Marker
 {
@@ -93,18 +110,11 @@ const char *const node_dialect_names[] =
 	 [DIALECT_KAZOO] = "kazoo",		[DIALECT_ZOOKEEPER] = "zookeeper",
 	 [DIALECT_HIVE] = "hive",		NULL};
 
-/* Character classes in ASCII, whatever the locale of the process is. */
-static bool
-is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
+/* Character classes in ASCII, whatever the locale of the process is */
+#define DIGITS "0123456789"
+#define ALPHANUMERIC DIGITS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-static bool
-is_alphanumeric(char c)
-{
-	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
+static const char hex_digits[] = DIGITS "abcdefABCDEF";
 
 /* Returns the part of a name behind the last marker, or NULL. */
 const char *
@@ -135,7 +145,7 @@ node_name_read_number(const char *text, size_t len, int64_t *number)
 		return false;
 	for (size_t i = sign; i < len; i++)
 	{
-		if (!is_digit(text[i]))
+		if (text[i] < '0' || text[i] > '9')
 			return false;
 		value = value * 10 + (text[i] - '0');
 	}
@@ -148,7 +158,7 @@ node_name_read_number(const char *text, size_t len, int64_t *number)
 }
 
 /*
- * Splits a name of len bytes into prefix and sequence.
+ * Splits a name into prefix and sequence.
  *
  * The sequence is what a server makes of a 32-bit signed integer: the last ten digits and
  * perhaps a sign.  A hyphen before the digits is a sign only if no letter or digit stands
@@ -158,13 +168,15 @@ node_name_read_number(const char *text, size_t len, int64_t *number)
  * Returns false if there is no such sequence.
  */
 static bool
-split_sequence(const char *name, size_t len, size_t *prefix_len, int64_t *sequence)
+split_sequence(const char *name, size_t *prefix_len, int64_t *sequence)
 {
+	size_t len = strlen(name);
 	size_t digits = len - SEQUENCE_DIGITS;
 
 	if (len < SEQUENCE_DIGITS || name[digits] == '-')
 		return false;
-	if (digits > 0 && name[digits - 1] == '-' && (digits == 1 || !is_alphanumeric(name[digits - 2])))
+	if (digits > 0 && name[digits - 1] == '-' &&
+		(digits == 1 || !strchr(ALPHANUMERIC, name[digits - 2])))
 		digits--;
 	*prefix_len = digits;
 	return node_name_read_number(name + digits, len - digits, sequence);
@@ -187,24 +199,14 @@ is_recipe_prefix(const char *prefix, size_t len)
 	id_len = len - 3;
 
 	/* The hyphen behind the id ends the digits. */
-	if (id_len == SESSION_ID_HEX_DIGITS && strspn(id, "0123456789abcdefABCDEF") == id_len)
+	if (id_len == SESSION_ID_hex_digits && strspn(id, hex_digits) == id_len)
 		return true;
 	if (id[0] == '-')
 	{
 		id++;
 		id_len--;
 	}
-	return id_len > 0 && id_len <= SESSION_ID_DIGITS && strspn(id, "0123456789") == id_len;
-}
-
-/* Returns the value of a hexadecimal digit, or -1. */
-static int
-hex_value(char c)
-{
-	if (is_digit(c))
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+	return id_len > 0 && id_len <= SESSION_ID_DIGITS && strspn(id, DIGITS) == id_len;
 }
 
 /*
@@ -221,27 +223,19 @@ read_uuid(const char *name, size_t prefix_len, NodeDialect dialect, uint8_t uuid
 	memset(uuid, 0, ZKLOCK_UUID_BYTES);
 	for (size_t i = strlen(exclusive->before); i < prefix_len && found < digits; i++)
 	{
+		const char *digit = strchr(hex_digits, name[i]);
+		long		value = digit ? digit - hex_digits : 0;
+
 		if (name[i] == '-')
 			continue;
-		if (hex_value(name[i]) < 0)
+		if (digit == NULL)
 			return false;
-		uuid[found / 2] |= hex_value(name[i]) << (found % 2 == 0 ? 4 : 0);
+		if (value > 15)
+			value -= 6; /* a capital letter */
+		uuid[found / 2] |= (uint8_t) (value << (found % 2 == 0 ? 4 : 0));
 		found++;
 	}
 	return found == digits;
-}
-
-/* Returns true if the prefix is one that we give to an exclusive node that may be kept. */
-static bool
-may_be_kept(const char *name, size_t prefix_len, NodeDialect dialect)
-{
-	uint8_t uuid[ZKLOCK_UUID_BYTES];
-	char	prefix[ZKLOCK_MAX_NODE_NAME + 1];
-
-	if (!read_uuid(name, prefix_len, dialect, uuid) || uuid[6] >> 4 != UUID_VERSION_KEPT)
-		return false;
-	node_name_prefix(prefix, sizeof(prefix), dialect, LOCK_MODE_EXCLUSIVE, uuid);
-	return strlen(prefix) == prefix_len && memcmp(name, prefix, prefix_len) == 0;
 }
 
 /*
@@ -257,14 +251,15 @@ may_be_kept(const char *name, size_t prefix_len, NodeDialect dialect)
 bool
 node_name_parse(const char *name, NodeName *parsed)
 {
-	size_t	prefix_len;
-	int64_t sequence;
-	size_t	i;
+	NodeName	  read = {.mode = LOCK_MODE_EXCLUSIVE, .dialect = DIALECT_ZOOKEEPER};
+	const Marker *found = NULL;
+	size_t		  prefix_len;
+	uint8_t		  uuid[ZKLOCK_UUID_BYTES];
+	char		  ours[ZKLOCK_MAX_NODE_NAME + 1];
 
-	if (!split_sequence(name, strlen(name), &prefix_len, &sequence))
+	if (!split_sequence(name, &prefix_len, &read.sequence))
 		return false;
-
-	for (i = 0; i < sizeof(markers) / sizeof(markers[0]); i++)
+	for (size_t i = 0; i < sizeof(markers) / sizeof(markers[0]) && found == NULL; i++)
 	{
 		const Marker *marker = &markers[i];
 		size_t		  marker_len = strlen(marker->text);
@@ -272,21 +267,23 @@ node_name_parse(const char *name, NodeName *parsed)
 		if (prefix_len < marker_len || (marker->whole && prefix_len != marker_len))
 			continue;
 		if (memcmp(name + prefix_len - marker_len, marker->text, marker_len) == 0)
-		{
-			*parsed = (NodeName){.mode = marker->mode,
-								 .sequence = sequence,
-								 .dialect = marker->dialect,
-								 .kept = may_be_kept(name, prefix_len, marker->dialect)};
-			return true;
-		}
+			found = marker;
 	}
-
-	if (!is_recipe_prefix(name, prefix_len))
+	if (found)
+	{
+		read.mode = found->mode;
+		read.dialect = found->dialect;
+	}
+	else if (!is_recipe_prefix(name, prefix_len))
 		return false;
-	*parsed = (NodeName){.mode = LOCK_MODE_EXCLUSIVE,
-						 .sequence = sequence,
-						 .dialect = DIALECT_ZOOKEEPER,
-						 .kept = may_be_kept(name, prefix_len, DIALECT_ZOOKEEPER)};
+
+	/* A node that may be kept is exclusive, and has exactly the name that we give to it. */
+	if (read_uuid(name, prefix_len, read.dialect, uuid) && uuid[6] >> 4 == UUID_VERSION_KEPT)
+	{
+		node_name_prefix(ours, sizeof(ours), read.dialect, LOCK_MODE_EXCLUSIVE, uuid);
+		read.kept = strlen(ours) == prefix_len && memcmp(name, ours, prefix_len) == 0;
+	}
+	*parsed = read;
 	return true;
 }
 
@@ -300,7 +297,7 @@ node_name_has_sequence(const char *name)
 	size_t	prefix_len;
 	int64_t sequence;
 
-	return split_sequence(name, strlen(name), &prefix_len, &sequence);
+	return split_sequence(name, &prefix_len, &sequence);
 }
 
 /*
@@ -347,8 +344,7 @@ node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *na
 	int64_t sequence;
 	int		written;
 
-	if (!split_sequence(name, strlen(name), &prefix_len, &sequence) ||
-		!read_uuid(name, prefix_len, dialect, uuid))
+	if (!split_sequence(name, &prefix_len, &sequence) || !read_uuid(name, prefix_len, dialect, uuid))
 		return false;
 	node_name_prefix(prefix, sizeof(prefix), dialect, LOCK_MODE_SHARED, uuid);
 	written = snprintf(dst, size, "%s%s", prefix, name + prefix_len);
@@ -377,4 +373,432 @@ uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidF
 	text[used] = '\0';
 
 	snprintf(dst, size, "%s", text);
+}
+
+/* ------------------------------------------------------------------------
+ * Paths
+ * ------------------------------------------------------------------------
+ */
+
+#define OWN_PATHS_RESERVED \
+	"The paths \"/zklock-waits\" and \"/zklock-receipts\", and all paths below them, are reserved for zklock."
+
+_Static_assert(ZKLOCK_MAX_PATH == 1023, "PATH_TOO_LONG names the limit");
+
+/* Trees that are not for locks, with the rule about each */
+static const struct
+{
+	const char *path;
+	const char *rule;
+} reserved[] = {{"/zookeeper",
+				 "The path \"/zookeeper\" and all paths below it are reserved for ZooKeeper."},
+				{"/zklock-waits", OWN_PATHS_RESERVED}, /* WAIT_RECORD_ROOT */
+				{ELEMENT_RECEIPTS, OWN_PATHS_RESERVED}};
+
+/*
+ * Decodes the UTF-8 sequence at the start of text, which has len > 0 bytes.
+ *
+ * Returns the number of bytes used and sets *code, or returns 0 if the bytes are ill-formed: a
+ * stray or missing continuation byte, an overlong form, or a value beyond U+10FFFF.  Encoded
+ * surrogates are decoded like any other character; path_check() refuses them by their code.
+ */
+static size_t
+utf8_decode(const unsigned char *text, size_t len, uint32_t *code)
+{
+	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000}; /* by bytes */
+
+	size_t used = text[0] < 0x80   ? 1
+				  : text[0] < 0xC0 ? 0
+				  : text[0] < 0xE0 ? 2
+				  : text[0] < 0xF0 ? 3
+								   : 4;
+
+	if (used == 0 || used > len || text[0] >= 0xF8)
+		return 0;
+	*code = used == 1 ? text[0] : text[0] & (0x7F >> used);
+	for (size_t i = 1; i < used; i++)
+	{
+		if ((text[i] & 0xC0) != 0x80)
+			return 0;
+		*code = (*code << 6) | (text[i] & 0x3F);
+	}
+	return *code >= smallest[used] && *code <= 0x10FFFF ? used : 0;
+}
+
+/* Returns true if the text is a component to which file systems give a meaning. */
+static bool
+is_dot_component(const char *component, size_t len)
+{
+	return (len == 1 && component[0] == '.') ||
+		   (len == 2 && component[0] == '.' && component[1] == '.');
+}
+
+/*
+ * Checks whether a node can have this path, which must be neither ZooKeeper's nor one that
+ * zklock needs itself.
+ *
+ * path has len bytes, which may be anything, NUL included; no terminating NUL is needed.  It
+ * is taken as the client sees it: below the chroot, if the connect string has one.
+ *
+ * Returns NULL, or the rule that the path breaks: a sentence, which is constant.  A rule about
+ * the path as a whole comes first, then the leftmost fault within it; whether a name is
+ * reserved only matters if the path is otherwise right.
+ *
+ * The rules are those of org.apache.zookeeper.common.PathUtils, which look at UTF-16 code
+ * units: a character outside the Basic Multilingual Plane is a pair of surrogates there and
+ * hence forbidden.
+ */
+const char *
+path_check_node(const char *path, size_t len)
+{
+	size_t start = 1; /* where the current component begins */
+	size_t used;
+
+	if (len == 0)
+		return "A path must not be empty.";
+	if (path[0] != '/')
+		return "A path must start with \"/\".";
+	if (len == 1)
+		return "The root \"/\" cannot be locked.";
+	if (len > ZKLOCK_MAX_PATH)
+		return PATH_TOO_LONG;
+
+	for (size_t pos = 1; pos <= len; pos += used)
+	{
+		uint32_t code = '/'; /* the end of the path ends a component, too */
+
+		used = 1;
+		if (pos < len)
+			used = utf8_decode((const unsigned char *) path + pos, len - pos, &code);
+		if (used == 0)
+			return "A path must be well-formed UTF-8.";
+		if (code <= 0x1F || (code >= 0x7F && code <= 0x9F))
+			return "A path must not contain control characters.";
+		if ((code >= 0xD800 && code <= 0xF8FF) || code >= 0xFFF0)
+			return "A path must not contain characters in the ranges U+D800 to U+F8FF and U+FFF0 to U+FFFF or beyond U+FFFF.";
+		if (code != '/')
+			continue;
+		if (pos == start)
+			return pos < len ? "A path must not contain \"//\"." : "A path must not end with \"/\".";
+		if (is_dot_component(path + start, pos - start))
+			return "A path must not have \".\" or \"..\" as a component.";
+		start = pos + 1;
+	}
+
+	for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
+	{
+		size_t tree_len = strlen(reserved[i].path);
+
+		if (len >= tree_len && memcmp(path, reserved[i].path, tree_len) == 0 &&
+			(len == tree_len || path[tree_len] == '/'))
+			return reserved[i].rule;
+	}
+	return NULL;
+}
+
+/*
+ * Checks whether a lock can have this path.  Returns NULL, or the rule that it breaks as a
+ * sentence.
+ */
+const char *
+path_check(const char *path, size_t len)
+{
+	const char *fault = path_check_node(path, len);
+
+	/*
+	 * Nodes created for a path with a component that is recognised as a lock node would be
+	 * contenders for a lock on its parent, and block it for ever.
+	 */
+	for (size_t start = 1, end; fault == NULL && start < len; start = end + 1)
+	{
+		const char *slash = memchr(path + start, '/', len - start);
+		char		name[ZKLOCK_MAX_PATH + 1] = "";
+
+		end = slash ? (size_t) (slash - path) : len;
+		memcpy(name, path + start, end - start);
+		if (node_name_parse(name, &(NodeName){.kept = false}))
+			fault = "A path must not have a component that looks like a node of a lock, such as \"lock-0000000001\".";
+	}
+	return fault;
+}
+
+/*
+ * Returns true if a server can have a node of this name, of whatever kind.  This accepts what
+ * any release does; path_check() is for paths of our own.
+ */
+bool
+node_name_is_possible(const char *name)
+{
+	const unsigned char *bytes = (const unsigned char *) name;
+	size_t				 len = strlen(name);
+	size_t				 pos = 0;
+
+	if (len == 0 || is_dot_component(name, len) || memchr(name, '/', len))
+		return false;
+	while (pos < len)
+	{
+		uint32_t code;
+		size_t	 used = utf8_decode(bytes + pos, len - pos, &code);
+
+		if (used == 0)
+			return false;
+		pos += used;
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------------
+ * Elements of queues: ZooKeeper's recipe
+ *
+ * An element is a persistent sequential child "qn-0000000123" of the queue's path, and the
+ * lowest comes first.  ZooKeeper's DistributedQueue orders them by the number that Java's
+ * Long.parseLong() reads behind "qn-"; a child without such a number is not an element.
+ * Curator's SimpleDistributedQueue orders them as texts, which is the same for all names
+ * that ZooKeeper makes before its counter ends.
+ *
+ * Java sees one element in two names for one number, such as qn-7 and qn-0000000007; here
+ * they are two, the longer one first.
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Reads the name of a queue's child.  Returns false if it is not an element.
+ *
+ *	number	set to its place in the queue
+ */
+bool
+element_name_read(const char *child, int64_t *number)
+{
+	const char *digits = child + strlen(ELEMENT_PREFIX);
+	size_t		len = strlen(child);
+	char	   *end;
+	long long	value;
+
+	if (strncmp(child, ELEMENT_PREFIX, strlen(ELEMENT_PREFIX)) != 0 || len >= ELEMENT_NAME_SIZE)
+		return false;
+	if (*digits == '-' || *digits == '+')
+		digits++;
+
+	/* strtoll() would skip blanks, and take a second sign. */
+	if (*digits < '0' || *digits > '9')
+		return false;
+	errno = 0;
+	value = strtoll(child + strlen(ELEMENT_PREFIX), &end, 10);
+	if (errno != 0 || *end != '\0')
+		return false;
+	*number = value;
+	return true;
+}
+
+static int
+compare_elements(const void *a, const void *b)
+{
+	const ElementName *x = a;
+	const ElementName *y = b;
+
+	if (x->number != y->number)
+		return x->number < y->number ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+/*
+ * Picks the elements out of the n children of a queue's path and puts them in their order, the
+ * one to be taken next first.
+ *
+ *	elements	has room for n; gets pointers into "children"
+ *
+ * Returns how many there are.
+ */
+int
+element_name_sort(char *const *children, int n, ElementName *elements)
+{
+	int count = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		elements[count].name = children[i];
+		if (element_name_read(children[i], &elements[count].number))
+			count++;
+	}
+	qsort(elements, (size_t) count, sizeof(ElementName), compare_elements);
+	return count;
+}
+
+/* ------------------------------------------------------------------------
+ * Who the data of a zklock node say it is
+ *
+ * The data is what backend/display.c writes: a JSON object whose first member is the
+ * version, with strings and numbers and no space between them; or, for Hive's names,
+ * fields separated by colons.  In such an object a quotation mark within a string has a
+ * backslash before it, so no string looks like the beginning of a member.
+ *
+ * Any client can write anything into a node.  Nothing relies on it, so data that only begin
+ * and end like ours are taken for ours.  They are read here, in a few lines that cannot
+ * fail, and not by PostgreSQL's JSON functions, which raise errors: a session that waits
+ * for a node must not end because of its data.
+ * ------------------------------------------------------------------------
+ */
+
+#define HIVE_PREFIX "zklock-"
+#define HIVE_USER " user "
+#define HIVE_APPLICATION " application "
+
+/* How a member's value of the JSON object begins */
+#define STRING_MEMBER(name) ",\"" name "\":\""
+#define NUMBER_MEMBER(name) ",\"" name "\":"
+
+static void
+copy_text(char dst[NODE_CONTENDER_TEXT], const char *from, const char *to)
+{
+	size_t len = (size_t) (to - from);
+
+	if (len > NODE_CONTENDER_TEXT - 1)
+	{
+		/* No half characters */
+		len = NODE_CONTENDER_TEXT - 1;
+		while (len > 0 && ((unsigned char) from[len] & 0xC0) == 0x80)
+			len--;
+	}
+	memcpy(dst, from, len);
+	dst[len] = '\0';
+}
+
+/*
+ * Reads a string, which is empty if there is no such member.  The only escapes are \" and \\
+ * and those of control characters, which are all read as line feeds.
+ */
+static void
+read_string(char dst[NODE_CONTENDER_TEXT], const char *data, const char *member)
+{
+	const char *found = strstr(data, member);
+	const char *c = found ? found + strlen(member) : "";
+	char		text[NODE_CONTENDER_TEXT + 1];
+	size_t		len = 0;
+
+	while (*c != '\0' && *c != '"' && len < sizeof(text) - 1)
+	{
+		bool escaped = *c == '\\' && c[1] != '\0';
+
+		c += escaped;
+		text[len++] = escaped && *c != '"' && *c != '\\' ? '\n' : *c;
+		c++;
+	}
+	text[len] = '\0';
+	copy_text(dst, text, text + len);
+}
+
+/* Reads a positive number; 0 if there is no such member. */
+static int32_t
+read_positive(const char *data, const char *member)
+{
+	const char *found = strstr(data, member);
+	long long	value = found ? strtoll(found + strlen(member), NULL, 10) : 0;
+
+	return value > 0 && value <= INT32_MAX ? (int32_t) value : 0;
+}
+
+/* zklock-<pid>:<time>:<how>:database <name> user <name> application <name>:<server> */
+static bool
+read_hive(const char *data, NodeContender *read)
+{
+	int			pid;
+	int			query = 0;
+	const char *end;
+	const char *user;
+	const char *application;
+
+	if (sscanf(data, HIVE_PREFIX "%9d:%*[0-9]:%*[A-Z]:%n", &pid, &query) != 1 || query == 0 || pid <= 0)
+		return false;
+	end = strchr(data + query, ':');
+	if (end == NULL || strchr(end + 1, ':') != NULL)
+		return false;
+	read->pid = pid;
+	copy_text(read->server, end + 1, end + strlen(end));
+	user = strstr(data + query, HIVE_USER);
+	application = user ? strstr(user, HIVE_APPLICATION) : NULL;
+	if (application && application + strlen(HIVE_APPLICATION) <= end)
+	{
+		copy_text(read->user, user + strlen(HIVE_USER), application);
+		copy_text(read->application, application + strlen(HIVE_APPLICATION), end);
+	}
+	return true;
+}
+
+/*
+ * Reads a node's data, which may be any, up to a NUL.  Returns false if it is not of the form
+ * that zklock writes; then *read is all zero.
+ */
+bool
+node_contender_read(const char *data, NodeContender *read)
+{
+	int32_t pid = read_positive(data, NUMBER_MEMBER("pid"));
+	int32_t port = read_positive(data, NUMBER_MEMBER("port"));
+	char	host[NODE_CONTENDER_TEXT];
+
+	*read = (NodeContender){.pid = 0};
+	if (!node_contender_has_version(data, strlen(data)))
+		return read_hive(data, read);
+	if (pid == 0 || port == 0 || data[strlen(data) - 1] != '}')
+		return false;
+	read->pid = pid;
+	read_string(host, data, STRING_MEMBER("host"));
+	read_string(read->server, data, STRING_MEMBER("server"));
+	read_string(read->user, data, STRING_MEMBER("user"));
+	read_string(read->application, data, STRING_MEMBER("application_name"));
+	read->reservation = strstr(data, STRING_MEMBER("scope") "reservation\"") != NULL;
+	if (read->server[0] == '\0' && host[0] != '\0')
+		snprintf(read->server, NODE_CONTENDER_TEXT, "%.240s:%d", host, (int) port);
+	return true;
+}
+
+/*
+ * Returns true if zklock wrote the data of a node, which has len bytes, which may be any, or
+ * is NULL.  No text of a user can stand where the version does.
+ */
+bool
+node_contender_has_version(const char *data, size_t len)
+{
+	static const char beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"";
+
+	size_t beginning_len = sizeof(beginning) - 1;
+
+	return data && len > beginning_len && memcmp(data, beginning, beginning_len) == 0 &&
+		   data[beginning_len] >= '1' && data[beginning_len] <= '9';
+}
+
+/* How data written by zklock begins, and that of a node that is about to be deleted */
+static const char own_beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_CONTENDER_VERSION "\",";
+static const char broken_beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_CONTENDER_VERSION
+									   "\",\"" NODE_CONTENDER_BROKEN "\":";
+
+/*
+ * Returns true if the data of a node says that zk_break_lock() deletes the node.  It has len
+ * bytes, which may be any, or is NULL.
+ */
+bool
+node_contender_is_broken(const char *data, size_t len)
+{
+	size_t beginning_len = sizeof(broken_beginning) - 1;
+
+	return data && len > beginning_len && memcmp(data, broken_beginning, beginning_len) == 0;
+}
+
+/*
+ * Copies "data" into dst, with a member that says that zk_break_lock() deletes the node.  dst
+ * has room for "data", "by" and NODE_CONTENDER_BROKEN_SIZE bytes.
+ *
+ *	by	who deletes it, as a JSON string
+ *
+ * Returns false if the data is not the JSON that zklock writes, or says so already.
+ */
+bool
+node_contender_write_broken(char *dst, const char *data, const char *by)
+{
+	size_t beginning_len = sizeof(own_beginning) - 1;
+
+	if (strncmp(data, own_beginning, beginning_len) != 0 ||
+		node_contender_is_broken(data, strlen(data)))
+		return false;
+	sprintf(dst, "%s%s,%s", broken_beginning, by, data + beginning_len);
+	return true;
 }

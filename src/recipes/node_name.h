@@ -93,7 +93,7 @@ extern bool		   node_name_is_reusable(NodeDialect dialect);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
 extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidForm form);
 
-/* lock_recipe.c: which clients wait for the names that we write */
+/* recipe.c: which clients wait for the names that we write */
 typedef enum Heed
 {
 	HEED_YES,	 /* it waits for us, or need not */
@@ -114,7 +114,7 @@ extern int	neighbour_harm(const char *parent, const char *name);
 extern bool neighbour_is_harmed(int harm, const char *child);
 
 /* ------------------------------------------------------------------------
- * element_name.c: ZooKeeper's recipe for queues: names of elements, and their order
+ * ZooKeeper's recipe for queues: names of elements, and their order
  * ------------------------------------------------------------------------
  */
 
@@ -141,12 +141,11 @@ typedef struct ElementName
 } ElementName;
 
 extern bool		   element_name_read(const char *child, int64_t *number);
-extern int		   element_name_compare(const void *a, const void *b);
 extern int		   element_name_sort(char *const *children, int n, ElementName *elements);
 extern const char *element_name_other_use(const char *child);
 
 /* ------------------------------------------------------------------------
- * node_contender.c: who the data of a zklock node says it is
+ * Who the data of a zklock node says it is
  * ------------------------------------------------------------------------
  */
 

@@ -9,7 +9,7 @@
  * are named, what a child's name means, for whom a contender waits, and which contenders of
  * one server can stand behind one node.  A blocker that it overlooks is a second holder.
  *
- * A new recipe is a file beside this one that fills in a Recipe, and one in src/sql for its
+ * A new recipe is a section of recipe.c that fills in a Recipe, and a file in src/sql for its
  * users; src/README says where it is registered.
  *
  * Pure C: depends on node_name.h alone, allocates nothing, keeps no state, runs
@@ -111,7 +111,7 @@ typedef struct Recipe
 	 */
 	bool (*excludes)(const RecipePeer *peer, const RecipeRequest *request);
 
-	/* Returns for whom a contender waits.  See recipe_blocker() in queue_order.c. */
+	/* Returns for whom a contender waits.  See recipe_blocker(). */
 	int (*blocker)(const RecipePeer *peers, int n, const RecipePeer *self,
 				   const RecipeRequest *request, int32_t *others_permits);
 
@@ -159,14 +159,15 @@ extern const Recipe element_recipe; /* an element of a queue, which a transactio
 
 extern bool recipe_shows_election(const char *child);
 
-/* queue_order.c: the contenders on a path in the order of their queue; who waits for whom */
+/* The contenders on a path in the order of their queue; who waits for whom */
 typedef struct RecipeQueued
 {
 	const char *name; /* of the node */
 	RecipePeer	peer;
-	int64_t		place; /* private to queue_order.c */
+	int64_t		place; /* private to recipe.c */
 } RecipeQueued;
 
+extern int64_t recipe_age(const RecipePeer *peer, const RecipePeer *than);
 extern int recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *queue);
 extern int recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n, const RecipePeer *self,
 						  const RecipeRequest *request, int32_t *others_permits);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * fuzz_node_name.c
- *	  libFuzzer target for the parts that are pure C: node_name.c, lock_recipe.c.
+ *	  libFuzzer target for the parts that are pure C: node_name.c, recipe.c.
  *
  * Each input is used three times: as a path, as the name of a child node and
  * as a queue of contenders.  What the code says is compared with a second

@@ -40,6 +40,8 @@
 #define PIN_PREFIX "zk-queue-"	/* as in ELEMENT_PIN */
 #define MAX_MEMORY (512 * 1024) /* of a process that has nothing to do */
 
+char *zklock_faults = NULL; /* faults are for servers, not for the recipes as the world knows them */
+
 /* Each node that there is, in ZooKeeper's truth */
 #define foreach_node(node)                                                                          \
 	for (const ModelNode *node, **each_ = (const ModelNode **) model_truth->nodes;                  \

@@ -9,7 +9,7 @@
  * session may expire at any time: then it begins anew in another one.
  *
  * To add a kind of client, give it a row in kinds[], and a recipe of its own if contend()
- * is not what it does.  Whom its names heed, src/recipes/lock_recipe.c says for check.c.
+ * is not what it does.  Whom its names heed, src/recipes/recipe.c says for check.c.
  *
  * Copyright (c) 2026, zklock contributors
  */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_election_recipe.c
- *	  Unit tests of election_recipe.c: names of candidates, who leads.
+ *	  Unit tests of recipe.c: names of candidates, who leads.
  *
  * Copyright (c) 2026, zklock contributors
  *

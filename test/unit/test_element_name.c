@@ -1,7 +1,7 @@
 /*
  * test_element_name.c
- *		Unit tests of src/recipes/element_name.c: names of elements, their order,
- *		and what shows that a path is no queue.
+ *		Unit tests of node_name.c and recipe.c: names of elements, their order, and
+ *		what shows that a path is no queue.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -77,7 +77,9 @@ test_order(void)
 	for (int i = 0; i < n && i < 7; i++)
 		ok(strcmp(elements[i].name, expected[i]) == 0, "%d: %s", i, expected[i]);
 	ok(element_name_sort(children, 0, elements) == 0, "no children, no elements");
-	ok(element_name_compare(&elements[0], &elements[0]) == 0, "an element is as old as itself");
+	children[0] = children[2];
+	ok(element_name_sort(children, 3, elements) == 2 && elements[0].number == elements[1].number,
+	   "an element is as old as itself");
 }
 
 /* Does a child show that its parent has such children, not elements? */

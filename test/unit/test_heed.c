@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_heed.c
- *	  Unit tests of lock_recipe.c: which clients wait for the names that we write.
+ *	  Unit tests of recipe.c: which clients wait for the names that we write.
  *
  * Copyright (c) 2026, zklock contributors
  *

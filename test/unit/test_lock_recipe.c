@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_lock_recipe.c
- *	  Unit tests of lock_recipe.c: who waits for whom.
+ *	  Unit tests of recipe.c: who waits for whom.
  *
  * Copyright (c) 2026, zklock contributors
  *

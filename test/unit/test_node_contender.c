@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * test_node_contender.c
- *	  Unit tests of node_contender.c and queue_order.c: what nodes tell of their
- *	  owners, and in which order they stand.
+ *	  Unit tests of node_name.c and recipe.c: what nodes tell of their owners, and in
+ *	  which order they stand.
  *
  * Copyright (c) 2026, zklock contributors
  *

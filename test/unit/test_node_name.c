@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_node_name.c
- *	  Unit tests of node_name.c and node_path.c: paths, names, dialects.
+ *	  Unit tests of node_name.c: paths, names, dialects.
  *
  * Copyright (c) 2026, zklock contributors
  *

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_permit_recipe.c
- *	  Unit tests of permit_recipe.c: names of leases, who has a permit.
+ *	  Unit tests of recipe.c: names of leases, who has a permit.
  *
  * Copyright (c) 2026, zklock contributors
  *
