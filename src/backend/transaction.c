@@ -302,16 +302,6 @@ warn_lost(Hold *const *released, int n)
 }
 
 /*
- * Waits until others can have what the call has given up.  A cancellation ends only the wait.
- */
-static void
-await_releases(Hold *const *released, int n)
-{
-	for (int i = 0; i < n; i++)
-		wait_for_release(released[i]->path, released[i]->entry, released[i]->generation);
-}
-
-/*
  * Undoes one session-level acquisition of each lock of a set.  Then waits until the locks
  * that are not acquired any more are free for everyone, or free to share if downgraded.
  *
@@ -360,7 +350,8 @@ lock_release(LockSet set)
 					 ? errhint("The transaction owns the lock, and releases it at its end.")
 					 : 0));
 	}
-	await_releases(released, n);
+	for (int i = 0; i < n; i++)
+		wait_for_release(released[i]->path, released[i]->entry, released[i]->generation);
 	return held && !lost;
 }
 
@@ -394,7 +385,8 @@ lock_release_those(HoldChoice chosen, const void *arg)
 		}
 	}
 	(void) warn_lost(released, n);
-	await_releases(released, n);
+	for (int i = 0; i < n; i++)
+		wait_for_release(released[i]->path, released[i]->entry, released[i]->generation);
 }
 
 /*
@@ -433,7 +425,7 @@ permit_release(const char *path)
 	}
 	guard_release(chosen, LOCK_MODE_EXCLUSIVE, 1);
 	lost = warn_lost(&chosen, 1);
-	await_releases(&chosen, 1);
+	wait_for_release(chosen->path, chosen->entry, chosen->generation);
 	return !lost;
 }
 

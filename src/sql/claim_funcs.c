@@ -60,6 +60,8 @@ typedef struct Claiming
 	ClaimRecord wanted;						  /* empty if claims are only shown */
 	ClaimSent	sent;						  /* the write that is in doubt */
 	bool		made;						  /* it is known to be done */
+	int64		read_mtime; /* when the record that was read was written, ms since 1970 by
+							 * ZooKeeper's clock */
 	Caller		call;
 } Claiming;
 
@@ -122,155 +124,129 @@ report_other_use(const Claiming *claiming, const char *detail)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Raises an error if the path has contenders or elements, other than a node that may be kept
- * for nobody.
- */
-static void
-refuse_children(Claiming *claiming)
-{
-	const CallStep *list =
-		call_make(&claiming->call, (ZkCall){.kind = ZK_GET_CHILDREN, .path = claiming->path},
-				  CALL_AS_KNOWN);
-
-	for (int i = 0; i < list->result.nchildren; i++)
-	{
-		RecipePeer lock;
-
-		if (lock_recipe.read(list->children[i], &lock) && lock.may_be_kept)
-			continue;
-		if (node_name_has_sequence(list->children[i]) ||
-			strcmp(list->children[i], &PERMIT_LEASES[1]) == 0)
-			report_other_use(claiming, "It has children like those of a lock, an election or a queue.");
-	}
-}
-
-/*
- * Reads the node.  Raises an error if it has no record and cannot get one.  Returns it, and
- * stores when it was last written, ms since 1970 by ZooKeeper's clock.
- */
+/* Reads the node, and returns it.  Raises an error if it has no record and cannot get one. */
 static ClaimNode
-read_claim_node(Claiming *claiming, int64 *written_at)
+read_claim_node(Claiming *claiming)
 {
 	ZkCall asked = {.kind = ZK_GET_DATA, .path = claiming->path, .most = CLAIM_RECORD_SIZE - 1};
-	const CallStep	 *read = call_make(&claiming->call, asked, CALL_AFTER_SYNC);
-	const CallResult *result = &read->result;
-	ClaimNode		  node = {.exists = result->outcome == CALL_OK};
+	const CallStep *read = call_make(&claiming->call, asked, CALL_AFTER_SYNC);
+	const NodeStat *stat = &read->result.stat;
+	ClaimNode		node = {.exists = read->result.outcome == CALL_OK};
+	const CallStep *list;
 
 	if (!node.exists)
 		return node;
-	node.czxid = result->stat.czxid;
-	node.version = result->stat.version;
-	*written_at = result->stat.mtime;
-	if (result->stat.ephemeral_owner != 0)
+	node.czxid = stat->czxid;
+	node.version = stat->version;
+	claiming->read_mtime = stat->mtime;
+	if (stat->ephemeral_owner != 0)
 		report_other_use(claiming, "Its node belongs to a ZooKeeper session.");
-	if (result->stat.data_length == 0 && result->stat.child_changes > 0 && claiming->wanted.nids > 0)
+	if (stat->data_length == 0 && stat->child_changes > 0 && claiming->wanted.nids > 0)
 		report_other_use(claiming,
 						 "It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it.");
-	if (result->stat.data_length == 0 && result->stat.version > 0 && claiming->wanted.nids > 0)
+	if (stat->data_length == 0 && stat->version > 0 && claiming->wanted.nids > 0)
 		report_other_use(claiming, "It has no data, and others have written to it.");
-	if (result->stat.data_length > 0 &&
-		(read->read == NULL || !claim_record_read(read->read, &node.record)))
+	if (stat->data_length > 0 && (read->read == NULL || !claim_record_read(read->read, &node.record)))
 		report_other_use(claiming, "Its data were not written by zk_claim().");
-	if (result->stat.child_count > 0)
-		refuse_children(claiming);
+	if (stat->child_count == 0)
+		return node;
+
+	/* Contenders or elements must not be there, but for a node that may be kept for nobody. */
+	asked = (ZkCall){.kind = ZK_GET_CHILDREN, .path = claiming->path};
+	list = call_make(&claiming->call, asked, CALL_AS_KNOWN);
+	for (int i = 0; i < list->result.nchildren; i++)
+	{
+		const char *child = list->children[i];
+		RecipePeer	lock;
+
+		if (lock_recipe.read(child, &lock) && lock.may_be_kept)
+			continue;
+		if (node_name_has_sequence(child) || strcmp(child, &PERMIT_LEASES[1]) == 0)
+			report_other_use(claiming, "It has children like those of a lock, an election or a queue.");
+	}
 	return node;
 }
 
 /*
- * Writes a record into the node that was read, if it has one, else into a new node.
- * Returns the call, with its answer.
+ * Claims a slot, or resets claims: reads the node, judges it, and replaces the record that was
+ * read by the one that is wanted, until that is done, or there is nothing to be done: then it
+ * returns false.
  */
-static const CallStep *
-send_claim_record(Claiming *claiming, const ClaimNode *node, const char *data)
-{
-	CallStep *write = palloc(sizeof(CallStep));
-
-	if (!node->exists)
-		return call_create_path(&claiming->call, claiming->path,
-								(ZkCall){.kind = ZK_CREATE_RECORD, .path = claiming->path, .data = data});
-	*write = (CallStep){
-		.asked = {.kind = node->record.nids > 0 ? ZK_SET_DATA : ZK_REPLACE_RECORD,
-				  .path = claiming->path,
-				  .data = data,
-				  .version = ZKLOCK_FAULT("claim-unversioned") ? ZK_ANY_VERSION : node->version}};
-	call_batch(&claiming->call, write, 1, CALL_AS_KNOWN);
-	if (write->asked.kind == ZK_SET_DATA && write->result.outcome == CALL_OK &&
-		write->result.stat.czxid != node->czxid)
-		report_undecidable(claiming);
-	return write;
-}
-
-/*
- * Replaces the record that was read by the one that is wanted, or creates the node with
- * it.  Returns false if that was not done, as another client was faster, or if it is in
- * doubt.
- */
-static bool
-write_record(Claiming *claiming, const ClaimNode *node)
-{
-	char			data[CLAIM_RECORD_SIZE];
-	const CallStep *written;
-
-	claim_record_succeed(&claiming->wanted, &node->record);
-	(void) claim_record_write(data, &claiming->wanted);
-
-	/* A cancellation that has come already is handled before anything is sent. */
-	interrupt_check_client();
-	claiming->sent = (ClaimSent){.what = node->record.nids > 0 ? CLAIM_SENT_SET : CLAIM_SENT_CREATE,
-								 .czxid = node->czxid,
-								 .version = node->version};
-	written = send_claim_record(claiming, node, data);
-	if (written->result.outcome != CALL_UNKNOWN)
-		claiming->sent.what = CLAIM_SENT_NOTHING;
-
-	/* If the node to be replaced has children by now, the next read shows them. */
-	if (written->result.outcome != CALL_NOT_EMPTY)
-		call_report(written);
-	return written->result.outcome == CALL_OK;
-}
-
-/* Logs a reset, which only superusers can do. */
-static void
-log_reset(const Claiming *claiming, const ClaimRecord *last)
-{
-	char slot[CLAIM_RECORD_SLOT_SIZE];
-
-	claim_record_write_slot(slot, last->slot);
-	ereport(LOG, (errmsg("claims on ZooKeeper path \"%s\" were reset", display_path(claiming->path)),
-				  errdetail("The last slot was %s. It was reset by %s.",
-							last->claimed ? slot : "one that is not known any more",
-							claiming->wanted.claimant)));
-}
-
-/* Claims a slot, or resets claims.  Returns false if there is nothing to be done. */
 static bool
 make_claim(Claiming *claiming)
 {
-	ClaimRecord replaced = {.claimed = false};
-	int64		written_at;
+	ClaimRecord	   *wanted = &claiming->wanted;
+	ClaimRecord		replaced = {.claimed = false};
+	CallStep		write;
+	const CallStep *written;
+	char			data[CLAIM_RECORD_SIZE];
+	char			slot[CLAIM_RECORD_SLOT_SIZE];
 
 	for (;;)
 	{
-		ClaimNode	 node = read_claim_node(claiming, &written_at);
-		ClaimVerdict verdict = claim_record_judge(&node, &claiming->wanted, &claiming->sent);
+		ClaimNode	 node = read_claim_node(claiming);
+		ClaimVerdict verdict = claim_record_judge(&node, wanted, &claiming->sent);
+		bool		 has_record = node.record.nids > 0;
 
 		if (verdict == CLAIM_TAKEN)
 			return false;
 		if (verdict == CLAIM_UNDECIDABLE)
 			report_undecidable(claiming);
-		if (verdict == CLAIM_WRITE)
-			replaced = node.record;
-		if (verdict == CLAIM_MADE || write_record(claiming, &node))
+		if (verdict == CLAIM_MADE)
+			break;
+		replaced = node.record;
+		claim_record_succeed(wanted, &node.record);
+		(void) claim_record_write(data, wanted);
+
+		/* A cancellation that has come already is handled before anything is sent. */
+		interrupt_check_client();
+
+		/* Write the record into the node, if it has one, else into a new node. */
+		claiming->sent = (ClaimSent){.what = has_record ? CLAIM_SENT_SET : CLAIM_SENT_CREATE,
+									 .czxid = node.czxid,
+									 .version = node.version};
+		write = (CallStep){.asked = {.kind = has_record ? ZK_SET_DATA : ZK_REPLACE_RECORD,
+									 .path = claiming->path,
+									 .data = data,
+									 .version = ZKLOCK_FAULT("claim-unversioned") ? ZK_ANY_VERSION
+																				  : node.version}};
+		written = &write;
+		if (node.exists)
+			call_batch(&claiming->call, &write, 1, CALL_AS_KNOWN);
+		else
+			written =
+				call_create_path(&claiming->call, claiming->path,
+								 (ZkCall){.kind = ZK_CREATE_RECORD, .path = claiming->path, .data = data});
+		if (has_record && written->result.outcome == CALL_OK && written->result.stat.czxid != node.czxid)
+			report_undecidable(claiming);
+		if (written->result.outcome != CALL_UNKNOWN)
+			claiming->sent.what = CLAIM_SENT_NOTHING;
+
+		/* If the node to be replaced has children by now, the next read shows them. */
+		if (written->result.outcome != CALL_NOT_EMPTY)
+			call_report(written);
+		if (written->result.outcome == CALL_OK)
 			break;
 
-		/* A write in doubt must be settled, however long that takes. */
+		/*
+		 * Another client was faster, or the write is in doubt.  That must be settled, however
+		 * long it takes.
+		 */
 		claiming->call.patience =
 			claiming->sent.what == CLAIM_SENT_NOTHING ? CALL_IMPATIENT : CALL_PATIENT;
 	}
 	claiming->made = true;
-	if (!claiming->wanted.claimed)
-		log_reset(claiming, &replaced);
+
+	/* Only superusers can reset claims. */
+	if (!wanted->claimed)
+	{
+		claim_record_write_slot(slot, replaced.slot);
+		ereport(LOG,
+				(errmsg("claims on ZooKeeper path \"%s\" were reset", display_path(claiming->path)),
+				 errdetail("The last slot was %s. It was reset by %s.",
+						   replaced.claimed ? slot : "one that is not known any more",
+						   wanted->claimant)));
+	}
 
 	/* A later cancellation would find no claim_context() that says what has been done. */
 	CHECK_FOR_INTERRUPTS();
@@ -365,17 +341,16 @@ zk_last_claim(PG_FUNCTION_ARGS)
 	ClaimRecord	 *last;
 	ClaimNode	  node;
 	NodeContender claimant;
-	int64		  written_at;
 	Row			  row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
-	node = read_claim_node(&claiming, &written_at);
+	node = read_claim_node(&claiming);
 	last = &node.record;
 	if (last->nids == 0)
 		return (Datum) 0;
 	(void) node_contender_read(last->claimant, &claimant);
 	row_add_if(&row, last->claimed && IS_VALID_TIMESTAMP(last->slot), TimestampTzGetDatum(last->slot));
-	row_add_zk_time(&row, written_at);
+	row_add_zk_time(&row, claiming.read_mtime);
 	row_add_text(&row, display_foreign(claimant.server));
 	row_add_if(&row, claimant.pid != 0, Int32GetDatum(claimant.pid));
 	row_add_text(&row, display_foreign(claimant.user));
