@@ -287,7 +287,7 @@ zk_lease_remaining(PG_FUNCTION_ARGS)
 	int64		term;
 
 	/* The lease is read before the hold: then it is the lease of its grant. */
-	result->time = lease_remaining_us();
+	result->time = Max(lease_until() - now, 0);
 	for (const Hold *other = hold_next(NULL); other && hold == NULL; other = hold_next(other))
 	{
 		if (hold_is_acquired(other) && other->kind != REQUEST_ELEMENT && strcmp(other->path, path) == 0)
