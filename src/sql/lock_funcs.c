@@ -37,6 +37,7 @@
 #include "miscadmin.h"
 #include "recipes/recipe.h"
 #include "shared/election.h"
+#include "shared/session_info.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/acl.h"
