@@ -137,6 +137,15 @@ lease_until(void)
 	return (int64) pg_atomic_read_u64(&zklock_session->lease_until);
 }
 
+/* Returns how long the lease still holds, us; 0 if it does not. */
+static inline int64
+lease_remaining_us(void)
+{
+	int64 left = lease_until() - zklock_now_us();
+
+	return Max(left, 0);
+}
+
 /* Returns when locks held under the lease count as lost, us; 0 for none. */
 static inline int64
 lease_over(void)

@@ -212,7 +212,6 @@ zk_session(PG_FUNCTION_ARGS)
 	int			worker_pid;
 	bool		connected;
 	Row			row = {0};
-	int64		left; /* of the lease, us */
 
 	zklock_require_preload();
 	session_info_read(&session);
@@ -224,8 +223,8 @@ zk_session(PG_FUNCTION_ARGS)
 	row_add_text(&row, display_session(session.id));
 	row_add_if(&row, session.negotiated_timeout != 0,
 			   us_interval(INT64CONST(1000) * session.negotiated_timeout));
-	left = lease_until() - zklock_now_us();
-	row_add_if(&row, session.id != 0, us_interval(Max(left, 0)));
+	/* The lease ends by itself, whatever the worker does. */
+	row_add_if(&row, session.id != 0, us_interval(lease_remaining_us()));
 	row_add_if(&row, connected, TimestampTzGetDatum(session.connected_since));
 	row_add_if(&row, worker_pid != 0, Int32GetDatum(worker_pid));
 	row_add(&row, Int64GetDatum(session.reconnects));
