@@ -23,7 +23,7 @@
 #include "postgres.h"
 
 #include "backend/call.h"
-#include "backend/request.h"
+#include "backend/hold.h"
 #include "compat.h"
 #include "shared/common.h"
 #include "storage/ipc.h"

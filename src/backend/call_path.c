@@ -21,7 +21,7 @@
 #include "postgres.h"
 
 #include "backend/call.h"
-#include "backend/request.h"
+#include "backend/hold.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
 

@@ -29,7 +29,6 @@
 #include "backend/call.h"
 #include "backend/display.h"
 #include "backend/element.h"
-#include "backend/request.h"
 #include "backend/wait.h"
 #include "common/hashfn.h"
 #include "fault.h"

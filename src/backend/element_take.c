@@ -22,7 +22,6 @@
 #include "postgres.h"
 
 #include "backend/element.h"
-#include "backend/request.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "fault.h"
@@ -177,7 +176,7 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 	bool		 made;
 
 	check_number();
-	taken = request_hold(&request, take_element_path(queue, name));
+	taken = hold_ask(&request, take_element_path(queue, name));
 	made = read_claimed(queue, taken, name, got);
 	if (made)
 	{

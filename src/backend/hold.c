@@ -1,6 +1,7 @@
 /*
  * hold.c
- *		What this session holds or asks for: locks, turns, permits and elements.
+ *		What this session holds or asks for: locks, turns, permits and elements; and the errors for
+ *		requests that fail.
  *
  * All holds are in one list, from the moment when their entry is in shared memory.  Locks are
  * found by path and mode, too: a session has at most one contender for each.  transaction.c
@@ -22,7 +23,7 @@
  * A lost lock stays until its counts are gone; the session never asks for it again behind the
  * user's back.
  *
- * Runs in: backends.  All this is private; shared/entry.h says how entries are written.
+ * Runs in: backends.  All this is private; entries are read and written under their spinlocks.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -31,10 +32,20 @@
 #include "backend/display.h"
 #include "backend/hold.h"
 #include "common/hashfn.h"
+#include "compat.h"
 #include "shared/common.h"
+#include "shared/election.h"
 #include "shared/session_info.h"
+#include "shared/settings.h"
 #include "shared/stats.h"
+#include "storage/pmsignal.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "zk/zk_client.h"
+
+/* How long a call waits for a worker to appear. */
+#define WORKER_ABSENT_MS 10000
+#define WORKER_LATE_MS 3000 /* by then the postmaster should have started one */
 
 static MemoryContext hold_context = NULL;
 
@@ -51,16 +62,9 @@ static dlist_head pending_releases = DLIST_STATIC_INIT(pending_releases);
 static int nentries = 0;
 
 /* ------------------------------------------------------------------------
- * The session
+ * What the session has
  * ------------------------------------------------------------------------
  */
-
-/* Adds the time for which a hold was held in a mode to the statistics. */
-static void
-count_hold_time(const Hold *hold, LockMode mode)
-{
-	stats_add(stats_kind(hold->kind, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
-}
 
 /* Returns the hold after another one, or the first one after NULL; NULL at the end. */
 Hold *
@@ -141,23 +145,6 @@ hold_is_lost(const Hold *hold)
 	return hold_entry(hold, &status) == ENTRY_NONE || (over && status.state == ENTRY_GRANTED);
 }
 
-/* Returns why a lock or an element was lost, for a DETAIL. */
-static const char *
-why_lost(const Hold *hold)
-{
-	const EntryRequest *request = &entry_at(hold->entry)->request;
-	EntryStatus			status = entry_status(hold->entry);
-	LossReason			reason = status.loss;
-
-	/* The worker has not said it yet: the clock or the lease has ended the lock. */
-	if (status.state != ENTRY_LOST)
-		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
-	if (reason == LOSS_OVERRUN && request->scope == LOCK_SCOPE_RESERVATION)
-		return psprintf("The reservation of %d ms was over before the call returned.",
-						request->max_hold_ms);
-	return psprintf(failure_loss_texts[reason], request->max_hold_ms);
-}
-
 /*
  * Raises an error for a hold that is lost.  A lock at transaction level goes with the
  * transaction.
@@ -165,20 +152,31 @@ why_lost(const Hold *hold)
 void
 hold_report_lost(const Hold *hold)
 {
-	const char *path = display_path(hold->path);
-	const char *name = strrchr(hold->path, '/') + 1;
+	const EntryRequest *request = &entry_at(hold->entry)->request;
+	EntryStatus			status = entry_status(hold->entry);
+	LossReason			reason = status.loss;
+	const char		   *path = display_path(hold->path);
+	const char		   *name = strrchr(hold->path, '/') + 1;
+	const char		   *why;
 
+	/* If the worker has not said why yet, the clock or the lease has ended the lock. */
+	if (status.state != ENTRY_LOST)
+		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
+	if (reason == LOSS_OVERRUN && request->scope == LOCK_SCOPE_RESERVATION)
+		why = psprintf("The reservation of %d ms was over before the call returned.",
+					   request->max_hold_ms);
+	else
+		why = psprintf(failure_loss_texts[reason], request->max_hold_ms);
 	if (hold->kind == REQUEST_ELEMENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost", display_utf8(name),
 						display_path(pnstrdup(hold->path, name - 1 - hold->path))),
-				 errdetail_internal("%s", why_lost(hold)),
+				 errdetail_internal("%s", why),
 				 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("lock on ZooKeeper path \"%s\" was lost", path),
-			 errdetail_internal("%s", why_lost(hold)),
+			 errmsg("lock on ZooKeeper path \"%s\" was lost", path), errdetail_internal("%s", why),
 			 hold_is_acquired_at(hold, LOCK_SCOPE_SESSION)
 				 ? errhint("Others may have held the lock meanwhile. Release it and retry the work.")
 				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
@@ -193,102 +191,132 @@ hold_check(const Hold *hold)
 }
 
 /* ------------------------------------------------------------------------
- * Pending releases
- * ------------------------------------------------------------------------
- */
-
-/* Adds a hold to the pending releases: the worker has something to finish.  Cannot fail. */
-static void
-add_pending_release(Hold *hold)
-{
-	if (hold->release_pending)
-		dlist_delete(&hold->pending_release);
-	dlist_push_tail(&pending_releases, &hold->pending_release);
-	hold->release_pending = true;
-}
-
-/* Forgets a pending release if the worker is done with it.  Returns true if it was. */
-static bool
-forget_pending_release(Hold *hold)
-{
-	if (!entry_is_settled(hold->entry, hold->generation))
-		return false;
-	dlist_delete(&hold->pending_release);
-	hold->release_pending = false;
-
-	/* The hold was given up, not downgraded. */
-	if (!hold_is_acquired(hold))
-	{
-		nentries--;
-		pfree(hold);
-	}
-	return true;
-}
-
-/* ------------------------------------------------------------------------
- * Asking
+ * Asking and counting
  * ------------------------------------------------------------------------
  */
 
 /*
- * Raises an error if the session has its share of entries.  No latch is set when one has
- * become free, so the session looks: at the oldest pending releases, which are mostly done
- * first, and at all of them when it seems to have its share.
+ * Raises an error if this server stands at an election at the path or above it.  Other
+ * candidates might fail on a node there that is none of theirs.
  */
-static void
-refuse_excess(int share)
+void
+request_refuse_election(const char *path)
 {
+	const char *election;
+
+	if (election_is_above(path, &election))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("cannot use ZooKeeper path \"%s\": this server stands at an election there",
+							   display_path(path)),
+						errdetail("\"zklock.elections\" has \"%s\".", display_utf8(election)),
+						errhint("Use another path.")));
+}
+
+/*
+ * Asks the worker, which writes the answer into the entry and sets the latch.  Raises an
+ * error if no entry is left, if this session may have no more, or if this server stands at an
+ * election there.
+ *
+ *	request		says kind, terms without a dialect, scope, manner, and for how long a
+ *				reservation is; the rest is filled in.  A permit is asked for with the request
+ *				of its turn, and so since then.
+ *	path		the lock's, semaphore's or element's, UTF-8
+ */
+Hold *
+hold_ask(EntryRequest *request, const char *path)
+{
+	/* The node that is asked for, relative to the path that the user names */
+	static const char *const places[] =
+		{[REQUEST_LOCK] = "", [REQUEST_TURN] = PERMIT_TURNS, [REQUEST_PERMIT] = PERMIT_LEASES, [REQUEST_ELEMENT] = ""};
+
+	bool is_element = request->kind == REQUEST_ELEMENT;
+	bool reserves = request->scope == LOCK_SCOPE_RESERVATION;
+	int	 reserved = superuser() ? 0 : share_entries_reserved(entries_limit());
+	LossPolicy on_loss = request->kind == REQUEST_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
+	Size			   len = strlen(path) + 1;
+	char			  *data;
+	Hold			  *hold;
 	dlist_mutable_iter iter;
 
+	request->proc_number = compat_my_proc_number();
+	request->pid = MyProcPid;
+	request->database = MyDatabaseId;
+	request->role = reserves ? GetUserId() : GetSessionUserId();
+	if (request->kind == REQUEST_LOCK)
+		request->terms.dialect = dialect_of_path(path);
+	if (!is_element && !reserves)
+		request->max_hold_ms = zklock_max_hold_time;
+	request->parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes;
+	request->share = share_of_entries(zklock_max_locks_per_session, entries_limit());
+	request->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
+	request->replaces = ENTRY_NONE;
+	if (request->requested_us == 0)
+	{
+		request->requested_at = GetCurrentTimestamp();
+		request->requested_us = zklock_now_us();
+	}
+	snprintf(request->path, sizeof(request->path), "%s%s", path, places[request->kind]);
+
+	data = node_data_compose(request->terms.dialect, request->scope, NULL);
+	request_refuse_election(request->path);
+
+	/*
+	 * The session's share.  No latch is set when an entry has become free, so the session looks:
+	 * at the oldest pending releases, which are mostly done first, and at all of them when it
+	 * seems to have its share.  Those that the worker is done with are forgotten; what was given
+	 * up goes, and what was downgraded stays a hold.
+	 */
 	dlist_foreach_modify (iter, &pending_releases)
 	{
-		if (!forget_pending_release(dlist_container(Hold, pending_release, iter.cur)) && nentries < share)
+		Hold *released = dlist_container(Hold, pending_release, iter.cur);
+
+		if (entry_is_settled(released->entry, released->generation))
+		{
+			dlist_delete(&released->pending_release);
+			released->release_pending = false;
+			if (!hold_is_acquired(released))
+			{
+				nentries--;
+				pfree(released);
+			}
+		}
+		else if (nentries < request->share)
 			break;
 	}
-	if (nentries >= share && share < entries_limit())
+	if (nentries >= request->share && request->share < entries_limit())
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper locks in this session"),
 				 errdetail("It holds, waits for or is just releasing %d, as many as it may.", nentries),
 				 errhint("Release locks, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
-}
 
-/*
- * Makes a hold, which counts from hold_add() on.  Raises an error if the session has its
- * share of entries.
- */
-Hold *
-hold_make(RequestKind kind, const char *path, LockMode mode, int share)
-{
-	Size  len = strlen(path) + 1;
-	Hold *hold;
-
-	refuse_excess(share);
 	if (hold_context == NULL)
 		hold_context =
 			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
 	hold = MemoryContextAllocZero(hold_context, offsetof(Hold, path) + len);
-	hold->kind = kind;
-	hold->mode = mode;
+	hold->kind = request->kind;
+	hold->mode = request->terms.mode;
 	memcpy(hold->path, path, len);
-	return hold;
-}
 
-/* Adds a hold, for which an entry has asked the worker.  Cannot fail. */
-void
-hold_add(Hold *hold, int entry)
-{
-	hold->entry = entry;
-	hold->generation = entry_generation(entry);
+	/* Nothing may fail from the moment when the entry asks until the hold is in the list. */
+	hold->entry = entry_ask(request, data, on_loss, reserved);
+	if (hold->entry == ENTRY_NONE)
+	{
+		pfree(hold);
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
+				 reserved == 0 ? errdetail("%d locks are held or waited for.", entries_limit())
+							   : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
+										   entries_limit() - reserved, reserved),
+				 errhint("You might need to increase \"zklock.max_locks\".")));
+	}
+	hold->generation = entry_generation(hold->entry);
 	nentries++;
 	dlist_push_tail(&holds, &hold->link);
 	if (hold->kind == REQUEST_LOCK)
 		dlist_push_tail(bucket(hold->path), &hold->bucket);
+	pfree(data);
+	return hold;
 }
-
-/* ------------------------------------------------------------------------
- * Counting
- * ------------------------------------------------------------------------
- */
 
 /* Stores the counts in the entry, for zk_locks. */
 static void
@@ -319,6 +347,16 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
  * ------------------------------------------------------------------------
  */
 
+/* Adds a hold to the pending releases: the worker has something to finish. */
+static void
+add_pending_release(Hold *hold)
+{
+	if (hold->release_pending)
+		dlist_delete(&hold->pending_release);
+	dlist_push_tail(&pending_releases, &hold->pending_release);
+	hold->release_pending = true;
+}
+
 /* Gives up an entry and its hold, which can be read until the session asks again. */
 static void
 give_up_hold(Hold *hold, EntryNotice notice)
@@ -343,7 +381,7 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 {
 	hold->acquired[mode][scope] -= n;
 	if (!hold_is_acquired_in(hold, mode))
-		count_hold_time(hold, mode);
+		stats_add(stats_kind(hold->kind, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
 	if (!hold_is_acquired(hold))
 	{
 		give_up_hold(hold, notice);
@@ -376,13 +414,25 @@ hold_drop_unacquired(EntryNotice notice)
 }
 
 /*
- * Hands a lock that was granted over to the server, as a reservation.  Returns false if the lock
- * is lost.
+ * Hands a lock that was granted over to the server, as a reservation (shared/entry.c).  Returns
+ * false if the lock is lost.
  */
 bool
 hold_hand_over(Hold *hold)
 {
-	if (!reservation_begin(hold->entry))
+	Entry *entry = entry_at(hold->entry);
+	bool   granted;
+
+	SpinLockAcquire(&entry->mutex);
+	granted = entry->status.state == ENTRY_GRANTED;
+	if (granted)
+	{
+		entry->status.reserved = true;
+		entry->status.latch = ENTRY_NO_LATCH;
+		entry->status.on_loss = LOSS_ABORT;
+	}
+	SpinLockRelease(&entry->mutex);
+	if (!granted)
 		return false;
 	dlist_delete(&hold->link);
 	dlist_delete(&hold->bucket);
@@ -401,11 +451,115 @@ hold_end_session(void)
 	{
 		Hold *hold = dlist_container(Hold, link, iter.cur);
 
-		for (int mode = 0; mode < (int) lengthof(hold->acquired); mode++)
+		/* The exclusive lock goes last, so it need not be downgraded on the way. */
+		for (int mode = lengthof(hold->acquired) - 1; mode >= 0; mode--)
 		{
-			if (hold_is_acquired_in(hold, mode))
-				count_hold_time(hold, mode);
+			for (int scope = 0; scope < (int) lengthof(hold->acquired[mode]); scope++)
+			{
+				if (hold->acquired[mode][scope] > 0)
+					(void) hold_release(hold, mode, scope, hold->acquired[mode][scope], ENTRY_NO_NOTICE);
+			}
 		}
-		give_up_hold(hold, ENTRY_NO_NOTICE);
 	}
+	hold_drop_unacquired(ENTRY_NO_NOTICE);
+}
+
+/* ------------------------------------------------------------------------
+ * Errors that a session gets
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Returns true if there has been no worker for too long: nobody can answer.  PostgreSQL 15's
+ * postmaster may overlook for a minute that a worker has ended, if it was just about to sleep;
+ * it looks again when it is woken.
+ *
+ *	since	when the caller first found none, ms; 0: there was one
+ */
+bool
+request_lacks_worker(int64 *since)
+{
+	int64 now = zklock_now_ms();
+
+	if (zklock_worker_pid() != 0)
+		*since = 0;
+	else if (*since == 0)
+		*since = now;
+	else if (now - *since >= WORKER_LATE_MS)
+		SendPostmasterSignal(PMSIGNAL_BACKGROUND_WORKER_CHANGE);
+	return *since != 0 && now - *since >= WORKER_ABSENT_MS;
+}
+
+/*
+ * Raises the error for a path that is used for something else; "detail" is a sentence that
+ * says for what.
+ */
+void
+request_report_other_use(const char *path, const char *detail)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+					errmsg("ZooKeeper path \"%s\" is in use for something else", display_path(path)),
+					errdetail_internal("%s", detail), errhint("Use another path.")));
+}
+
+/* Raises the error for a call that cannot wait until ZooKeeper can be reached. */
+void
+request_report_unreachable(const char *path)
+{
+	SessionInfo session;
+	bool		unproved;
+	bool		no_lease;
+
+	if (zklock_worker_pid() == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("zklock worker is not running"),
+				 errhint("See the server log; you might need to increase \"max_worker_processes\".")));
+	session_info_read(&session);
+	unproved = session.state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS;
+	no_lease = unproved && session.shortest_timeout < 2 * zklock_tick_time;
+	ereport(ERROR,
+			(errcode(ERRCODE_IO_ERROR),
+			 unproved ? errmsg("could not use ZooKeeper path \"%s\": the ZooKeeper session is not proved to be alive",
+							   display_path(path))
+					  : errmsg("could not use ZooKeeper path \"%s\": ZooKeeper cannot be reached",
+							   display_path(path)),
+			 session.obstacle[0] != '\0' ? errdetail_internal("%s", display_utf8(session.obstacle)) : 0,
+			 no_lease	? errhint("Set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers; if it is that, raise \"zklock.session_timeout\" or their maxSessionTimeout.")
+			 : unproved ? errhint("ZooKeeper may have no quorum or be slow, or the zklock worker may have been stopped.")
+						: 0));
+}
+
+/*
+ * Raises the error for a request or call that has failed.
+ *
+ *	index	the entry that was refused, or ENTRY_NONE
+ *	path	for the message: the path of the entry, or of its semaphore; UTF-8
+ *	code	ZooKeeper's error, if ZooKeeper refused; else 0
+ */
+void
+request_report_failure(int index, const char *path, Failure failure, int code)
+{
+	const char		  *limit = NULL; /* the one that has been exceeded */
+	const FailureText *text;
+
+	if (failure == FAILURE_SESSION_FULL)
+		limit = psprintf("The paths of the nodes, or of the watches, of this server's ZooKeeper session must not exceed %d bytes, of which %d are reserved for superusers.",
+						 PACKET_BUDGET, PACKET_RESERVE);
+	else if (failure == FAILURE_SHARE_FULL)
+		limit = psprintf("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes.",
+						 share_of_bytes(entry_at(index)->request.share, entries_limit()),
+						 PACKET_BUDGET, SHARE_NODE_BYTES);
+	if (failure == FAILURE_REFUSED && zk_error_is_permission(code))
+		failure = FAILURE_DENIED;
+	if (failure == FAILURE_REFUSED && code == ZK_QUOTA_EXCEEDED)
+		failure = FAILURE_QUOTA;
+	if (failure == FAILURE_REFUSED && (code == ZK_LOCAL_SESSION || code == ZK_EXPIRED))
+		failure = FAILURE_LOCAL_SESSION;
+	text = &failure_texts[failure];
+	if (failure == FAILURE_UNREACHABLE)
+		request_report_unreachable(path);
+	ereport(ERROR, (errcode(text->sqlerrcode), errmsg(text->message, display_path(path)),
+					failure_describe(failure, code != 0 ? zk_error_name(code) : NULL),
+					limit ? errdetail_internal("%s", limit) : 0));
 }

@@ -1,12 +1,14 @@
 /*
  * hold.h
- *		What this session holds or asks for: locks, turns, permits and elements.
+ *		What this session holds or asks for: locks, turns, permits and elements; and the errors for
+ *		requests that fail.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_HOLD_H
 #define ZKLOCK_HOLD_H
 
+#include "compat.h"
 #include "lib/ilist.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
@@ -52,15 +54,25 @@ extern bool	 hold_is_lost(const Hold *hold);
 extern void	 hold_report_lost(const Hold *hold);
 extern void	 hold_check(const Hold *hold);
 
-/* A call that acquires something; see also request.c and transaction.c */
-extern Hold *hold_make(RequestKind kind, const char *path, LockMode mode, int share);
-extern void	 hold_add(Hold *hold, int entry);
+/* A call that acquires something; see also transaction.c */
+extern Hold *hold_ask(EntryRequest *request, const char *path);
 extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
 
 /* A call that gives something up */
 extern bool hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice);
 extern void hold_drop_unacquired(EntryNotice notice);
 extern bool hold_hand_over(Hold *hold);
+
+/* Errors of requests, and of calls */
+extern void				request_refuse_election(const char *path);
+extern bool				request_lacks_worker(int64 *since);
+pg_noreturn extern void request_report_other_use(const char *path, const char *detail);
+pg_noreturn extern void request_report_unreachable(const char *path);
+pg_noreturn extern void request_report_failure(int index, const char *path, Failure failure, int code);
+
+/* node_data.c: the data of a node, which describe the session that it stands for */
+extern char *node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt);
+extern char *node_data_unique(uint8 *uuid);
 
 static inline bool
 hold_is_acquired_in(const Hold *hold, LockMode mode)

@@ -3,7 +3,7 @@
  *		Locking paths: one, or several together.
  *
  * The first acquisition of a lock adds an entry to shared memory, and a hold to the session's
- * own list (request_hold()).  It waits on the session's latch until the worker has granted or
+ * own list (hold_ask()).  It waits on the session's latch until the worker has granted or
  * refused the request (wait_for_hold()).  Further acquisitions only count.  lock_acquire()
  * calls ask_for_lock() and take_lock() for one lock, and acquires several all or none.
  *
@@ -20,7 +20,6 @@
 
 #include "backend/display.h"
 #include "backend/lock.h"
-#include "backend/request.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "shared/common.h"
@@ -53,11 +52,11 @@ ask_for_lock(LockTarget *target, LockScope scope, AskManner manner)
 						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
 							   display_path(hold->path))));
 	if (hold == NULL)
-		hold = request_hold(&(EntryRequest){.kind = REQUEST_LOCK,
-											.terms = {.mode = target->mode},
-											.scope = scope,
-											.manner = manner},
-							target->path);
+		hold = hold_ask(&(EntryRequest){.kind = REQUEST_LOCK,
+										.terms = {.mode = target->mode},
+										.scope = scope,
+										.manner = manner},
+						target->path);
 	target->hold = hold;
 }
 

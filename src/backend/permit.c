@@ -24,7 +24,6 @@
 
 #include "backend/display.h"
 #include "backend/lock.h"
-#include "backend/request.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 
@@ -65,13 +64,13 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 	mark = transaction_begin_call();
 	request.kind = is_try ? REQUEST_PERMIT : REQUEST_TURN;
 	request.manner = is_try ? ASK_AND_LOOK : ASK_AND_WAIT;
-	asked = request_hold(&request, path);
+	asked = hold_ask(&request, path);
 	wait_begin(&wait, path, "SemaphorePermit", STATS_SEMAPHORE, timeout_ms);
 	granted = wait_for_hold(&wait, asked);
 	if (granted && asked->kind == REQUEST_TURN)
 	{
 		request.kind = REQUEST_PERMIT;
-		asked = request_hold(&request, path);
+		asked = hold_ask(&request, path);
 		granted = wait_for_hold(&wait, asked);
 	}
 	wait_end(&wait, granted);

@@ -19,7 +19,6 @@
 #include "backend/display.h"
 #include "backend/hold.h"
 #include "backend/reliance.h"
-#include "backend/request.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "compat.h"
@@ -71,7 +70,7 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 						errmsg("cannot reserve ZooKeeper path \"%s\": this session owns a lock there",
 							   display_path(path)),
 						errhint("Release the lock first.")));
-	hold = request_hold(&request, path);
+	hold = hold_ask(&request, path);
 	refuse_crowd();
 	wait_begin(&wait, path, "ExclusiveLock", STATS_LOCK_EXCLUSIVE, timeout_ms);
 	granted = wait_for_hold(&wait, hold);

@@ -25,7 +25,6 @@
 
 #include "backend/display.h"
 #include "backend/reliance.h"
-#include "backend/request.h"
 #include "backend/view.h"
 #include "backend/wait.h"
 #include "compat.h"

@@ -556,7 +556,7 @@ entries_all_consumed(void)
  *		asked for	REQUESTED, QUEUED and at first GRANTED, it is the asking backend's, which
  *					waits for it, and gives it up if the call fails or the session ends
  *		reserved	still GRANTED, it is marked as "reserved", which is the backend's last step:
- *					reservation_begin().  From then on it is nobody's session's.
+ *					hold_hand_over().  From then on it is nobody's session's.
  *		over		RELEASING: a backend whose user knows the token has ended it,
  *					reservation_end(), or the worker when it is lost, entry_lose()
  *
@@ -608,28 +608,6 @@ reservation_count(Oid role, int *all)
 		SpinLockRelease(&entry->mutex);
 	}
 	return n;
-}
-
-/*
- * Makes a lock that was granted to this backend a reservation.  Returns false if the lock is
- * lost.
- */
-bool
-reservation_begin(int index)
-{
-	Entry *entry = entry_at(index);
-	bool   granted;
-
-	SpinLockAcquire(&entry->mutex);
-	granted = entry->status.state == ENTRY_GRANTED;
-	if (granted)
-	{
-		entry->status.reserved = true;
-		entry->status.latch = ENTRY_NO_LATCH;
-		entry->status.on_loss = LOSS_ABORT;
-	}
-	SpinLockRelease(&entry->mutex);
-	return granted;
 }
 
 /* Finds the reservation of a path that has a token.  Returns false if there is none. */

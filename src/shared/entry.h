@@ -375,7 +375,6 @@ typedef struct Reservation
 
 /* Backends */
 extern int	reservation_count(Oid role, int *all);
-extern bool reservation_begin(int index);
 extern bool reservation_find(const char *path, int64 token, Reservation *reservation);
 extern bool reservation_status(const Reservation *reservation, EntryStatus *status);
 extern bool reservation_renew(const Reservation *reservation, int duration_ms);

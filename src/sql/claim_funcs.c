@@ -37,7 +37,6 @@
 
 #include "backend/call.h"
 #include "backend/display.h"
-#include "backend/request.h"
 #include "backend/wait.h"
 #include "fault.h"
 #include "funcapi.h"

@@ -26,9 +26,9 @@
 #include "postgres.h"
 
 #include "backend/display.h"
+#include "backend/hold.h"
 #include "backend/lock.h"
 #include "backend/reliance.h"
-#include "backend/request.h"
 #include "backend/transaction.h"
 #include "backend/view.h"
 #include "backend/wait.h"
