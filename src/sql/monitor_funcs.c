@@ -1,13 +1,19 @@
 /*
  * monitor_funcs.c
- *		SQL functions behind the views zk_locks, zk_session and zk_stats.
+ *		SQL functions that show who holds and who waits, on this server and among all clients,
+ *		and the state of this server; and that take a lock from its holders.
  *
- * They read shared memory only; view.c and stats.c say how consistent the result is.
+ * zk_locks(), zk_session() and zk_stats(), behind the views of these names, read shared memory
+ * only; view.c and stats.c say how consistent the result is.  zk_contenders() and zk_waits()
+ * read ZooKeeper, for all clients, and zk_break_lock() deletes nodes of any client.
  *
- * Everyone may see what waits and what is held, as in pg_locks, because their own calls
- * wait for it.  Paths, databases and nodes may reveal secrets.  A user sees those of roles
- * whose privileges it has, as in pg_stat_activity, and those of its own session; members
- * of pg_monitor see all.
+ * Anybody may have written what is read from ZooKeeper.  It is shown if it is text.
+ *
+ * Everyone may see what waits and what is held on this server, as in pg_locks, because their
+ * own calls wait for it.  Paths, databases and nodes may reveal secrets.  A user sees those of
+ * roles whose privileges it has, as in pg_stat_activity, and those of its own session; members
+ * of pg_monitor see all.  zk_session(), zk_contenders() and zk_waits() are for them alone: they
+ * show names and data of other services.
  *
  * Runs in: backends.
  *
@@ -20,36 +26,33 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "deadlock/deadlock.h"
 #include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "recipes/recipe.h"
+#include "shared/deadlock_search.h"
+#include "shared/entry.h"
 #include "shared/session_info.h"
+#include "shared/settings.h"
 #include "shared/stats.h"
 #include "sql/arguments.h"
+#include "storage/ipc.h"
 #include "utils/acl.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/float.h"
+#include "utils/json.h"
 #include "utils/timestamp.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_locks);
 COMPAT_FUNCTION_INFO_V1(zk_session);
 COMPAT_FUNCTION_INFO_V1(zk_stats);
 COMPAT_FUNCTION_INFO_V1(zk_stats_reset);
-
-static const char *
-entry_state_name(EntryState state, LeaseState lease)
-{
-	static const char *const of_grant[] = {
-		[LEASE_HOLDS] = "held",
-		[LEASE_SUSPENDED] = "suspended",
-		[LEASE_OVER] = "lost",
-	};
-	static const char *const names[] = {
-		[ENTRY_FREE] = "free",		[ENTRY_REQUESTED] = "requested",
-		[ENTRY_QUEUED] = "waiting", [ENTRY_LOST] = "lost",
-		[ENTRY_FAILED] = "failed",	[ENTRY_RELEASING] = "releasing",
-	};
-
-	return state == ENTRY_GRANTED ? of_grant[lease] : names[state];
-}
+COMPAT_FUNCTION_INFO_V1(zk_contenders);
+COMPAT_FUNCTION_INFO_V1(zk_waits);
+COMPAT_FUNCTION_INFO_V1(zk_break_lock);
+COMPAT_FUNCTION_INFO_V1(zk_break_lock_node);
 
 /* Returns UTF-8 in a form that can be shown, or NULL if it is empty. */
 static const char *
@@ -58,34 +61,22 @@ shown_or_null(const char *utf8)
 	return utf8 == NULL || utf8[0] == '\0' ? NULL : display_utf8(utf8);
 }
 
-/*
- * Returns true if a granted or lost turn is not shown, because the same session has an
- * entry of a permit there: one permit is one row.
+/* ------------------------------------------------------------------------
+ * Locks of this server
+ * ------------------------------------------------------------------------
  */
-static bool
-is_spoken_for(const EntryCopy *turn, const LockView *view)
-{
-	if (turn->request.kind != REQUEST_TURN || turn->status.state == ENTRY_REQUESTED ||
-		turn->status.state == ENTRY_QUEUED)
-		return false;
-	for (int i = 0; i < view->n; i++)
-	{
-		const EntryCopy *entry = view->entries[i];
 
-		if (entry->request.kind == REQUEST_PERMIT && entry->request.pid == turn->request.pid &&
-			strcmp(lock_view_path(entry), lock_view_path(turn)) == 0)
-			return true;
-	}
-	return false;
-}
+static const char *const grant_names[] = {
+	[LEASE_HOLDS] = "held",
+	[LEASE_SUSPENDED] = "suspended",
+	[LEASE_OVER] = "lost",
+};
 
-/* Returns true if the current user may see all columns of an entry. */
-static bool
-may_see(const EntryCopy *entry)
-{
-	return entry->request.pid == MyProcPid || has_privs_of_role(GetUserId(), entry->request.role) ||
-		   has_privs_of_role(GetUserId(), ROLE_PG_MONITOR);
-}
+/* Of entries that are not granted */
+static const char *const entry_state_names[] = {
+	[ENTRY_FREE] = "free", [ENTRY_REQUESTED] = "requested", [ENTRY_QUEUED] = "waiting",
+	[ENTRY_LOST] = "lost", [ENTRY_FAILED] = "failed",		[ENTRY_RELEASING] = "releasing",
+};
 
 static const char *const scope_names[] = {
 	[LOCK_SCOPE_SESSION] = "session",
@@ -98,7 +89,6 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 			 LeaseState lease, LockMode mode, LockScope scope, int count)
 {
 	Row	 row = {0};
-	bool all = may_see(entry);
 	bool lock = entry->request.kind == REQUEST_LOCK;
 	bool turn = entry->request.kind == REQUEST_TURN &&
 				(entry->status.state == ENTRY_GRANTED || entry->status.state == ENTRY_LOST);
@@ -106,6 +96,14 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 	bool		granted = entry->status.state == ENTRY_GRANTED && lease != LEASE_OVER && !turn;
 	LockBlocker blocker = {0};
 	const char *path = lock_view_path(entry);
+	const char *state = entry->status.state == ENTRY_GRANTED
+							? grant_names[lease]
+							: entry_state_names[entry->status.state];
+
+	/* Whether the current user may see all columns */
+	bool all = entry->request.pid == MyProcPid ||
+			   has_privs_of_role(GetUserId(), entry->request.role) ||
+			   has_privs_of_role(GetUserId(), ROLE_PG_MONITOR);
 
 	if (waiting && !turn)
 		blocker = lock_view_blocker(view, entry);
@@ -119,7 +117,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 	row_add_text(&row, lock ? "lock" : "semaphore");
 	row_add_text(&row, !lock ? NULL : mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
 	row_add_text(&row, all ? scope_names[scope] : NULL);
-	row_add_text(&row, turn ? "waiting" : entry_state_name(entry->status.state, lease));
+	row_add_text(&row, turn ? "waiting" : state);
 	row_add_if(&row, all, BoolGetDatum(granted));
 	row_add_if(&row, all, Int32GetDatum(count));
 	row_add_text(&row, all ? shown_or_null(entry->node.name) : NULL);
@@ -133,27 +131,6 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 	row_add_if(&row, all && blocker.pid != 0, Int32GetDatum(blocker.pid));
 	row_add_text(&row, all ? shown_or_null(blocker.node) : NULL);
 	row_store(fcinfo, &row);
-}
-
-/* Stores a row for each mode and scope in which an entry is acquired, or one if it is not. */
-static void
-put_lock_rows(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *view, LeaseState lease)
-{
-	const EntryStatus *status = &entry->status;
-	bool			   acquired = false;
-
-	for (int mode = 0; mode < (int) lengthof(status->acquired); mode++)
-	{
-		for (int scope = 0; scope < (int) lengthof(status->acquired[mode]); scope++)
-		{
-			if (status->acquired[mode][scope] == 0)
-				continue;
-			put_lock_row(fcinfo, entry, view, lease, mode, scope, status->acquired[mode][scope]);
-			acquired = true;
-		}
-	}
-	if (!acquired)
-		put_lock_row(fcinfo, entry, view, lease, status->mode, entry->request.scope, status->reserved);
 }
 
 /*
@@ -174,15 +151,51 @@ zk_locks(PG_FUNCTION_ARGS)
 	lease = lease_state();
 	for (int i = 0; i < view.n; i++)
 	{
-		const EntryCopy *entry = view.entries[i];
+		const EntryCopy	  *entry = view.entries[i];
+		const EntryStatus *status = &entry->status;
+		bool			   hidden = entry->request.kind == REQUEST_CANDIDACY ||
+					  entry->request.kind == REQUEST_ELEMENT || status->kept;
+		bool turn_is_over = entry->request.kind == REQUEST_TURN &&
+							status->state != ENTRY_REQUESTED && status->state != ENTRY_QUEUED;
+		bool acquired = false;
 
-		if (is_spoken_for(entry, &view) || entry->request.kind == REQUEST_CANDIDACY ||
-			entry->request.kind == REQUEST_ELEMENT || entry->status.kept)
+		/*
+		 * A granted or lost turn is not shown if the same session has an entry of a permit
+		 * there: one permit is one row.
+		 */
+		for (int j = 0; j < view.n && turn_is_over && !hidden; j++)
+		{
+			const EntryCopy *other = view.entries[j];
+
+			hidden = other->request.kind == REQUEST_PERMIT &&
+					 other->request.pid == entry->request.pid &&
+					 strcmp(lock_view_path(other), lock_view_path(entry)) == 0;
+		}
+		if (hidden)
 			continue;
-		put_lock_rows(fcinfo, entry, &view, lease);
+
+		/* A row for each mode and scope in which it is acquired, or one if it is not */
+		for (int mode = 0; mode < (int) lengthof(status->acquired); mode++)
+		{
+			for (int scope = 0; scope < (int) lengthof(status->acquired[mode]); scope++)
+			{
+				if (status->acquired[mode][scope] == 0)
+					continue;
+				put_lock_row(fcinfo, entry, &view, lease, mode, scope, status->acquired[mode][scope]);
+				acquired = true;
+			}
+		}
+		if (!acquired)
+			put_lock_row(fcinfo, entry, &view, lease, status->mode, entry->request.scope,
+						 status->reserved);
 	}
 	return (Datum) 0;
 }
+
+/* ------------------------------------------------------------------------
+ * The ZooKeeper session, and statistics
+ * ------------------------------------------------------------------------
+ */
 
 static const char *const session_state_names[] = {
 	[SESSION_DOWN] = "down",
@@ -240,31 +253,6 @@ zk_session(PG_FUNCTION_ARGS)
 	return row_return(fcinfo, &row);
 }
 
-/* Returns the numbers of waits, by their length. */
-static Datum
-histogram(const StatsWaits *waits)
-{
-	Datum elements[STATS_BUCKETS];
-
-	for (int i = 0; i < STATS_BUCKETS; i++)
-		elements[i] = Int64GetDatum(waits->histogram[i]);
-	return PointerGetDatum(construct_array(elements, STATS_BUCKETS, INT8OID, sizeof(int64),
-										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-}
-
-/* Returns the upper bounds of the buckets of waits, in seconds. */
-static Datum
-histogram_bounds(void)
-{
-	Datum elements[STATS_BUCKETS];
-
-	for (int i = 0; i < STATS_BUCKETS - 1; i++)
-		elements[i] = Float8GetDatum(stats_wait_bounds_us[i] / 1e6);
-	elements[STATS_BUCKETS - 1] = Float8GetDatum(get_float8_infinity());
-	return PointerGetDatum(construct_array(elements, STATS_BUCKETS, FLOAT8OID, sizeof(float8),
-										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-}
-
 /*
  * zk_stats() returns setof record
  *
@@ -273,8 +261,14 @@ histogram_bounds(void)
 Datum
 zk_stats(PG_FUNCTION_ARGS)
 {
+	Datum bounds[STATS_BUCKETS]; /* of the buckets of waits, in seconds */
+	Datum buckets[STATS_BUCKETS];
+
 	zklock_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < STATS_BUCKETS - 1; i++)
+		bounds[i] = Float8GetDatum(stats_wait_bounds_us[i] / 1e6);
+	bounds[STATS_BUCKETS - 1] = Float8GetDatum(get_float8_infinity());
 	for (int kind = 0; kind < STATS_KINDS; kind++)
 	{
 		StatsWaits waits = stats_waits(kind);
@@ -296,8 +290,12 @@ zk_stats(PG_FUNCTION_ARGS)
 		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_DEADLOCK]));
 		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_FAILED]));
 		row_add(&row, Int64GetDatum(stats_counter(kind, STATS_LOSSES)));
-		row_add(&row, histogram(&waits));
-		row_add(&row, histogram_bounds());
+		for (int i = 0; i < STATS_BUCKETS; i++)
+			buckets[i] = Int64GetDatum(waits.histogram[i]);
+		row_add(&row, PointerGetDatum(construct_array(buckets, STATS_BUCKETS, INT8OID, sizeof(int64),
+													  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+		row_add(&row, PointerGetDatum(construct_array(bounds, STATS_BUCKETS, FLOAT8OID, sizeof(float8),
+													  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 		row_add(&row, TimestampTzGetDatum(pg_atomic_read_u64(&stats_shared->reset_at)));
 		row_store(fcinfo, &row);
 	}
@@ -316,4 +314,730 @@ zk_stats_reset(PG_FUNCTION_ARGS)
 	argument_require_administrator(ROLE_PG_MONITOR, "reset statistics");
 	stats_reset();
 	PG_RETURN_VOID();
+}
+
+/* ------------------------------------------------------------------------
+ * The holders and waiters at a path, of all clients
+ *
+ * A path can have several queues, which zk_contenders() shows one after the other:
+ *
+ * 		lock		the nodes of a lock at the path itself
+ * 		candidate	those of an election there, if there is no lock, as an election may use
+ * 					the names of one
+ * 		semaphore	the leases of a semaphore at the path, below "leases"
+ * 		turn		the holder of the turn to get a lease, and those that wait for it, below
+ * 					"locks", if the path has leases
+ *
+ * Names show mode, dialect and place in the queue, and together they show who is granted.  All
+ * else comes from the data of the nodes.  One conclusion is drawn from them: that a node is
+ * zklock's, which only the data show, and whose contenders honor all others.
+ *
+ * A node of this server stands for all its contenders that share it.  Shared memory knows which
+ * of them is granted, and its token; the data describe the first.
+ * ------------------------------------------------------------------------
+ */
+
+/* How many nodes are read.  Of the others, only what their names contain is shown. */
+#define CONTENDERS_READ 200
+
+/* A queue that is shown */
+typedef struct Queue
+{
+	const char *kind;
+	NodeDialect dialect; /* in which this session would create a node here */
+	Contenders	contenders;
+	LockView	ours; /* this server's contenders there */
+} Queue;
+
+/* Shows a contender of a queue. */
+static void
+put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
+{
+	const Recipe		*recipe = queue->contenders.recipe;
+	const ContenderNode *node = &queue->contenders.nodes[i];
+	const NodeStat		*stat = &node->answer.stat;
+	const EntryCopy		*entry = lock_view_of_node(&queue->ours, node);
+	NodeContender		 data;
+	NodeName			 parsed;
+	bool				 is_zklock = node_contender_read(node->data, &data);
+	const char			*owner = contenders_reservation(node, entry, &data);
+	const char			*server = NULL;
+	int					 pid = 0;
+	const char			*user = NULL;
+	const char			*application = NULL;
+	bool				 granted = node->holds;
+	int64				 token = 0;
+	const char			*dialect = node_dialect_names[DIALECT_CURATOR];
+	Heed				 heed = HEED_YES;
+	Row					 row = {0};
+
+	if (is_zklock)
+	{
+		server = display_foreign(data.server);
+		pid = data.pid;
+		user = display_foreign(data.user);
+		application = display_foreign(data.application);
+	}
+	else if (owner == NULL)
+		owner = display_node_data(node->data, node->answer.text_length);
+
+	/* To unlock a persistent lock one needs its token. */
+	if (is_zklock && granted && stat->ephemeral_owner == 0)
+		token = token_of_grant(stat->czxid, 1);
+
+	/*
+	 * Shared memory knows more: the data describe the cohort's first contender only, unless
+	 * another client has overwritten them, and a session that holds a lock does not wait for
+	 * itself.  A node that is kept is nobody's.
+	 */
+	if (entry && entry->status.kept)
+	{
+		server = display_foreign(zklock_own_name());
+		user = application = owner = NULL;
+		pid = 0;
+		granted = false;
+		token = 0;
+	}
+	else if (entry)
+	{
+		if (entry->request.kind == REQUEST_CANDIDACY)
+			owner = NULL;
+		else if (pid != entry->request.pid)
+		{
+			pid = entry->request.pid;
+			user = GetUserNameFromId(entry->request.role, true);
+			application = NULL;
+		}
+		if (server == NULL)
+			server = display_foreign(zklock_own_name());
+		if (entry->status.state == ENTRY_GRANTED && lease_state() != LEASE_OVER)
+		{
+			granted = true;
+			if (entry->request.kind == REQUEST_LOCK || entry->request.kind == REQUEST_CANDIDACY)
+				token = entry->status.token;
+		}
+	}
+
+	/*
+	 * Whether the client would wait for an older exclusive node of this session: zklock would,
+	 * and those that queue for a permit.
+	 */
+	if (!is_zklock && entry == NULL && recipe == &election_recipe)
+		heed = HEED_UNKNOWN;
+	else if (!is_zklock && entry == NULL && recipe == &lock_recipe)
+		heed = heed_expected(queue->dialect, LOCK_MODE_EXCLUSIVE, node->name);
+
+	/* Whose names these are */
+	if (recipe == &election_recipe)
+		dialect = election_family_names[node->peer.family];
+	else if (recipe == &lock_recipe && node_name_parse(node->name, &parsed))
+		dialect = node_dialect_names[parsed.dialect];
+
+	row_add(&row, Int32GetDatum(i + 1));
+	row_add_text(&row, display_utf8(node->name));
+	row_add_text(&row, queue->kind);
+	row_add_text(&row, recipe != &lock_recipe					? NULL
+					   : node->peer.mode == LOCK_MODE_EXCLUSIVE ? "exclusive"
+																: "shared");
+	row_add_text(&row, dialect);
+	row_add_if(&row, granted || !queue->contenders.permits_unknown, BoolGetDatum(granted));
+	row_add_if(&row, token != 0, Int64GetDatum(token));
+	row_add_text(&row, server);
+	row_add_if(&row, pid != 0, Int32GetDatum(pid));
+	row_add_text(&row, user);
+	row_add_text(&row, application);
+	row_add_text(&row, owner);
+	row_add_text(&row, display_session(stat->ephemeral_owner));
+	row_add_zk_time(&row, stat->ctime);
+	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
+	row_add_if(&row, stat->czxid != 0, BoolGetDatum(stat->ephemeral_owner == 0));
+	row_store(fcinfo, &row);
+}
+
+/*
+ * Shows a queue, and reports with a NOTICE how many contenders are not shown in full.  Returns
+ * its number of contenders, or -1 if its path does not exist.
+ */
+static int
+show_queue(FunctionCallInfo fcinfo, const char *kind, const char *path, const Recipe *recipe,
+		   NodeDialect dialect)
+{
+	Queue queue = {.kind = kind, .dialect = dialect, .contenders = {.path = path, .recipe = recipe}};
+	Caller caller = {0};
+	CallStep listed = contenders_read(&queue.contenders, &caller, CONTENDERS_READ, CALL_AFTER_SYNC);
+	int		 n = queue.contenders.n;
+	int		 unread = 0;
+
+	call_report(&listed);
+	if (listed.result.outcome == CALL_NO_NODE)
+		return -1;
+	queue.ours = lock_view_take(path);
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		put_contender(fcinfo, &queue, i);
+		unread += queue.contenders.nodes[i].answer.stat.czxid == 0;
+	}
+	if (unread > 0)
+		ereport(NOTICE, (errmsg("only the first %d of %d contenders on \"%s\" are shown in full",
+								n - unread, n, display_path(path)),
+						 errdetail("Of the others, what their nodes' names tell is shown.")));
+	return n;
+}
+
+/*
+ * zk_contenders(path text) returns setof record
+ *
+ * Shows the holders and waiters at a path, in the order of the queue.  A path that does
+ * not exist has no rows.
+ */
+Datum
+zk_contenders(PG_FUNCTION_ARGS)
+{
+	char *path = argument_path(fcinfo, ANY_PATH);
+	char *leases = psprintf("%s" PERMIT_LEASES, path);
+	char *turns = psprintf("%s" PERMIT_TURNS, path);
+	int	  nlocks;
+
+	InitMaterializedSRF(fcinfo, 0);
+	nlocks = show_queue(fcinfo, "lock", path, &lock_recipe, dialect_of_path(path));
+	if (nlocks == 0)
+		(void) show_queue(fcinfo, "candidate", path, &election_recipe, DIALECT_CURATOR);
+	if (nlocks >= 0 && show_queue(fcinfo, "semaphore", leases, &permit_recipe, DIALECT_CURATOR) >= 0)
+		(void) show_queue(fcinfo, "turn", turns, &lock_recipe, DIALECT_CURATOR);
+	return (Datum) 0;
+}
+
+/* ------------------------------------------------------------------------
+ * The waits that last, of all servers
+ *
+ * Servers publish the waits that others need to know to find deadlocks (deadlock/wait_search.c).
+ * zk_waits() reads these records from ZooKeeper, and takes the waits of this server from shared
+ * memory.  The queue in which a process waits shows for whom, and since when.
+ *
+ * A session that holds nothing, and keeps no other server waiting, is in no record.  So a NOTICE
+ * names the servers that publish none, as far as they are known: this one, and those with
+ * contenders in the queues.  What is no record is counted in a WARNING.
+ * ------------------------------------------------------------------------
+ */
+
+/* Most records, and most queues, that are read */
+#define MAX_RECORDS 256
+#define MAX_QUEUES 100 /* who blocks the waits in others is not shown */
+
+/* How many records are read at a time, as they may be long */
+#define RECORDS_AT_ONCE 16
+
+/* How many nodes of a queue are read */
+#define QUEUE_READ 100
+
+/* How often the records are listed at most, if servers replace some meanwhile */
+#define RECORD_ROUNDS 4
+
+typedef struct Fleet
+{
+	FunctionCallInfo fcinfo;
+	Caller			 caller;
+	CallStep		 records[MAX_RECORDS];
+	const WaitLine	*lines[MAX_RECORDS]; /* NULL: it is no record */
+	int				 nrecords;
+	int				 nignored;
+	LockView		 ours;
+	List			*queues; /* of Contenders */
+	StringInfoData	 silent; /* names of servers that publish nothing */
+} Fleet;
+
+/* Returns the newest record of a ZooKeeper session, or -1 if there is none. */
+static int
+newest_record(const Fleet *fleet, int64 session)
+{
+	int newest = -1;
+
+	for (int i = 0; i < fleet->nrecords; i++)
+	{
+		const NodeStat *stat = &fleet->records[i].result.stat;
+
+		if (fleet->lines[i] && stat->ephemeral_owner == session &&
+			(newest < 0 || stat->czxid > fleet->records[newest].result.stat.czxid))
+			newest = i;
+	}
+	return newest;
+}
+
+/* Adds a server to those that publish nothing, unless its ZooKeeper session does. */
+static void
+note_silent(Fleet *fleet, int64 session, const char *name)
+{
+	const char *server = display_foreign(name);
+	const char *quoted = server ? psprintf("\"%s\"", server) : NULL;
+
+	if (quoted && newest_record(fleet, session) < 0 && strstr(fleet->silent.data, quoted) == NULL)
+		appendStringInfo(&fleet->silent, "%s%s", fleet->silent.len > 0 ? ", " : "", quoted);
+}
+
+/*
+ * Returns the queue in which a process waits, or NULL if it waits in none, or there are too
+ * many.
+ */
+static const Contenders *
+queue_of_wait(Fleet *fleet, const WaitLine *wait)
+{
+	RecipePeer	  peer;
+	const Recipe *recipe = lock_recipe.read(wait->node, &peer) ? &lock_recipe : &permit_recipe;
+	Contenders	 *queue;
+	CallStep	  listed;
+	ListCell	 *cell;
+
+	foreach(cell, fleet->queues)
+	{
+		queue = lfirst(cell);
+		if (strcmp(queue->path, wait->path) == 0 && queue->recipe == recipe)
+			return queue;
+	}
+	if (wait->path[0] == '\0' || list_length(fleet->queues) == MAX_QUEUES)
+		return NULL;
+	queue = palloc(sizeof(Contenders));
+	*queue = (Contenders){.path = wait->path, .recipe = recipe};
+	listed = contenders_read(queue, &fleet->caller, QUEUE_READ, CALL_AS_KNOWN);
+	if (listed.result.outcome == CALL_UNREACHABLE)
+		call_report(&listed);
+	for (int i = 0; i < queue->n; i++)
+	{
+		const ContenderNode *node = &queue->nodes[i];
+		NodeContender		 data;
+
+		if (node_contender_read(node->data, &data))
+			note_silent(fleet, node->answer.stat.ephemeral_owner, data.server);
+	}
+	fleet->queues = lappend(fleet->queues, queue);
+	return queue;
+}
+
+/*
+ * Finds the node of that name, and the oldest one that keeps it waiting; NULL if there is
+ * none.
+ */
+static void
+find_nodes_of_wait(const Contenders *queue, const char *name, const ContenderNode **self,
+				   const ContenderNode **blocker)
+{
+	*self = *blocker = NULL;
+	for (int i = 0; queue && i < queue->n; i++)
+	{
+		if (strcmp(queue->nodes[i].name, name) == 0)
+			*self = &queue->nodes[i];
+	}
+	for (const ContenderNode *node = *self ? queue->nodes : NULL;
+		 node < *self && *blocker == NULL; node++)
+	{
+		if (queue->recipe == &permit_recipe ||
+			lock_recipe.excludes(&node->peer, &(RecipeRequest){.mode = (*self)->peer.mode}))
+			*blocker = node;
+	}
+}
+
+/*
+ * Shows a wait: a line of a record, behind which the first process of the same server may
+ * follow for which this one waits.
+ *
+ *	entry	a contender of this server that waits, or NULL
+ */
+static void
+put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy *entry)
+{
+	NodeContender		 data;
+	NodeContender		 other = {.pid = 0}; /* who is in the way */
+	const EntryCopy		*other_entry = NULL;
+	const char			*other_owner = NULL;
+	const ContenderNode *node;
+	const ContenderNode *blocker;
+	const ContenderNode *next;
+	const Contenders	*queue = queue_of_wait(fleet, wait);
+	bool		permit = strncmp(wait->text, WAIT_FOR_PERMIT, strlen(WAIT_FOR_PERMIT)) == 0;
+	const char *path_end = permit ? strrchr(wait->path, '/') : NULL;
+	RecipePeer	peer;
+	Row			row = {0};
+
+	CHECK_FOR_INTERRUPTS();
+	find_nodes_of_wait(queue, wait->node, &node, &blocker);
+
+	/* It may have no node yet, while a reservation of this server is in its way. */
+	if (blocker == NULL && wait[1].kind == WAIT_LINE_FOR)
+		find_nodes_of_wait(queue, wait[1].node, &blocker, &next);
+
+	/* The node may have been created for another session. */
+	if (node == NULL || !node_contender_read(node->data, &data) || data.pid != wait->pid)
+		data = (NodeContender){.pid = 0};
+	row_add_text(&row, display_foreign(server));
+	row_add(&row, Int32GetDatum(wait->pid));
+	row_add_text(&row, entry ? GetUserNameFromId(entry->request.role, true)
+							 : display_foreign(data.user));
+	row_add_text(&row, display_foreign(data.application));
+
+	/* Path and mode as the user knows them: a semaphore's path is above those of its queues. */
+	row_add_text(&row, shown_or_null(path_end ? pnstrdup(wait->path, path_end - wait->path)
+											  : wait->path));
+	row_add_text(&row, permit || !lock_recipe.read(wait->node, &peer) ? NULL
+					   : peer.mode == LOCK_MODE_EXCLUSIVE			  ? "exclusive"
+																	  : "shared");
+	row_add_text(&row, display_foreign(wait->text));
+	if (entry)
+		row_add(&row, TimestampTzGetDatum(entry->request.requested_at));
+	else
+		row_add_zk_time(&row, node ? node->answer.stat.ctime : 0);
+	row_add_text(&row, shown_or_null(wait->node));
+
+	/* Who is in the way: a contender, or else a process of the same server */
+	if (blocker)
+	{
+		other_entry = lock_view_of_node(&fleet->ours, blocker);
+		other_owner = contenders_reservation(blocker, other_entry, &other);
+		if (other_owner == NULL && !node_contender_read(blocker->data, &other))
+			other_owner = display_node_data(blocker->data, blocker->answer.text_length);
+	}
+	else if (wait[1].kind == WAIT_LINE_FOR && wait[1].pid != 0)
+	{
+		other.pid = wait[1].pid;
+		strlcpy(other.server, server, sizeof(other.server));
+	}
+
+	/* The data describe the first session that the node stood for. */
+	if (other_entry)
+		other.pid = other_entry->status.kept ? 0 : other_entry->request.pid;
+	row_add_text(&row, display_foreign(other.server));
+	row_add_if(&row, other.pid != 0, Int32GetDatum(other.pid));
+	row_add_text(&row, other_owner);
+	row_add_text(&row, blocker ? display_utf8(blocker->name) : NULL);
+	row_add_text(&row, blocker ? display_session(blocker->answer.stat.ephemeral_owner) : NULL);
+	row_store(fleet->fcinfo, &row);
+}
+
+/*
+ * zk_waits() returns setof record
+ *
+ * Shows the waits that all servers publish, and those of this server that last.
+ */
+Datum
+zk_waits(PG_FUNCTION_ARGS)
+{
+	Fleet *fleet = palloc0(sizeof(Fleet));
+	bool   all = false;
+
+	argument_require_holder();
+	InitMaterializedSRF(fcinfo, 0);
+	fleet->fcinfo = fcinfo;
+	initStringInfo(&fleet->silent);
+
+	/* Read the records; again if one was gone by then, as another one may have its place. */
+	for (int round = 0; !all && round < RECORD_ROUNDS; round++)
+	{
+		const CallStep *list =
+			call_make(&fleet->caller, (ZkCall){.kind = ZK_GET_CHILDREN, .path = WAIT_RECORD_ROOT},
+					  CALL_AFTER_SYNC);
+
+		fleet->nrecords = 0;
+		for (int i = 0; i < list->result.nchildren && fleet->nrecords < MAX_RECORDS; i++)
+		{
+			if (wait_record_session(list->children[i]) != 0)
+				fleet->records[fleet->nrecords++] = (CallStep){
+					.asked = {.kind = ZK_GET_DATA,
+							  .path = psprintf("%s/%s", WAIT_RECORD_ROOT, list->children[i]),
+							  .most = WAIT_RECORD_MAX}};
+		}
+		fleet->nignored = list->result.nchildren - fleet->nrecords;
+		all = true;
+		for (int i = 0; i < fleet->nrecords; i++)
+		{
+			CallStep *record = &fleet->records[i];
+
+			if (i % RECORDS_AT_ONCE == 0)
+				call_batch(&fleet->caller, record, Min(fleet->nrecords - i, RECORDS_AT_ONCE),
+						   CALL_AS_KNOWN);
+			if (record->result.outcome == CALL_UNREACHABLE)
+				call_report(record);
+			fleet->lines[i] = wait_record_lines(record);
+			all &= record->result.outcome != CALL_NO_NODE;
+			fleet->nignored += record->result.outcome != CALL_NO_NODE && fleet->lines[i] == NULL;
+		}
+	}
+	fleet->ours = lock_view_take(NULL);
+	note_silent(fleet, fleet->caller.session, zklock_own_name());
+
+	/* The waits of the records; of this server's, those that shared memory does not have */
+	for (int i = 0; i < fleet->nrecords; i++)
+	{
+		int64			session = fleet->records[i].result.stat.ephemeral_owner;
+		const WaitLine *title = fleet->lines[i];
+
+		if (title == NULL || newest_record(fleet, session) != i)
+			continue;
+		for (const WaitLine *line = title; line->kind != WAIT_LINE_END; line++)
+		{
+			if (line->kind == WAIT_LINE_WAIT &&
+				(session != fleet->caller.session || line->path[0] == '\0'))
+				put_wait(fleet, title->text, line, NULL);
+		}
+	}
+
+	/* The contenders of this server that wait, and have waited for long */
+	for (int i = 0; i < fleet->ours.n; i++)
+	{
+		const EntryCopy *entry = fleet->ours.entries[i];
+		WaitLine		 lines[] = {{.pid = entry->request.pid,
+									 .path = entry->request.path,
+									 .node = entry->node.name},
+									{.kind = WAIT_LINE_FOR}};
+		LockBlocker		 blocker;
+
+		if (entry->status.state != ENTRY_QUEUED || entry->request.manner != ASK_AND_WAIT ||
+			entry->request.pid == ENTRY_SERVER_PID || entry->request.kind == REQUEST_ELEMENT ||
+			zklock_ms_since(entry->request.requested_us) < deadlock_search->deadlock_timeout)
+			continue;
+		lines[0].text = waits_describe_contender(entry);
+		blocker = lock_view_blocker(&fleet->ours, entry);
+		lines[1].pid = blocker.pid;
+		lines[1].node = blocker.node ? blocker.node : "";
+		put_wait(fleet, zklock_own_name(), lines, entry);
+	}
+
+	if (fleet->nignored > 0)
+		ereport(WARNING,
+				(errmsg("ignoring %d nodes below \"%s\"", fleet->nignored, WAIT_RECORD_ROOT),
+				 errdetail("They are no records of waits that can be read, or more than %d.",
+						   MAX_RECORDS)));
+	if (fleet->silent.len > 0)
+		ereport(NOTICE,
+				(errmsg("servers without waits that others need to know: %s", fleet->silent.data),
+				 errdetail("Sessions that hold nothing, and keep no other server waiting, are not published. zk_waits() shows them on their own server.")));
+	return (Datum) 0;
+}
+
+/* ------------------------------------------------------------------------
+ * Taking a lock from its holders, or a waiter out of its queue
+ *
+ * zk_break_lock() deletes the nodes of living contenders of any client, for emergencies: those
+ * that hold now, or the node that the caller names, as zk_contenders() shows it.  It deletes a
+ * node only if the recipe takes it for a contender's, and only if it still is the node that was
+ * read, because names are used again when a path is created again.  ZooKeeper deletes by name, so
+ * a moment remains between that check and the deletion (doc/guarantees.md).
+ *
+ * A session of zklock that holds the lock learns of the loss, as when anybody else deletes the
+ * node; most other clients do not.  The node's data are marked first, and in shared memory the
+ * entries of a node of this server, so that the session's error can say who did it.  The log says
+ * who deleted whose node.
+ *
+ * If the answer to the deletion is lost, the node is read again to see what became of it.
+ * ------------------------------------------------------------------------
+ */
+
+/* A node that is being deleted */
+typedef struct Breaking
+{
+	const char	 *path;		/* the node's */
+	ContenderNode node;		/* as it was read first */
+	uint64		  cohort;	/* its cohort, if it is a node of this server; else 0 */
+	bool		  in_doubt; /* the deletion was sent, and its answer has not come */
+	Caller		  caller;
+
+	/* For messages: composed beforehand, as an error's context must not compose them */
+	const char *role;  /* who deletes it */
+	const char *shown; /* path */
+	const char *owner;
+} Breaking;
+
+/* Adds to an error, such as a cancellation, what may have been done by then. */
+static void
+breaking_context(void *arg)
+{
+	const Breaking *breaking = arg;
+
+	if (breaking->in_doubt)
+		errcontext("while role \"%s\", process %d, was deleting node \"%s\" of %s by zk_break_lock(), which may have been done",
+				   breaking->role, MyProcPid, breaking->shown, breaking->owner);
+}
+
+/* Takes the mark off the entries, because this process does not delete the node. */
+static void
+withdraw_mark(int code, Datum arg)
+{
+	entries_expect_deletion(DatumGetUInt64(arg), LOSS_DELETED);
+}
+
+/*
+ * Deletes a contender's node, below a path.  Returns false if there is none, or another client
+ * has deleted it.
+ */
+static bool
+break_node(const char *path, const char *name)
+{
+	Breaking breaking = {.path = psprintf("%s/%s", path, name), .node.name = name};
+	CallStep read = {.asked = {.kind = ZK_GET_DATA, .path = breaking.path, .most = CONTENDERS_MAX_DATA}};
+	ErrorContextCallback context = {.callback = breaking_context,
+									.arg = &breaking,
+									.previous = error_context_stack};
+	const NodeStat		*stat = &breaking.node.answer.stat;
+	LockView			 ours;
+	const EntryCopy		*entry;
+	bool				 of_session;
+	bool				 broken;
+
+	call_batch(&breaking.caller, &read, 1, CALL_AFTER_SYNC);
+	contenders_take_node(&breaking.node, &read);
+	if (stat->czxid == 0)
+	{
+		call_report(&read);
+		return false;
+	}
+	ours = lock_view_take(path);
+	entry = lock_view_of_node(&ours, &breaking.node);
+	breaking.cohort = entry ? entry->node.cohort_id : 0;
+	breaking.role = GetUserNameFromId(GetUserId(), false);
+	breaking.shown = display_path(breaking.path);
+	breaking.owner = contenders_describe(&breaking.node);
+
+	error_context_stack = &context;
+	PG_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking.cohort));
+	{
+		CallStep set = {.asked = {.kind = ZK_SET_DATA, .path = breaking.path, .version = stat->version}};
+		char *by = psprintf("role %s, process %d of server %s", breaking.role, MyProcPid,
+							zklock_own_name());
+		StringInfoData member;
+		char		  *data;
+
+		/* Mark the node, in the entries that it stands for and in its data. */
+		entries_expect_deletion(breaking.cohort, LOSS_BROKEN);
+		initStringInfo(&member);
+		escape_json(&member, pg_server_to_any(by, strlen(by), PG_UTF8));
+		data = palloc(breaking.node.answer.text_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
+		set.asked.data = data;
+
+		/* The node is deleted even if this fails. */
+		if (node_contender_write_broken(data, breaking.node.data, member.data))
+			call_batch(&breaking.caller, &set, 1, CALL_AS_KNOWN);
+		broken = call_delete_node(&breaking.caller, breaking.path, stat, &breaking.in_doubt);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking.cohort));
+	error_context_stack = context.previous;
+	if (!broken)
+	{
+		withdraw_mark(0, UInt64GetDatum(breaking.cohort));
+		return false;
+	}
+
+	/*
+	 * Log who has deleted the node, and whose it was.  The caller gets a NOTICE if it was not
+	 * ephemeral: such a node would have outlived its client.  Owners of containers and TTL nodes
+	 * are no sessions.
+	 */
+	of_session = stat->ephemeral_owner != 0 && stat->ephemeral_owner != PG_INT64_MIN &&
+				 ((uint64) stat->ephemeral_owner >> 56) != 0xff;
+	ereport(LOG, (errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
+						 breaking.role, MyProcPid, breaking.shown),
+				  of_session
+					  ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
+									  breaking.owner, (unsigned long long) stat->ephemeral_owner)
+					  : errdetail_log("It was that of %s, and not ephemeral.", breaking.owner)));
+	if (!of_session)
+		ereport(NOTICE,
+				(errmsg("node \"%s\" was not ephemeral", breaking.shown),
+				 errdetail("It belonged to no ZooKeeper session, so ZooKeeper would not have deleted it.")));
+	return true;
+}
+
+/*
+ * zk_break_lock(path text) returns boolean
+ *
+ * Deletes the nodes of those that hold a lock, an election or permits of a semaphore.
+ * Returns false if there is no such node.
+ */
+Datum
+zk_break_lock(PG_FUNCTION_ARGS)
+{
+	const char	 *path;
+	const Recipe *recipes[] = {&lock_recipe, &election_recipe, &permit_recipe};
+	bool		  is_lock = false;
+	bool		  broken = false;
+
+	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "break locks");
+	path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	for (int i = 0; i < (int) lengthof(recipes); i++)
+	{
+		Contenders contenders = {.path = path, .recipe = recipes[i]};
+		Caller	   caller = {0};
+		CallStep   listed;
+
+		/* The recipe of elections recognizes the names of locks too. */
+		if (recipes[i] == &election_recipe && is_lock)
+			continue;
+		if (recipes[i] == &permit_recipe)
+			contenders.path = psprintf("%s" PERMIT_LEASES, path);
+		listed = contenders_read(&contenders, &caller, 0, CALL_AFTER_SYNC);
+		call_report(&listed);
+		is_lock |= contenders.n > 0;
+		if (contenders.permits_unknown && contenders.n > 0)
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+							errmsg("it is not known who holds permits of \"%s\"",
+								   display_path(contenders.path)),
+							errdetail("No node tells how many permits there are."),
+							errhint("Name a node, as zk_contenders() shows it.")));
+		for (int j = 0; j < contenders.n; j++)
+		{
+			if (contenders.nodes[j].holds)
+				broken |= break_node(contenders.path, contenders.nodes[j].name);
+		}
+	}
+	PG_RETURN_BOOL(broken);
+}
+
+/*
+ * zk_break_lock(path text, node text) returns boolean
+ *
+ * Deletes a contender's node.  Returns false if there is no such node.
+ */
+Datum
+zk_break_lock_node(PG_FUNCTION_ARGS)
+{
+	/*
+	 * Where the contenders of a path are, as zk_contenders() shows them.  The recipe of
+	 * elections recognizes the names of locks too.
+	 */
+	static const struct
+	{
+		const char	 *below; /* what follows the path */
+		const Recipe *recipe;
+	} places[] = {{"", &election_recipe}, {PERMIT_LEASES, &permit_recipe}, {PERMIT_TURNS, &lock_recipe}};
+	bool  is_contender[lengthof(places)];
+	bool  known = false;
+	char *path;
+	char *shown;
+	char *name;
+	char *child;
+
+	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "break locks");
+	path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	argument_refuse_null(fcinfo, 1, "node");
+
+	/* The name must be one that a contender's node can have.  Clients number all of these. */
+	shown = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	name = pg_server_to_any(shown, strlen(shown), PG_UTF8);
+	child = psprintf("/%s", name);
+	for (int i = 0; i < (int) lengthof(places); i++)
+	{
+		RecipePeer peer;
+
+		is_contender[i] = places[i].recipe->read(name, &peer) && peer.numbered;
+		known |= is_contender[i];
+	}
+	if (!known || strchr(name, '/') != NULL || path_check_node(child, strlen(child)) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"%s\" is not the name of a contender's node",
+						zklock_shown(shown, strlen(shown))),
+				 errdetail("It must be the name, without its path, as zk_contenders() shows it.")));
+	for (int i = 0; i < (int) lengthof(places); i++)
+	{
+		if (is_contender[i] && break_node(psprintf("%s%s", path, places[i].below), name))
+			PG_RETURN_BOOL(true);
+	}
+	PG_RETURN_BOOL(false);
 }
