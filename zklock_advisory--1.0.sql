@@ -193,6 +193,77 @@ COMMENT ON VIEW zk_advisory.pg_locks IS
 'locks of this server, as pg_catalog.pg_locks shows them, and its advisory locks over all servers';
 
 /*
+ * What takes PostgreSQL's own advisory locks all the same, as far as this database's catalogs show it:
+ * what names the functions with pg_catalog, or with a search_path of its own; what was parsed
+ * before, or with another search_path, whose parse tree has the function's OID; and roles whose
+ * search_path does not lead here.
+ *
+ * The dependencies do not show it: PostgreSQL records none on what it is delivered with.
+ */
+CREATE VIEW zk_advisory.escapes AS
+	WITH leads_here (pattern) AS (
+		/* of a search_path: zk_advisory comes before pg_catalog, which comes first if it is not named */
+		VALUES ('^(?!.*\mpg_catalog\M.*\mzk_advisory\M).*\mzk_advisory\M.*\mpg_catalog\M'::text)
+	), own AS (
+		SELECT oid FROM pg_catalog.pg_proc
+		WHERE pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND proname::text ~ '^pg_(try_)?advisory_'::text
+	), parsed (classid, objid, objsubid, tree) AS (
+		SELECT 'pg_catalog.pg_proc'::pg_catalog.regclass, oid, 0, prosqlbody::text FROM pg_catalog.pg_proc
+		UNION ALL
+		SELECT CASE WHEN rulename::text = '_RETURN'::text THEN 'pg_catalog.pg_class' ELSE 'pg_catalog.pg_rewrite' END::pg_catalog.regclass,
+			CASE WHEN rulename::text = '_RETURN'::text THEN ev_class ELSE oid END, 0, pg_catalog.concat(ev_qual::text, ev_action::text)
+		FROM pg_catalog.pg_rewrite
+		UNION ALL SELECT 'pg_catalog.pg_attrdef'::pg_catalog.regclass, oid, 0, adbin::text FROM pg_catalog.pg_attrdef
+		UNION ALL SELECT 'pg_catalog.pg_constraint'::pg_catalog.regclass, oid, 0, conbin::text FROM pg_catalog.pg_constraint
+		UNION ALL SELECT 'pg_catalog.pg_type'::pg_catalog.regclass, oid, 0, typdefaultbin::text FROM pg_catalog.pg_type
+		UNION ALL SELECT 'pg_catalog.pg_trigger'::pg_catalog.regclass, oid, 0, tgqual::text FROM pg_catalog.pg_trigger
+		UNION ALL
+		SELECT 'pg_catalog.pg_policy'::pg_catalog.regclass, oid, 0, pg_catalog.concat(polqual::text, polwithcheck::text)
+		FROM pg_catalog.pg_policy
+		UNION ALL
+		SELECT 'pg_catalog.pg_class'::pg_catalog.regclass, indexrelid, 0, pg_catalog.concat(indexprs::text, indpred::text)
+		FROM pg_catalog.pg_index
+	), named AS (
+		SELECT p.oid, p.prosrc ~* '"?\mpg_catalog\M"?\s*\.\s*"?pg_(try_)?advisory_'::text AS qualified, path.setting
+		FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid = p.prolang
+			LEFT JOIN LATERAL (
+				SELECT pg_catalog.substr(item, 13) FROM pg_catalog.unnest(p.proconfig) item WHERE item ~ '^search_path='::text
+			) path (setting) ON true
+		WHERE l.lanname::text <> ALL ('{internal,c}'::text[]) AND p.prosrc ~* '\mpg_(try_)?advisory_(xact_)?(un)?lock'::text
+	), logins AS (
+		SELECT r.oid, r.rolname, coalesce(found.setting, CASE WHEN s.source = ANY ('{default,configuration file}'::text[])
+			THEN s.reset_val ELSE s.boot_val END) AS setting
+		FROM pg_catalog.pg_roles r
+			JOIN pg_catalog.pg_settings s ON s.name = 'search_path'::text
+			LEFT JOIN LATERAL (
+				SELECT pg_catalog.substr(item, 13)
+				FROM pg_catalog.pg_db_role_setting d CROSS JOIN pg_catalog.unnest(d.setconfig) item
+				WHERE item ~ '^search_path='::text AND d.setrole IN (r.oid, 0) AND d.setdatabase IN (0,
+					(SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
+				ORDER BY d.setrole = 0, d.setdatabase = 0 LIMIT 1
+			) found (setting) ON true
+		WHERE r.rolcanlogin
+	)
+	SELECT identity.type AS kind, identity.identity AS object,
+		'it was parsed when the name meant PostgreSQL''s own function'::text AS reason
+	FROM parsed CROSS JOIN LATERAL pg_catalog.pg_identify_object(classid, objid, objsubid) identity
+	WHERE tree ~ (SELECT pg_catalog.format(':funcid (%s)\M', pg_catalog.string_agg(oid::text, '|'::text)) FROM own)
+	UNION ALL
+	SELECT identity.type, identity.identity, CASE WHEN qualified THEN 'it names pg_catalog'::text
+		ELSE pg_catalog.format('its search_path does not lead to zk_advisory: %s', setting) END
+	FROM named CROSS JOIN LATERAL pg_catalog.pg_identify_object('pg_catalog.pg_proc'::pg_catalog.regclass, oid, 0) identity
+	WHERE qualified OR setting !~ (SELECT pattern FROM leads_here)
+	UNION ALL
+	SELECT 'role', pg_catalog.quote_ident(rolname::text),
+		CASE WHEN setting !~ (SELECT pattern FROM leads_here)
+			THEN pg_catalog.format('its search_path does not lead to zk_advisory: %s', setting)
+			ELSE 'it has no USAGE on schema zk_advisory, which PostgreSQL passes over then'::text END
+	FROM logins
+	WHERE setting !~ (SELECT pattern FROM leads_here) OR NOT pg_catalog.has_schema_privilege(oid, 'zk_advisory', 'USAGE');
+COMMENT ON VIEW zk_advisory.escapes IS
+'what in this database takes PostgreSQL''s own advisory locks all the same';
+
+/*
  * Privileges.  Every lock is load on a service others depend on: only the owner has any,
  * whatever the default privileges of the database grant or revoke.  Names mean PostgreSQL's
  * own objects here: of the operators of two schemas, that whose types fit better would be

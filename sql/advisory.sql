@@ -216,6 +216,45 @@ RESET ROLE;
 DROP OWNED BY regress_zklock_app;
 DROP ROLE regress_zklock_app, regress_zklock_pool;
 
+-- what takes PostgreSQL's own locks all the same
+CREATE SCHEMA regress_escapes;
+SET search_path = regress_escapes;
+CREATE FUNCTION plain() RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); END $$;
+CREATE FUNCTION led() RETURNS void LANGUAGE plpgsql SET search_path = public, zk_advisory, pg_catalog
+  AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); END $$;
+CREATE FUNCTION emptied() RETURNS void LANGUAGE plpgsql SET search_path = ''
+  AS $$ BEGIN PERFORM pg_try_advisory_lock(1); END $$;
+CREATE FUNCTION behind() RETURNS void LANGUAGE sql SET search_path = pg_catalog, zk_advisory
+  AS 'SELECT pg_advisory_unlock_all()';
+CREATE PROCEDURE qualified() LANGUAGE plpgsql AS $$ BEGIN PERFORM "pg_catalog" . pg_advisory_xact_lock(1); END $$;
+CREATE FUNCTION parsed() RETURNS void LANGUAGE sql BEGIN ATOMIC SELECT pg_advisory_xact_lock(1); END;
+CREATE TABLE t (a int DEFAULT pg_try_advisory_lock(1)::int CHECK (pg_advisory_unlock(1)), b int);
+CREATE VIEW v AS SELECT pg_try_advisory_lock(1);
+CREATE RULE r AS ON UPDATE TO t DO ALSO SELECT pg_advisory_xact_lock(1);
+CREATE POLICY p ON t USING (pg_try_advisory_xact_lock(1));
+CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW WHEN (pg_try_advisory_lock(new.b)) EXECUTE FUNCTION suppress_redundant_updates_trigger();
+SET search_path = regress_escapes, zk_advisory, pg_catalog;
+CREATE VIEW here AS SELECT pg_try_advisory_lock(1);
+RESET search_path;
+CREATE ROLE regress_zklock_led LOGIN;
+CREATE ROLE regress_zklock_led_here LOGIN;
+CREATE ROLE regress_zklock_not_led LOGIN;
+CREATE ROLE regress_zklock_not_let_in LOGIN;
+CREATE ROLE regress_zklock_nologin;
+ALTER ROLE regress_zklock_led SET search_path = '$user', zk_advisory, pg_catalog;
+ALTER ROLE regress_zklock_led_here SET search_path = public;
+\set ECHO none
+SELECT format('ALTER ROLE regress_zklock_led_here IN DATABASE %I SET search_path = zk_advisory, pg_catalog', current_database()) \gexec
+\set ECHO all
+ALTER ROLE regress_zklock_not_let_in SET search_path = zk_advisory, pg_catalog;
+GRANT USAGE ON SCHEMA zk_advisory TO regress_zklock_led, regress_zklock_led_here;
+SELECT * FROM zk_advisory.escapes WHERE object LIKE '%regress_%' ORDER BY kind, object COLLATE "C";
+DROP OWNED BY regress_zklock_led, regress_zklock_led_here;
+DROP ROLE regress_zklock_led, regress_zklock_led_here, regress_zklock_not_led, regress_zklock_not_let_in, regress_zklock_nologin;
+SET client_min_messages = warning;
+DROP SCHEMA regress_escapes CASCADE;
+RESET client_min_messages;
+
 -- a comment on everything the extension has, and each thing in its schema
 SELECT count(*) FROM pg_depend d WHERE deptype = 'e' AND classid <> 'pg_type'::regclass AND refclassid = 'pg_extension'::regclass
   AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'zklock_advisory')
