@@ -31,7 +31,8 @@ subtest 'all agree on the releases of PostgreSQL' => sub {
 	my ($from, $below) = slurp_file("$top/src/compat.h") =~ /PG_VERSION_NUM < (\d+) \|\| PG_VERSION_NUM >= (\d+)/;
 	my $first = sprintf('%d.%d', $from / 10000, $from % 10000);
 	my $last  = $below / 10000 - 1;
-	is($meta->{prereqs}{runtime}{requires}{PostgreSQL}, "$first.0", 'META.json');
+	is($meta->{prereqs}{runtime}{requires}{PostgreSQL}, sprintf('>= %s.0, < %d.0.0', $first, $last + 1), 'META.json');
+	is(slurp_file("$top/debian/pgversions"), join('', map { "$_\n" } int($first) .. $last), 'debian/pgversions');
 	like(slurp_file("$top/$_"), qr/PostgreSQL \Q$first\E to $last\b/, $_) foreach qw(README.md src/compat.h);
 };
 
