@@ -13,8 +13,6 @@
 #include "postgres.h"
 
 #include "engine/engine_internal.h"
-#include "fault.h"
-#include "mb/pg_wchar.h"
 #include "shared/stats.h"
 #include "utils/timestamp.h"
 
@@ -183,23 +181,6 @@ contender_lose(Contender *c, LossReason reason)
 	contender_detach(c);
 }
 
-/* Grants the lock, unless the backend has given up meanwhile. */
-void
-contender_grant(Contender *c)
-{
-	Cohort *cohort = c->cohort;
-
-	ZKLOCK_SLOW("slow-grants", 400, 150);
-	if (!entry_grant(entry_index(c), token_of_grant(cohort->czxid, cohort->grants + 1)))
-	{
-		contender_detach(c);
-		return;
-	}
-	cohort->grants++;
-	c->place = PLACE_GRANTED;
-	contender_note_end(c);
-}
-
 /* Has the engine look at a holder when its time is over. */
 void
 contender_note_end(const Contender *c)
@@ -210,37 +191,4 @@ contender_note_end(const Contender *c)
 		return;
 	status = entry_status(entry_index(c));
 	engine.overrun_us = Min(engine.overrun_us, status.expires_us);
-}
-
-/* Ends a downgrade: others can share the lock, or no session waits for that. */
-void
-contender_downgraded(Contender *c)
-{
-	Entry *entry = entry_of(c);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->status.downgrading = false;
-	SpinLockRelease(&entry->mutex);
-	entry_set_owner_latch(entry);
-}
-
-/*
- * Stores what the first contender of a waiting cohort waits for, which zk_locks shows, and its
- * place in the path's queue.
- */
-void
-contender_blocked_by(Contender *c, Blocker blocker)
-{
-	Entry	   *entry = entry_of(c);
-	const char *node = blocker.foreign ? blocker.foreign->name : "";
-
-	/* Another client's name may be longer than the entry has room for. */
-	int len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->node.position = blocker.position;
-	entry->node.blocked_by_cohort = blocker.cohort ? blocker.cohort->id : 0;
-	memcpy(entry->node.blocked_by_node, node, len);
-	entry->node.blocked_by_node[len] = '\0';
-	SpinLockRelease(&entry->mutex);
 }

@@ -82,13 +82,6 @@
 /* Pause before a sync that was refused is sent again */
 #define SYNC_AGAIN_MS 1000
 
-/* Knowledge that a new connection, or a new handle, makes void */
-typedef enum Forget
-{
-	FORGET_LISTINGS,
-	FORGET_WATCHES /* and listings */
-} Forget;
-
 static int *batch; /* indexes of entries to look at */
 static int	nbatch;
 
@@ -162,111 +155,6 @@ engine_attend(void)
 				break;
 		}
 	}
-}
-
-/* ------------------------------------------------------------------------
- * Watch events
- * ------------------------------------------------------------------------
- */
-
-/* Returns the path of which a node is a child, or NULL. */
-static Path *
-path_of_child(const char *node, const char *child)
-{
-	char *parent = pnstrdup(node, child - 1 - node);
-	Path *path = path_find(parent);
-
-	pfree(parent);
-	return path;
-}
-
-/* Takes note that the path itself has changed: its children, or it is gone. */
-static void
-path_changed(Path *path)
-{
-	bool ours = false;
-
-	/*
-	 * Somebody has come or gone, unless that was a node of ours: the event precedes the answer
-	 * to the call.
-	 */
-	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-		ours |= cohort->node_calls > 0;
-	if (path->child_watch == WATCH_SET)
-	{
-		watch_child_set(path, WATCH_NONE);
-		path->unseen = true;
-		if (!ours)
-			kept_visited(path);
-	}
-
-	/* Calls that were refused may work now, or no longer be needed. */
-	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-		cohort->retry_at = 0;
-	path_mark(path);
-}
-
-/* Takes note that a child of the path, ours or another client's, has changed or is gone. */
-static void
-child_changed(Path *path, ZkWatchEvent event, const char *child)
-{
-	DowngradeChance downgrade = DOWNGRADE_POSSIBLE;
-
-	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-	{
-		if (cohort->blocker && strcmp(cohort->blocker, child) == 0 && cohort->blocker_watch == WATCH_SET)
-		{
-			if (cohort->blocker_announces && event == ZK_WATCH_DELETED)
-				downgrade = DOWNGRADE_IMPOSSIBLE;
-			else if (cohort->blocker_announces)
-				cohort->listed = false; /* look who has taken its place */
-			watch_blocker_set(cohort, WATCH_NONE);
-		}
-		if (cohort_has_node(cohort) && strcmp(cohort->name, child) == 0)
-		{
-			watch_own_set(cohort, WATCH_NONE);
-			if (event == ZK_WATCH_DELETED)
-				cohort_note_end(cohort, END_MISSING);
-		}
-	}
-	if (event == ZK_WATCH_DELETED)
-		path_foreign_remove(path, child, downgrade);
-	path_mark(path);
-}
-
-/* Handles a watch that has fired on a path, or on a child of one. */
-void
-engine_watch(ZkWatchEvent event, const char *name)
-{
-	Path	   *path = path_find(name);
-	const char *child = strrchr(name, '/') + 1;
-
-	ZKLOCK_SLOW("slow-writes", 120, 150);
-	if (path && event != ZK_WATCH_CHANGED)
-		path_changed(path);
-	if (event == ZK_WATCH_CHILDREN)
-		return;
-
-	path = path_of_child(name, child);
-	if (path)
-	{
-		engine.attended = path;
-		child_changed(path, event, child);
-		engine.attended = NULL;
-	}
-}
-
-/* Returns true if the engine needs the watch that such a call would remove. */
-bool
-engine_needs_watch(const ZkCall *removal)
-{
-	const char *child = strrchr(removal->path, '/') + 1;
-	const Path *path = path_find(removal->path);
-
-	if (removal->kind == ZK_UNWATCH_CHILDREN)
-		return path && (watch_exists(path->child_watch) || path->lists_watching > path->lists_done);
-	path = path_of_child(removal->path, child);
-	return path && watch_is_needed(path, child);
 }
 
 /* ------------------------------------------------------------------------
@@ -376,35 +264,16 @@ engine_note_remote_waits(void)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Forgets what listings showed: the cohorts' nodes must be seen again before anything is
- * granted, and those whose names are reusable be read again.  With a new handle, watches are
- * gone as well.
- */
+/* Has all paths looked at in this round. */
 static void
-forget_listings(Forget what)
+path_mark_all(void)
 {
 	HASH_SEQ_STATUS status;
 	Path		   *path;
 
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
-	{
-		path->lists_shown = 0;
-		if (what == FORGET_WATCHES)
-			watch_child_set(path, WATCH_NONE);
-		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-		{
-			cohort->listed = cohort->identified = false;
-			if (what == FORGET_WATCHES || cohort_name_is_reusable(cohort))
-			{
-				watch_own_set(cohort, WATCH_NONE);
-				cohort->own_watch_at = 0;
-			}
-			if (what == FORGET_WATCHES && cohort->blocker)
-				watch_blocker_set(cohort, WATCH_NONE);
-		}
-	}
+		path_mark(path);
 }
 
 /* Handles the replies to engine_session_synchronize(): that to the check, and that to the sync. */
@@ -463,7 +332,7 @@ engine_session_connected(const SessionInfo *session)
 	engine.refused_code = 0;
 	engine.resume_until = NEVER;
 	engine_session_synchronize();
-	forget_listings(FORGET_LISTINGS);
+	watch_forget(FORGET_LISTINGS);
 	for (int i = 0; i < entries_max(); i++)
 		contender_check(&engine.contenders[i]);
 }
@@ -594,7 +463,7 @@ void
 engine_session_refused(int code)
 {
 	engine.refused_code = code;
-	forget_listings(FORGET_WATCHES);
+	watch_forget(FORGET_WATCHES);
 	for (int i = 0; i < entries_max(); i++)
 	{
 		Contender *c = &engine.contenders[i];

@@ -61,13 +61,6 @@ typedef enum ListWatch
 	LIST_AND_WATCH
 } ListWatch;
 
-/* Whether a contender of another client that is gone may have been downgraded (node.c) */
-typedef enum DowngradeChance
-{
-	DOWNGRADE_IMPOSSIBLE, /* it has not */
-	DOWNGRADE_POSSIBLE	  /* it may have */
-} DowngradeChance;
-
 /* Whether the path is in use for claims, which matters only if a listing shows data */
 typedef enum PathUse
 {
@@ -75,6 +68,13 @@ typedef enum PathUse
 	PATH_USE_ASKED,
 	PATH_USE_OTHER /* the data are not those of a claim */
 } PathUse;
+
+/* Knowledge that a new connection, or a new handle, makes void */
+typedef enum Forget
+{
+	FORGET_LISTINGS,
+	FORGET_WATCHES /* and listings */
+} Forget;
 
 /* A contender of another client */
 typedef struct ForeignContender
@@ -195,6 +195,7 @@ struct Cohort
 	uint64		  id; /* order on the path, for a later worker */
 	CohortState	  state;
 	RecipeRequest request;	  /* the request for which its node stands */
+	bool		  reusable;	  /* the name of its node may be another client's one day */
 	dlist_head	  queue;	  /* of Contender, in order of arrival */
 	int			  joined;	  /* contenders that have ever joined */
 	bool		  closed;	  /* nobody joins any more */
@@ -435,21 +436,12 @@ extern char	  *path_node(const Path *path, const char *name);
 extern Path	  *path_get(const char *name, const Recipe *recipe);
 extern Path	  *path_find(const char *name);
 extern void	   path_mark(Path *path);
-extern void	   path_mark_all(void);
 extern Cohort *cohort_by_name(Path *path, const char *name);
-extern bool	   cohort_is_wanted(const Cohort *cohort, const Contender *by_others_than);
-extern bool	   cohort_consumes(const Cohort *cohort);
-extern bool	   cohort_name_is_reusable(const Cohort *cohort);
 extern bool	   cohort_has_downgraded_node(const Cohort *cohort);
 extern bool	   cohort_owns(const Cohort *cohort, const NodeStat *stat);
 extern void	   cohort_note_end(Cohort *cohort, CohortEnd how);
-extern Failure path_has_room(const Path *path, const Entry *entry);
+extern size_t  path_cost(const Path *path, const char *name);
 extern void	   cohort_charge(Cohort *cohort, int64 payer);
-extern bool	   watch_has_room(const Path *path, const char *node, const Entry *entry);
-extern bool	   watch_exists(WatchState state);
-extern void	   watch_child_set(Path *path, WatchState state);
-extern void	   watch_own_set(Cohort *cohort, WatchState state);
-extern void	   watch_blocker_set(Cohort *cohort, WatchState state);
 extern void	   cohort_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
 extern bool	   cohort_call_end(Cohort *cohort);
 extern bool	   report_is_news(int level, const Path *path, const char *subject);
@@ -466,36 +458,33 @@ extern void			 contender_detach(Contender *c);
 extern void			 contender_fail(Contender *c, Failure failure, int code);
 extern void			 cohort_fail(Cohort *cohort, Failure failure, int code);
 extern void			 contender_lose(Contender *c, LossReason reason);
-extern void			 contender_grant(Contender *c);
 extern void			 contender_note_end(const Contender *c);
-extern void			 contender_downgraded(Contender *c);
-extern void			 contender_blocked_by(Contender *c, Blocker blocker);
 
 /* kept.c */
 extern void	 kept_visited(const Path *path);
 extern bool	 kept_later(const Cohort *cohort);
 extern void	 kept_end(Cohort *cohort);
 extern bool	 kept_settle(Cohort *cohort);
-extern void	 kept_resume(Cohort *cohort);
 extern bool	 kept_wait_for(Contender *c);
 extern int64 kept_next_wakeup(void);
 extern void	 kept_expire(void);
 
 /* watch.c */
-extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
-extern void path_foreign_clear(Path *path);
-extern void path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade);
-extern void watch_child_give_up(Path *path);
-extern bool watch_is_needed(const Path *path, const char *child);
-extern void watch_remove(const Path *path, const char *child);
-extern void watch_blocker_give_up(Cohort *cohort, WatchState state);
-extern bool watch_covers(const Cohort *cohort);
-extern bool cohort_is_identified(const Cohort *cohort);
-extern bool cohort_confirmed(Cohort *cohort, const ZkReply *reply);
-extern void watch_own(Cohort *cohort);
-extern bool watch_blocker(Cohort *cohort, const char *name);
-extern void watch_for_orphans(const Cohort *cohort);
-extern void contender_check(Contender *c);
+extern Failure path_has_room(const Path *path, const Entry *entry);
+extern void	   watch_child_set(Path *path, WatchState state);
+extern void	   watch_own_set(Cohort *cohort, WatchState state);
+extern void	   watch_blocker_set(Cohort *cohort, WatchState state);
+extern void	   watch_forget(Forget what);
+extern void	   path_list(Path *path, ZkOwner owner, ListWatch watch);
+extern void	   path_foreign_clear(Path *path);
+extern void	   watch_child_give_up(Path *path);
+extern void	   watch_remove(const Path *path, const char *child);
+extern void	   watch_blocker_give_up(Cohort *cohort, WatchState state);
+extern bool	   cohort_confirmed(Cohort *cohort, const ZkReply *reply);
+extern void	   watch_own(Cohort *cohort);
+extern bool	   watch_blocker(Cohort *cohort, const char *name);
+extern void	   watch_for_orphans(const Cohort *cohort);
+extern void	   contender_check(Contender *c);
 
 /* parents.c */
 extern void parents_exist(Path *path);

@@ -96,8 +96,7 @@ is_suitable(const Cohort *cohort)
 	const Contender *c = cohort_head_or_last_owner(cohort);
 
 	return c && entry_of(c)->request.kind == REQUEST_LOCK &&
-		   cohort->request.mode == LOCK_MODE_EXCLUSIVE &&
-		   !cohort->path->recipe->name_is_reusable(&cohort->request);
+		   cohort->request.mode == LOCK_MODE_EXCLUSIVE && !cohort->reusable;
 }
 
 /* Returns true if a node that is created for the cohort now may be kept later. */
@@ -184,18 +183,6 @@ kept_settle(Cohort *cohort)
 	}
 	kept_end(cohort);
 	return false;
-}
-
-/* Goes on with a kept cohort for its new contender, whose entry has the node's name by now. */
-void
-kept_resume(Cohort *cohort)
-{
-	Contender *last_owner = cohort->last_owner;
-
-	kept_end(cohort);
-	cohort->last_owner = NULL;
-	contender_forget(last_owner);
-	cohort_charge(cohort, entry_payer(entry_of(cohort_head(cohort))));
 }
 
 /*

@@ -114,6 +114,7 @@
 
 #include "engine/engine_internal.h"
 #include "fault.h"
+#include "mb/pg_wchar.h"
 #include "shared/session_info.h"
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
@@ -166,7 +167,8 @@ PG_USED_FOR_ASSERTS_ONLY static const bool cohort_steps[COHORT_GONE + 1][COHORT_
 static Cohort *
 cohort_new(Path *path, uint64 id, const RecipeRequest *request)
 {
-	Cohort *cohort = palloc0(sizeof(Cohort));
+	const Recipe *recipe = path->recipe;
+	Cohort		 *cohort = palloc0(sizeof(Cohort));
 
 	cohort->path = path;
 	cohort->state = COHORT_PLANNED;
@@ -174,6 +176,8 @@ cohort_new(Path *path, uint64 id, const RecipeRequest *request)
 	cohort->refusal_logged_in = COHORT_PLANNED;
 	cohort->request = *request;
 	cohort->peer.mode = request->mode;
+	cohort->reusable =
+		recipe->fixed_name || (recipe->name_is_reusable && recipe->name_is_reusable(request));
 	cohort->payer = PAYER_NONE;
 	dlist_init(&cohort->queue);
 	cohort->id = id != 0 ? id : entry_pool->next_cohort_id++;
@@ -198,6 +202,45 @@ cohort_join(Cohort *cohort, Contender *c)
 	contender_publish(c);
 }
 
+/*
+ * Returns true if anybody holds or wants what the cohort stands for, other than that
+ * contender's own session if one is given.
+ */
+static bool
+cohort_is_wanted(const Cohort *cohort, const Contender *by_others_than)
+{
+	for (Contender *c = cohort_head(cohort); c; c = contender_behind(c))
+	{
+		if (contender_state(c) != ENTRY_RELEASING &&
+			(by_others_than == NULL || !contender_same_session(c, by_others_than)))
+			return true;
+	}
+	return false;
+}
+
+/* Returns true if what the cohort stands for is to be deleted with its node. */
+static bool
+cohort_consumes(const Cohort *cohort)
+{
+	const Contender *c = cohort_head_or_last_owner(cohort);
+	EntryStatus		 status;
+
+	if (c == NULL)
+		return false;
+	status = entry_status(entry_index(c));
+	return status.state == ENTRY_RELEASING && status.consumed;
+}
+
+/*
+ * Returns true if the node that has the cohort's name is known to be the cohort's, although
+ * that may be reusable: it has been read on this connection (watch.c).
+ */
+static bool
+cohort_is_identified(const Cohort *cohort)
+{
+	return !cohort->reusable || cohort->own_watch == WATCH_SET || cohort->own_watch == WATCH_REFUSED;
+}
+
 /* Records in the entries of all its contenders what is known of a cohort's node. */
 static void
 publish_node(Cohort *cohort)
@@ -206,6 +249,27 @@ publish_node(Cohort *cohort)
 		contender_publish(c);
 	if (cohort->last_owner)
 		contender_publish(cohort->last_owner);
+}
+
+/*
+ * Stores what the first contender of a waiting cohort waits for, which zk_locks shows, and its
+ * place in the path's queue.
+ */
+static void
+contender_blocked_by(Contender *c, Blocker blocker)
+{
+	Entry	   *entry = entry_of(c);
+	const char *node = blocker.foreign ? blocker.foreign->name : "";
+
+	/* Another client's name may be longer than the entry has room for. */
+	int len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->node.position = blocker.position;
+	entry->node.blocked_by_cohort = blocker.cohort ? blocker.cohort->id : 0;
+	memcpy(entry->node.blocked_by_node, node, len);
+	entry->node.blocked_by_node[len] = '\0';
+	SpinLockRelease(&entry->mutex);
 }
 
 /*
@@ -591,7 +655,7 @@ on_node_sought(void *arg, const ZkReply *reply)
 			/* A name with a UUID is only this cohort's; the owner shows whose another one is. */
 			if (strlen(child) < sizeof(cohort->name) && path->recipe->read(child, &peer) &&
 				peer.numbered && strncmp(child, cohort->name, strlen(cohort->name)) == 0 &&
-				(cohort_name_is_reusable(cohort) || cohort_by_name(path, child) == NULL))
+				(cohort->reusable || cohort_by_name(path, child) == NULL))
 				node_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = path_node(path, child)},
 						  on_node_sought);
 		}
@@ -840,6 +904,18 @@ cohort_downgrading(Cohort *cohort)
 	cohort->downgraded = cohort->marked = false;
 }
 
+/* Ends a downgrade: others can share the lock, or no session waits for that. */
+static void
+contender_downgraded(Contender *c)
+{
+	Entry *entry = entry_of(c);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->status.downgrading = false;
+	SpinLockRelease(&entry->mutex);
+	entry_set_owner_latch(entry);
+}
+
 /*
  * Takes note that a backend has given up the exclusive part of what it holds.  Others of this
  * server that are next keep the cohort as it is; those to come do not.
@@ -917,8 +993,7 @@ cohort_create(Cohort *cohort)
 		 * its path ends that for a while, except where the path has just been created.
 		 */
 		create.followed = true;
-		create.patient =
-			!cohort_name_is_reusable(cohort) && (exists || zklock_now_ms() >= missing_until);
+		create.patient = !cohort->reusable && (exists || zklock_now_ms() >= missing_until);
 		node_call(cohort, create, on_node_created);
 		path_list(path, cohort_owner(cohort), LIST_AND_WATCH);
 	}
@@ -954,13 +1029,30 @@ cohort_deleting(Cohort *cohort)
 static bool
 cohort_identify(Cohort *cohort)
 {
-	bool may = !cohort_name_is_reusable(cohort) || cohort->own_watch == WATCH_SET || cohort->identified;
+	bool may = !cohort->reusable || cohort->own_watch == WATCH_SET || cohort->identified;
 
 	cohort->identified = false;
 	if (!may)
 		node_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = path_node(cohort->path, cohort->name)},
 				  on_node_answered);
 	return may;
+}
+
+/* Grants the lock, unless the backend has given up meanwhile. */
+static void
+contender_grant(Contender *c)
+{
+	Cohort *cohort = c->cohort;
+
+	ZKLOCK_SLOW("slow-grants", 400, 150);
+	if (!entry_grant(entry_index(c), token_of_grant(cohort->czxid, cohort->grants + 1)))
+	{
+		contender_detach(c);
+		return;
+	}
+	cohort->grants++;
+	c->place = PLACE_GRANTED;
+	contender_note_end(c);
 }
 
 /*
@@ -1136,7 +1228,16 @@ cohort_next_step(Cohort *cohort)
 				return false;
 			}
 			watch_own(cohort);
-			if ((!watch_covers(cohort) && !ZKLOCK_FAULT("watched-early")) || lease_state() != LEASE_HOLDS)
+
+			/*
+			 * Nobody is granted without the lease, nor unless we would hear, or have heard, of a
+			 * deletion of the node by someone else.  A watch that ZooKeeper refuses is no reason
+			 * to wait for it.
+			 */
+			if (lease_state() != LEASE_HOLDS ||
+				!(cohort->own_watch == WATCH_SET || cohort->own_watch == WATCH_REFUSED ||
+				  (path->child_watch == WATCH_SET && !cohort->reusable) ||
+				  ZKLOCK_FAULT("watched-early")))
 				return false;
 
 			/* Those whose turn it is are granted. */
@@ -1194,7 +1295,7 @@ cohort_next_step(Cohort *cohort)
 			}
 
 			/* Under a reusable name, first the version of our node's data is made known. */
-			if (cohort_name_is_reusable(cohort) && !cohort->marked)
+			if (cohort->reusable && !cohort->marked)
 			{
 				if (cohort_identify(cohort))
 					node_call(cohort,
@@ -1241,8 +1342,7 @@ cohort_next_step(Cohort *cohort)
 						delete.also_deleted = path->path;
 					else
 						delete.patient = path->nforeign == 0 && path->child_watch == WATCH_SET &&
-										 !cohort_name_is_reusable(cohort) &&
-										 cohort->refused_in != cohort->state;
+										 !cohort->reusable && cohort->refused_in != cohort->state;
 					node_call(cohort, delete, on_node_answered);
 				}
 			}
@@ -1491,7 +1591,15 @@ path_place_arrivals(Path *path)
 		dlist_delete(&c->link);
 		cohort_join(last, c);
 		if (last->kept_since != 0)
-			kept_resume(last);
+		{
+			Contender *last_owner = last->last_owner;
+
+			/* It is kept no longer: the new contender's entry has the node's name by now. */
+			kept_end(last);
+			last->last_owner = NULL;
+			contender_forget(last_owner);
+			cohort_charge(last, entry_payer(entry_of(c)));
+		}
 		changed = true;
 	}
 	return changed;

@@ -55,13 +55,6 @@ typedef struct Reported
 
 Engine engine = {.retry_at = NEVER, .resume_until = NEVER, .sync_at = NEVER};
 
-PG_USED_FOR_ASSERTS_ONLY static const bool watch_steps[][WATCH_REFUSED + 1] = {
-	[WATCH_NONE] = {[WATCH_ASKED] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
-	[WATCH_ASKED] = {[WATCH_NONE] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
-	[WATCH_SET] = {[WATCH_NONE] = true},
-	[WATCH_REFUSED] = {[WATCH_NONE] = true, [WATCH_ASKED] = true},
-};
-
 /* ------------------------------------------------------------------------
  * Paths
  * ------------------------------------------------------------------------
@@ -122,17 +115,6 @@ path_mark(Path *path)
 	path->marked = true;
 }
 
-void
-path_mark_all(void)
-{
-	HASH_SEQ_STATUS status;
-	Path		   *path;
-
-	hash_seq_init(&status, engine.paths);
-	while ((path = hash_seq_search(&status)) != NULL)
-		path_mark(path);
-}
-
 /* ------------------------------------------------------------------------
  * Cohorts
  * ------------------------------------------------------------------------
@@ -152,46 +134,6 @@ cohort_by_name(Path *path, const char *name)
 			return cohort;
 	}
 	return NULL;
-}
-
-/*
- * Returns true if anybody holds or wants what the cohort stands for, other than that
- * contender's own session if one is given.
- */
-bool
-cohort_is_wanted(const Cohort *cohort, const Contender *by_others_than)
-{
-	for (Contender *c = cohort_head(cohort); c; c = contender_behind(c))
-	{
-		if (contender_state(c) != ENTRY_RELEASING &&
-			(by_others_than == NULL || !contender_same_session(c, by_others_than)))
-			return true;
-	}
-	return false;
-}
-
-/* Returns true if what the cohort stands for is to be deleted with its node. */
-bool
-cohort_consumes(const Cohort *cohort)
-{
-	const Contender *c = cohort_head_or_last_owner(cohort);
-	EntryStatus		 status;
-
-	if (c == NULL)
-		return false;
-	status = entry_status(entry_index(c));
-	return status.state == ENTRY_RELEASING && status.consumed;
-}
-
-/* Returns true if the name of its node may be another client's one day. */
-bool
-cohort_name_is_reusable(const Cohort *cohort)
-{
-	const Recipe *recipe = cohort->path->recipe;
-
-	if (recipe->fixed_name)
-		return true;
-	return recipe->name_is_reusable && recipe->name_is_reusable(&cohort->request);
 }
 
 /*
@@ -234,33 +176,10 @@ cohort_note_end(Cohort *cohort, CohortEnd how)
  */
 
 /* Returns the bytes of a watch on the path, or on a node below it. */
-static size_t
-watch_cost(const Path *path, const char *name)
+size_t
+path_cost(const Path *path, const char *name)
 {
 	return engine.chroot_len + strlen(path->path) + (name ? 1 + strlen(name) : 0) + PATH_OVERHEAD;
-}
-
-/* Returns how many bytes nodes, or watches, may take together when this request is served. */
-static size_t
-budget(const Entry *entry)
-{
-	return entry->request.reserve == RESERVE_OPEN ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
-}
-
-/* Returns FAILURE_NONE if there is room for a node on the path, and its watches. */
-Failure
-path_has_room(const Path *path, const Entry *entry)
-{
-	size_t		   bytes = watch_cost(path, NULL) + ZKLOCK_NODE_SIZE;
-	int64		   payer = entry_payer(entry);
-	const Account *account = hash_search(engine.accounts, &payer, HASH_FIND, NULL);
-
-	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_limit()))
-		return FAILURE_SHARE_FULL;
-	if (engine.node_bytes + bytes > budget(entry) ||
-		engine.watch_bytes + 3 * bytes > budget(entry) + engine.kept_bytes)
-		return FAILURE_SESSION_FULL;
-	return FAILURE_NONE;
 }
 
 /* Adds bytes to the account of a payer, or to those charged to nobody. */
@@ -292,66 +211,9 @@ cohort_charge(Cohort *cohort, int64 payer)
 	if (cohort->payer != PAYER_NONE)
 		account_change(cohort->payer, -(ssize_t) cohort->bytes);
 	cohort->payer = payer;
-	cohort->bytes = watch_cost(cohort->path, NULL) + ZKLOCK_NODE_SIZE;
+	cohort->bytes = path_cost(cohort->path, NULL) + ZKLOCK_NODE_SIZE;
 	if (payer != PAYER_NONE)
 		account_change(payer, cohort->bytes);
-}
-
-/*
- * Returns true if there is room for a watch on a node of the path; without an entry, the
- * reserve may be used, too.
- */
-bool
-watch_has_room(const Path *path, const char *name, const Entry *entry)
-{
-	size_t room = entry ? budget(entry) : PACKET_BUDGET;
-
-	return !ZKLOCK_FAULT("watches-full") &&
-		   engine.watch_bytes + watch_cost(path, name) <= room + engine.kept_bytes;
-}
-
-bool
-watch_exists(WatchState state)
-{
-	return state == WATCH_ASKED || state == WATCH_SET;
-}
-
-/* Moves a watch to a state, unless it is in that, and counts its bytes. */
-static void
-watch_set(WatchState *watch, WatchState state, size_t bytes)
-{
-	if (*watch == state)
-		return;
-	Assert(watch_steps[*watch][state]);
-	if (!watch_exists(*watch) && watch_exists(state))
-		engine.watch_bytes += bytes;
-	else if (watch_exists(*watch) && !watch_exists(state))
-		engine.watch_bytes -= bytes;
-	*watch = state;
-}
-
-void
-watch_child_set(Path *path, WatchState state)
-{
-	watch_set(&path->child_watch, state, watch_cost(path, NULL));
-}
-
-void
-watch_own_set(Cohort *cohort, WatchState state)
-{
-	watch_set(&cohort->own_watch, state, watch_cost(cohort->path, cohort->name));
-}
-
-/* Sets the state of the watch on the blocker, whose name is forgotten with the watch. */
-void
-watch_blocker_set(Cohort *cohort, WatchState state)
-{
-	watch_set(&cohort->blocker_watch, state, watch_cost(cohort->path, cohort->blocker));
-	if (!watch_exists(state))
-	{
-		pfree(cohort->blocker);
-		cohort->blocker = NULL;
-	}
 }
 
 /* ------------------------------------------------------------------------

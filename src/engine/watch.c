@@ -66,6 +66,7 @@
  */
 #include "postgres.h"
 
+#include "engine/engine.h"
 #include "engine/engine_internal.h"
 #include "fault.h"
 #include "shared/call.h"
@@ -78,6 +79,13 @@
 /* Between messages about orphans whose deletion is refused */
 #define REFUSED_PAUSE_MS 60000
 
+/* Whether a contender of another client that is gone may have been downgraded (node.c) */
+typedef enum DowngradeChance
+{
+	DOWNGRADE_IMPOSSIBLE, /* it has not */
+	DOWNGRADE_POSSIBLE	  /* it may have */
+} DowngradeChance;
+
 typedef struct CheckCall
 {
 	Cohort *cohort;
@@ -85,6 +93,98 @@ typedef struct CheckCall
 	uint32	generation; /* of that: if it has changed, the contender is gone */
 	uint32	number;
 } CheckCall;
+
+PG_USED_FOR_ASSERTS_ONLY static const bool watch_steps[][WATCH_REFUSED + 1] = {
+	[WATCH_NONE] = {[WATCH_ASKED] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
+	[WATCH_ASKED] = {[WATCH_NONE] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
+	[WATCH_SET] = {[WATCH_NONE] = true},
+	[WATCH_REFUSED] = {[WATCH_NONE] = true, [WATCH_ASKED] = true},
+};
+
+/* ------------------------------------------------------------------------
+ * Room for nodes and watches
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns how many bytes nodes, or watches, may take together when this request is served. */
+static size_t
+budget(const Entry *entry)
+{
+	return entry->request.reserve == RESERVE_OPEN ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
+}
+
+/* Returns FAILURE_NONE if there is room for a node on the path, and its watches. */
+Failure
+path_has_room(const Path *path, const Entry *entry)
+{
+	size_t		   bytes = path_cost(path, NULL) + ZKLOCK_NODE_SIZE;
+	int64		   payer = entry_payer(entry);
+	const Account *account = hash_search(engine.accounts, &payer, HASH_FIND, NULL);
+
+	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_limit()))
+		return FAILURE_SHARE_FULL;
+	if (engine.node_bytes + bytes > budget(entry) ||
+		engine.watch_bytes + 3 * bytes > budget(entry) + engine.kept_bytes)
+		return FAILURE_SESSION_FULL;
+	return FAILURE_NONE;
+}
+
+/*
+ * Returns true if there is room for a watch on a node of the path; without an entry, the
+ * reserve may be used, too.
+ */
+static bool
+watch_has_room(const Path *path, const char *name, const Entry *entry)
+{
+	size_t room = entry ? budget(entry) : PACKET_BUDGET;
+
+	return !ZKLOCK_FAULT("watches-full") &&
+		   engine.watch_bytes + path_cost(path, name) <= room + engine.kept_bytes;
+}
+
+static bool
+watch_exists(WatchState state)
+{
+	return state == WATCH_ASKED || state == WATCH_SET;
+}
+
+/* Moves a watch to a state, unless it is in that, and counts its bytes. */
+static void
+watch_set(WatchState *watch, WatchState state, size_t bytes)
+{
+	if (*watch == state)
+		return;
+	Assert(watch_steps[*watch][state]);
+	if (!watch_exists(*watch) && watch_exists(state))
+		engine.watch_bytes += bytes;
+	else if (watch_exists(*watch) && !watch_exists(state))
+		engine.watch_bytes -= bytes;
+	*watch = state;
+}
+
+void
+watch_child_set(Path *path, WatchState state)
+{
+	watch_set(&path->child_watch, state, path_cost(path, NULL));
+}
+
+void
+watch_own_set(Cohort *cohort, WatchState state)
+{
+	watch_set(&cohort->own_watch, state, path_cost(cohort->path, cohort->name));
+}
+
+/* Sets the state of the watch on the blocker, whose name is forgotten with the watch. */
+void
+watch_blocker_set(Cohort *cohort, WatchState state)
+{
+	watch_set(&cohort->blocker_watch, state, path_cost(cohort->path, cohort->blocker));
+	if (!watch_exists(state))
+	{
+		pfree(cohort->blocker);
+		cohort->blocker = NULL;
+	}
+}
 
 /* ------------------------------------------------------------------------
  * Watches that are not needed any more
@@ -105,7 +205,7 @@ watch_child_give_up(Path *path)
 }
 
 /* Returns true if a cohort of the path watches that child: its own node, or its blocker. */
-bool
+static bool
 watch_is_needed(const Path *path, const char *child)
 {
 	for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
@@ -165,7 +265,7 @@ path_foreign_clear(Path *path)
  * the downgraded node of an exclusive one, the shared node that may have replaced it.  While
  * the child watch stands, nothing but this deletion has happened, so there is none (node.c).
  */
-void
+static void
 path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade)
 {
 	const Recipe *recipe = path->recipe;
@@ -413,24 +513,6 @@ path_list(Path *path, ZkOwner owner, ListWatch watch)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Returns true if we would hear, or have heard, of a deletion of the cohort's node by someone
- * else.  A watch that ZooKeeper refuses is no reason to wait for it (node.c).
- */
-bool
-watch_covers(const Cohort *cohort)
-{
-	return cohort->own_watch == WATCH_SET || cohort->own_watch == WATCH_REFUSED ||
-		   (cohort->path->child_watch == WATCH_SET && !cohort_name_is_reusable(cohort));
-}
-
-/* Returns true if the node that has the cohort's name is known to be the cohort's. */
-bool
-cohort_is_identified(const Cohort *cohort)
-{
-	return !cohort_name_is_reusable(cohort) || watch_covers(cohort);
-}
-
 /* Counts a reply about our own node.  Returns false if the cohort, or that node, is gone. */
 static bool
 own_call_end(Cohort *cohort, const ZkReply *reply)
@@ -469,8 +551,8 @@ static void
 watch_own_refused(Cohort *cohort)
 {
 	cohort->own_watch_at = zklock_now_ms() + RETRY_MS;
-	watch_own_set(cohort, cohort_name_is_reusable(cohort) ? WATCH_ASKED : WATCH_REFUSED);
-	if (cohort_name_is_reusable(cohort))
+	watch_own_set(cohort, cohort->reusable ? WATCH_ASKED : WATCH_REFUSED);
+	if (cohort->reusable)
 		cohort_call(cohort,
 					(ZkCall){.kind = ZK_EXISTS, .path = path_node(cohort->path, cohort->name)},
 					on_own_read);
@@ -521,7 +603,7 @@ watch_own(Cohort *cohort)
 	Path *path = cohort->path;
 	bool  refused = cohort->state == COHORT_DELETING && cohort->refused_in == COHORT_DELETING;
 	bool  covered =
-		!refused && !cohort_name_is_reusable(cohort) &&
+		!refused && !cohort->reusable &&
 		(cohort->blocker ? cohort->blocker_watch == WATCH_ASKED : watch_exists(path->child_watch));
 
 	if (watch_exists(cohort->own_watch) || covered || !engine_await(cohort->own_watch_at))
@@ -708,6 +790,130 @@ watch_blocker(Cohort *cohort, const char *name)
 }
 
 /* ------------------------------------------------------------------------
+ * Watch events
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns the path of which a node is a child, or NULL. */
+static Path *
+path_of_child(const char *node, const char *child)
+{
+	char *parent = pnstrdup(node, child - 1 - node);
+	Path *path = path_find(parent);
+
+	pfree(parent);
+	return path;
+}
+
+/* Handles a watch that has fired on a path, or on a child of one. */
+void
+engine_watch(ZkWatchEvent event, const char *name)
+{
+	Path		   *path = path_find(name);
+	const char	   *child = strrchr(name, '/') + 1;
+	DowngradeChance downgrade = DOWNGRADE_POSSIBLE;
+
+	ZKLOCK_SLOW("slow-writes", 120, 150);
+
+	/* The path itself has changed: its children, or it is gone. */
+	if (path && event != ZK_WATCH_CHANGED)
+	{
+		bool ours = false;
+
+		/* Calls that were refused may work now, or no longer be needed. */
+		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		{
+			ours |= cohort->node_calls > 0;
+			cohort->retry_at = 0;
+		}
+		if (path->child_watch == WATCH_SET)
+		{
+			watch_child_set(path, WATCH_NONE);
+			path->unseen = true;
+
+			/*
+			 * Somebody has come or gone, unless that was a node of ours: the event precedes the
+			 * answer to the call.
+			 */
+			if (!ours)
+				kept_visited(path);
+		}
+		path_mark(path);
+	}
+	path = event == ZK_WATCH_CHILDREN ? NULL : path_of_child(name, child);
+	if (path == NULL)
+		return;
+
+	/* A child of the path, ours or another client's, has changed or is gone. */
+	engine.attended = path;
+	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+	{
+		if (cohort->blocker && strcmp(cohort->blocker, child) == 0 && cohort->blocker_watch == WATCH_SET)
+		{
+			if (cohort->blocker_announces && event == ZK_WATCH_DELETED)
+				downgrade = DOWNGRADE_IMPOSSIBLE;
+			else if (cohort->blocker_announces)
+				cohort->listed = false; /* look who has taken its place */
+			watch_blocker_set(cohort, WATCH_NONE);
+		}
+		if (cohort_has_node(cohort) && strcmp(cohort->name, child) == 0)
+		{
+			watch_own_set(cohort, WATCH_NONE);
+			if (event == ZK_WATCH_DELETED)
+				cohort_note_end(cohort, END_MISSING);
+		}
+	}
+	if (event == ZK_WATCH_DELETED)
+		path_foreign_remove(path, child, downgrade);
+	path_mark(path);
+	engine.attended = NULL;
+}
+
+/* Returns true if the engine needs the watch that such a call would remove. */
+bool
+engine_needs_watch(const ZkCall *removal)
+{
+	const char *child = strrchr(removal->path, '/') + 1;
+	const Path *path = path_find(removal->path);
+
+	if (removal->kind == ZK_UNWATCH_CHILDREN)
+		return path && (watch_exists(path->child_watch) || path->lists_watching > path->lists_done);
+	path = path_of_child(removal->path, child);
+	return path && watch_is_needed(path, child);
+}
+
+/*
+ * Forgets what listings showed: the cohorts' nodes must be seen again before anything is
+ * granted, and those whose names are reusable be read again.  With a new handle, watches are
+ * gone as well.
+ */
+void
+watch_forget(Forget what)
+{
+	HASH_SEQ_STATUS status;
+	Path		   *path;
+
+	hash_seq_init(&status, engine.paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+	{
+		path->lists_shown = 0;
+		if (what == FORGET_WATCHES)
+			watch_child_set(path, WATCH_NONE);
+		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		{
+			cohort->listed = cohort->identified = false;
+			if (what == FORGET_WATCHES || cohort->reusable)
+			{
+				watch_own_set(cohort, WATCH_NONE);
+				cohort->own_watch_at = 0;
+			}
+			if (what == FORGET_WATCHES && cohort->blocker)
+				watch_blocker_set(cohort, WATCH_NONE);
+		}
+	}
+}
+
+/* ------------------------------------------------------------------------
  * Proof for a commit
  * ------------------------------------------------------------------------
  */
@@ -737,7 +943,7 @@ on_checked(void *arg, const ZkReply *reply)
 	CheckCall *call = arg;
 	Cohort	  *cohort = call->cohort;
 	Contender *c = &engine.contenders[call->index];
-	bool	   reusable = cohort_name_is_reusable(cohort);
+	bool	   reusable = cohort->reusable;
 	bool	   is_node = own_call_end(cohort, reply);
 	bool	   is_asker = entry_generation(call->index) == call->generation;
 	bool	   passed;
