@@ -56,12 +56,6 @@
 /* How long to wait for a check before it is requested again, ms */
 #define CHECK_AGAIN_MS 1000
 
-/*
- * This transaction has released a lock that it relied on and that may have been lost before.
- */
-static bool		   released_unproved = false;
-static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest guard of these */
-
 /* ------------------------------------------------------------------------
  * What the transaction relies on
  * ------------------------------------------------------------------------
@@ -76,12 +70,12 @@ typedef enum CheckWish
 } CheckWish;
 
 /* A look at the holds, terms and reservations with a guard on which the transaction relies */
-typedef struct Reliance
+typedef struct GuardLook
 {
 	CheckWish wish;
 	int		  n;		 /* number of these */
 	int		  unchecked; /* of these: those with a check by a quorum that is not done */
-} Reliance;
+} GuardLook;
 
 /*
  * Returns the guard of a lock.  A function that sets a guard, and takes a lock for its caller,
@@ -103,14 +97,14 @@ stricter(CommitGuard taken_under)
  *	check	number of the last check that was requested
  */
 static void
-rely_on(Reliance *reliance, CommitGuard guard, int index, const EntryStatus *status, uint32 *check)
+rely_on(GuardLook *look, CommitGuard guard, int index, const EntryStatus *status, uint32 *check)
 {
 	Entry *entry = entry_at(index);
 
-	reliance->n++;
+	look->n++;
 	if (guard != COMMIT_GUARD_QUORUM)
 		return;
-	if (reliance->wish == NEW_CHECKS)
+	if (look->wish == NEW_CHECKS)
 	{
 		SpinLockAcquire(&entry->mutex);
 		*check = ++entry->status.check_wanted;
@@ -118,9 +112,9 @@ rely_on(Reliance *reliance, CommitGuard guard, int index, const EntryStatus *sta
 			entry->status.latch = compat_my_proc_number();
 		SpinLockRelease(&entry->mutex);
 	}
-	if (reliance->wish != NO_CHECKS)
+	if (look->wish != NO_CHECKS)
 		entry_mark_dirty(index);
-	reliance->unchecked += (int32) (status->check_done - *check) < 0;
+	look->unchecked += (int32) (status->check_done - *check) < 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -173,7 +167,8 @@ guard_check(GuardMoment moment)
 	int64 ask_at = start;
 	bool  logged = false;
 
-	if (released_unproved && stricter(released_under) != COMMIT_GUARD_OFF)
+	if (transaction_reliance.released_unproved &&
+		stricter(transaction_reliance.released_under) != COMMIT_GUARD_OFF)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
@@ -186,14 +181,14 @@ guard_check(GuardMoment moment)
 		leadership_set_stakes(STAKE_COMMIT, STAKE_COMMIT);
 	for (;;)
 	{
-		Reliance	reliance = {.wish = NO_CHECKS};
+		GuardLook	look = {.wish = NO_CHECKS};
 		LeaseState	lease;
 		EntryStatus status;
 
 		ResetLatch(MyLatch);
 		if (moment != GUARD_EARLY && zklock_now_ms() >= ask_at)
 		{
-			reliance.wish = ask_at == start ? NEW_CHECKS : SAME_CHECKS;
+			look.wish = ask_at == start ? NEW_CHECKS : SAME_CHECKS;
 			ask_at = zklock_now_ms() + CHECK_AGAIN_MS;
 		}
 		if (moment == GUARD_FINAL)
@@ -212,25 +207,32 @@ guard_check(GuardMoment moment)
 				continue;
 			if (hold_entry(hold, &status) == ENTRY_NONE)
 				hold_report_lost(hold);
-			rely_on(&reliance, guard, hold->entry, &status, &hold->check);
+			rely_on(&look, guard, hold->entry, &status, &hold->check);
 		}
 
 		/* The terms of leadership, if it has written */
-		for (LeadershipTerm *term = leadership_next(NULL); term != NULL; term = leadership_next(term))
+		for (int i = 0; i < transaction_reliance.nterms; i++)
 		{
-			CommitGuard guard = writes ? stricter(term->taken_under) : COMMIT_GUARD_OFF;
-			int			index;
+			LeadershipTerm *term = &transaction_reliance.terms[i];
+			CommitGuard		guard = writes ? stricter(term->taken_under) : COMMIT_GUARD_OFF;
+			int				index;
 
 			if (guard == COMMIT_GUARD_OFF)
 				continue;
 			index = election_granted_entry(term->election, &status);
 			if (index == ENTRY_NONE || status.token != term->token)
-				leadership_report_lost(term);
-			rely_on(&reliance, guard, index, &status, &term->check);
+				ereport(ERROR,
+						(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						 errmsg("leadership at ZooKeeper path \"%s\" was lost",
+								display_path(election_at(term->election)->path)),
+						 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
+						 errhint("Another server may lead by now. Retry the work where the leader is.")));
+			rely_on(&look, guard, index, &status, &term->check);
 		}
 
 		/* The reservations that it has named */
-		for (ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
+		for (ReliedReservation *relied = transaction_reliance.reservations; relied != NULL;
+			 relied = relied->next)
 		{
 			CommitGuard guard = stricter(relied->taken_under);
 
@@ -238,12 +240,11 @@ guard_check(GuardMoment moment)
 				continue;
 			if (!reservation_status(&relied->reservation, &status))
 				reliance_report_over(relied->path);
-			rely_on(&reliance, guard, relied->reservation.index, &status, &relied->check);
+			rely_on(&look, guard, relied->reservation.index, &status, &relied->check);
 		}
 
 		/* None of these is lost; but is that proved? */
-		if (reliance.n == 0 ||
-			(lease == LEASE_HOLDS && (moment == GUARD_EARLY || reliance.unchecked == 0)))
+		if (look.n == 0 || (lease == LEASE_HOLDS && (moment == GUARD_EARLY || look.unchecked == 0)))
 			break;
 		if (lease == LEASE_OVER)
 			ereport(ERROR,
@@ -294,14 +295,6 @@ guard_release(Hold *hold, LockMode mode, int n)
 	if (!hold_release(hold, mode, LOCK_SCOPE_SESSION, n, ENTRY_NOTICE) ||
 		(lease_holds && !hold->released_lost) || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return;
-	released_unproved = true;
-	released_under = Max(released_under, hold->taken_under);
-}
-
-/* Forgets what the transaction has released, as it has ended.  Cannot fail. */
-void
-guard_forget(void)
-{
-	released_unproved = false;
-	released_under = COMMIT_GUARD_OFF;
+	transaction_reliance.released_unproved = true;
+	transaction_reliance.released_under = Max(transaction_reliance.released_under, hold->taken_under);
 }

@@ -1,7 +1,7 @@
 /*
  * reliance.c
  *		What this session's transaction relies on besides what it holds: terms of leadership,
- *		and reservations.
+ *		reservations, and locks that it has released.
  *
  * A transaction relies on a term from the moment when a call has returned that this server
  * leads, and on a reservation from the moment when it has named the token, until it ends, even
@@ -16,6 +16,7 @@
  *	reservation		That it was renewed meanwhile makes no difference.  The first reliance of a
  *					transaction is counted in shared memory, and its end: a server that stops
  *					does not end reservations before.
+ *	released lock	Only what was not proved when it was released matters: guard_release().
  *
  * Runs in: backends.  The lists are private, that of reservations in memory of the transaction;
  * each process writes its own stakes.
@@ -31,14 +32,7 @@
 #include "shared/session_info.h"
 #include "utils/memutils.h"
 
-/* One term for each election at most, so there is always room */
-static LeadershipTerm terms[ELECTION_SLOTS];
-static int			  nterms = 0;
-
-static ReliedReservation *first_relied = NULL;
-
-/* This session's transaction is counted. */
-static bool counted = false;
+Reliance transaction_reliance;
 
 /* ------------------------------------------------------------------------
  * Terms of leadership
@@ -68,12 +62,15 @@ set_stake(int election, uint8 which, uint8 stake)
 		zklock_wake_worker();
 }
 
-/* Stores the stakes in all elections on which the transaction relies. */
+/*
+ * Stores the stakes in all elections on which the transaction relies, for the worker.  Cannot
+ * fail, does not wait.
+ */
 void
 leadership_set_stakes(uint8 which, uint8 stake)
 {
-	for (int i = 0; i < nterms; i++)
-		set_stake(terms[i].election, which, stake);
+	for (int i = 0; i < transaction_reliance.nterms; i++)
+		set_stake(transaction_reliance.terms[i].election, which, stake);
 }
 
 /*
@@ -85,14 +82,15 @@ leadership_set_stakes(uint8 which, uint8 stake)
 bool
 leadership_rely(int election, int64 *token)
 {
-	LeadershipTerm *term = terms;
+	LeadershipTerm *term = transaction_reliance.terms;
+	LeadershipTerm *end = &transaction_reliance.terms[transaction_reliance.nterms];
 	int64			now;
 
 	if (election_leadership(election, token) != LEADERSHIP_PROVED)
 		return false;
-	while (term < &terms[nterms] && term->election != election)
+	while (term < end && term->election != election)
 		term++;
-	if (term == &terms[nterms])
+	if (term == end)
 	{
 		set_stake(election, STAKE_ON_LOSS, zklock_on_lock_loss);
 
@@ -102,32 +100,12 @@ leadership_rely(int election, int64 *token)
 			set_stake(election, STAKE_ON_LOSS, 0);
 			return false;
 		}
-		terms[nterms++] = (LeadershipTerm){.election = election, .token = *token};
+		*term = (LeadershipTerm){.election = election, .token = *token};
+		transaction_reliance.nterms++;
 	}
 	if (term->token == *token)
 		term->taken_under = Max(term->taken_under, (CommitGuard) zklock_commit_guard);
 	return true;
-}
-
-/* Returns the term after another one, or the first one after NULL; NULL at the end. */
-LeadershipTerm *
-leadership_next(const LeadershipTerm *term)
-{
-	int i = term ? (int) (term - terms) + 1 : 0;
-
-	return i < nterms ? &terms[i] : NULL;
-}
-
-/* Raises the error for a term that is over. */
-void
-leadership_report_lost(const LeadershipTerm *term)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("leadership at ZooKeeper path \"%s\" was lost",
-					display_path(election_at(term->election)->path)),
-			 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
-			 errhint("Another server may lead by now. Retry the work where the leader is.")));
 }
 
 /* ------------------------------------------------------------------------
@@ -153,11 +131,11 @@ reliance_report_over(const char *path)
 void
 reliance_add(const char *path, const Reservation *reservation)
 {
-	ReliedReservation *relied = first_relied;
+	ReliedReservation *relied = transaction_reliance.reservations;
 	EntryStatus		   status;
 
 	/* Count first: the server does not stop between that and the look. */
-	if (!counted)
+	if (!transaction_reliance.counted)
 	{
 		if ((pg_atomic_fetch_add_u32(&entry_pool->reliances, 1) & RELIANCES_CLOSED) != 0)
 		{
@@ -165,7 +143,7 @@ reliance_add(const char *path, const Reservation *reservation)
 			pg_atomic_fetch_sub_u32(&entry_pool->reliances, 1);
 			reliance_report_over(path);
 		}
-		counted = true;
+		transaction_reliance.counted = true;
 	}
 	if (lease_state() == LEASE_OVER || !reservation_status(reservation, &status))
 		reliance_report_over(path);
@@ -180,17 +158,10 @@ reliance_add(const char *path, const Reservation *reservation)
 			MemoryContextAllocZero(TopTransactionContext, offsetof(ReliedReservation, path) + len);
 		relied->reservation = *reservation;
 		memcpy(relied->path, path, len);
-		relied->next = first_relied;
-		first_relied = relied;
+		relied->next = transaction_reliance.reservations;
+		transaction_reliance.reservations = relied;
 	}
 	relied->taken_under = Max(relied->taken_under, (CommitGuard) zklock_commit_guard);
-}
-
-/* Returns the reservation after another one, or the first one after NULL; NULL at the end. */
-ReliedReservation *
-reliance_next(const ReliedReservation *relied)
-{
-	return relied ? relied->next : first_relied;
 }
 
 /* ------------------------------------------------------------------------
@@ -199,16 +170,17 @@ reliance_next(const ReliedReservation *relied)
  */
 
 /*
- * Ends the reliance on terms and reservations, as the transaction has ended: nothing is at stake
- * any more.  Cannot fail.
+ * Ends the reliance, as the transaction has ended: nothing is at stake any more.  Cannot fail.
  */
 void
 reliance_forget(void)
 {
 	leadership_set_stakes(STAKE_COMMIT | STAKE_ON_LOSS, 0);
-	nterms = 0;
-	first_relied = NULL;
-	if (counted)
+	if (transaction_reliance.counted)
 		pg_atomic_fetch_sub_u32(&entry_pool->reliances, 1);
-	counted = false;
+	transaction_reliance.nterms = 0;
+	transaction_reliance.reservations = NULL;
+	transaction_reliance.counted = false;
+	transaction_reliance.released_unproved = false;
+	transaction_reliance.released_under = COMMIT_GUARD_OFF;
 }

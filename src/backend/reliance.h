@@ -1,7 +1,7 @@
 /*
  * reliance.h
- *		What a transaction relies on besides what it holds: terms of leadership, and
- *		reservations; and asking for these and ending them.
+ *		What a transaction relies on besides what it holds: terms of leadership,
+ *		reservations, and locks that it has released; and asking for reservations and ending them.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -9,6 +9,7 @@
 #define ZKLOCK_RELIANCE_H
 
 #include "compat.h"
+#include "shared/election.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
 
@@ -31,22 +32,31 @@ typedef struct ReliedReservation
 	char		path[FLEXIBLE_ARRAY_MEMBER]; /* UTF-8 */
 } ReliedReservation;
 
+/* On what the transaction relies, and relied */
+typedef struct Reliance
+{
+	LeadershipTerm terms[ELECTION_SLOTS]; /* one for each election at most, so there is room */
+	int			   nterms;
+	ReliedReservation *reservations; /* in memory of the transaction; the last one first */
+	bool counted; /* the transaction is counted in shared memory, as it relies on reservations */
+
+	/* It has released a lock that it relied on and that may have been lost before. */
+	bool		released_unproved;
+	CommitGuard released_under; /* the strictest guard of these */
+} Reliance;
+
+/* That of this session's transaction */
+extern Reliance transaction_reliance;
+
 /* reserve.c */
 extern bool reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *token);
 extern bool reserve_end(const char *path, const Reservation *reservation);
 
-/* reliance.c: leadership */
+/* reliance.c */
 extern bool				leadership_rely(int election, int64 *token);
-extern LeadershipTerm  *leadership_next(const LeadershipTerm *term);
-pg_noreturn extern void leadership_report_lost(const LeadershipTerm *term);
-
-/* What the worker reads.  Cannot fail, does not wait. */
-extern void leadership_set_stakes(uint8 which, uint8 stake);
-
-/* reliance.c: reservations, and the end of the transaction */
-extern void				  reliance_add(const char *path, const Reservation *reservation);
-extern ReliedReservation *reliance_next(const ReliedReservation *relied);
-pg_noreturn extern void	  reliance_report_over(const char *path);
-extern void				  reliance_forget(void);
+extern void				leadership_set_stakes(uint8 which, uint8 stake);
+extern void				reliance_add(const char *path, const Reservation *reservation);
+pg_noreturn extern void reliance_report_over(const char *path);
+extern void				reliance_forget(void);
 
 #endif /* ZKLOCK_RELIANCE_H */

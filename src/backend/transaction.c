@@ -106,7 +106,8 @@ on_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_PRE_COMMIT:
 
 			/* The next holder must not run before this transaction's effect is durable. */
-			if (nacquisitions > 0 || leadership_next(NULL) != NULL || reliance_next(NULL) != NULL)
+			if (nacquisitions > 0 || transaction_reliance.nterms > 0 ||
+				transaction_reliance.reservations != NULL)
 				ForceSyncCommit();
 			guard_check(GUARD_FINAL);
 			break;
@@ -144,7 +145,6 @@ on_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			undo_acquisitions(0);
 			reliance_forget();
-			guard_forget();
 			interrupt_resume();
 			break;
 

@@ -20,7 +20,6 @@ typedef enum GuardMoment
 /* guard.c: prevents the commit of a transaction that relied on a lost lock */
 extern void guard_check(GuardMoment moment);
 extern void guard_release(Hold *hold, LockMode mode, int n);
-extern void guard_forget(void);
 
 /* transaction.c: what ends when */
 extern int	transaction_begin_call(void);

@@ -265,7 +265,8 @@ contenders_read(Contenders *contenders, Caller *caller, int most, CallSight sigh
 		call_batch(caller, steps, n, CALL_AS_KNOWN);
 		for (int i = n - 1; i >= 0; i--)
 		{
-			contenders_take_node(&nodes[i], &steps[i]);
+			nodes[i].answer = steps[i].result;
+			nodes[i].data = steps[i].read ? steps[i].read : "";
 			if (steps[i].result.outcome == CALL_UNREACHABLE || steps[i].result.outcome == CALL_TOO_LONG)
 				listed = steps[i];
 		}
@@ -302,14 +303,6 @@ contenders_read(Contenders *contenders, Caller *caller, int most, CallSight sigh
 	pfree(peers);
 	pfree(holds);
 	return listed;
-}
-
-/* Stores what ZooKeeper has answered for a node, if it has. */
-void
-contenders_take_node(ContenderNode *node, const CallStep *read)
-{
-	node->answer = read->result;
-	node->data = read->read ? read->read : "";
 }
 
 /*

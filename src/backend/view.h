@@ -68,7 +68,6 @@ typedef struct Contenders
 
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const ContenderNode *node);
 extern CallStep contenders_read(Contenders *contenders, Caller *call, int most, CallSight sight);
-extern void		contenders_take_node(ContenderNode *node, const CallStep *read);
 extern const char *contenders_reservation(const ContenderNode *node, const EntryCopy *entry,
 										  NodeContender *data);
 extern char		  *contenders_describe(const ContenderNode *node);

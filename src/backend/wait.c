@@ -177,10 +177,10 @@ name_lost(void *arg)
 		if (hold_is_lost(hold))
 			errcontext("lock on ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
 	}
-	for (const LeadershipTerm *term = leadership_next(NULL); term != NULL;
-		 term = leadership_next(term))
+	for (int i = 0; i < transaction_reliance.nterms; i++)
 	{
-		int64 token;
+		const LeadershipTerm *term = &transaction_reliance.terms[i];
+		int64				  token;
 
 		/* A term is over with the lease, even before the worker has said so. */
 		if (election_leadership(term->election, &token) == LEADERSHIP_NONE || token != term->token)

@@ -882,7 +882,8 @@ break_node(const char *path, const char *name)
 	bool				 broken;
 
 	call_batch(&breaking.caller, &read, 1, CALL_AFTER_SYNC);
-	contenders_take_node(&breaking.node, &read);
+	breaking.node.answer = read.result;
+	breaking.node.data = read.read ? read.read : "";
 	if (stat->czxid == 0)
 	{
 		call_report(&read);

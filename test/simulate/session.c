@@ -110,7 +110,7 @@ check_ledger(const char *after)
 						  "H: after %s, %s has acquired it %d times in mode %d at level %d, not %d times",
 						  after, sim_process->name, counted.of[i], i / 2 % 2, i % 2, ledger.of[i]);
 	}
-	if (leadership_next(NULL) && xact_depth == 0)
+	if (transaction_reliance.nterms > 0 && xact_depth == 0)
 		sim_violation(NULL, "H: after %s, %s relies on a term outside a transaction", after,
 					  sim_process->name);
 }
@@ -207,12 +207,14 @@ on_committed(void)
 		if (xact_has_written || hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
 			risky |= is_unguarded(hold->taken_under, hold->entry, hold->generation);
 	}
-	for (const ReliedReservation *relied = reliance_next(NULL); relied; relied = reliance_next(relied))
+	for (const ReliedReservation *relied = transaction_reliance.reservations; relied;
+		 relied = relied->next)
 		(void) is_unguarded(relied->taken_under, relied->reservation.index,
 							relied->reservation.generation);
-	for (const LeadershipTerm *term = leadership_next(NULL); term && xact_has_written;
-		 term = leadership_next(term))
+	for (int i = 0; i < transaction_reliance.nterms && xact_has_written; i++)
 	{
+		const LeadershipTerm *term = &transaction_reliance.terms[i];
+
 		if (Max(term->taken_under, (CommitGuard) zklock_commit_guard) != COMMIT_GUARD_OFF)
 			check_relied_term(sim_process->server, term->election, term->token);
 	}
