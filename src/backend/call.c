@@ -195,7 +195,14 @@ ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight
 	if (steps[0].asked.marker)
 		slot->marker_wanted = true;
 	if (slot->creates_provisional)
-		call_slot_want_node(slot);
+	{
+		/* It stays until the session gives it up. */
+		SpinLockAcquire(&slot->mutex);
+		if (slot->provisional[0] != '\0' && !slot->provisional_wanted)
+			slot->provisional_abandoned = true;
+		slot->provisional_wanted = true;
+		SpinLockRelease(&slot->mutex);
+	}
 	call_slot_ask(slot, CALL_ASKED);
 
 	/*
@@ -233,7 +240,9 @@ take_answer(Caller *caller, CallStep *steps, int n)
 	caller->session = slot->session;
 	if (steps[0].asked.marker)
 		caller->sent_session = slot->sent_session;
-	call_slot_done(slot);
+	(void) call_slot_step(slot, CALL_ANSWERED, CALL_FREE);
+	if (slot->answer_room.size > 0)
+		call_slot_want_worker(slot);
 }
 
 void

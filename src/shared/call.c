@@ -62,7 +62,7 @@ PG_USED_FOR_ASSERTS_ONLY static const StepBy call_steps[][CALL_GIVEN_UP + 1] = {
 	[CALL_GIVEN_UP] = {[CALL_FREE] = BY_WORKER},
 };
 
-static dsa_area *area; /* the postmaster's, which each process inherits attached */
+dsa_area *call_area = NULL;
 
 /* ------------------------------------------------------------------------
  * At the start
@@ -101,9 +101,9 @@ call_area_init(void *place, int tranche)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
-	area = dsa_create_in_place(place, CALL_AREA_SIZE, tranche, NULL);
-	dsa_pin(area);
-	dsa_set_size_limit(area, CALL_AREA_SIZE);
+	call_area = dsa_create_in_place(place, CALL_AREA_SIZE, tranche, NULL);
+	dsa_pin(call_area);
+	dsa_set_size_limit(call_area, CALL_AREA_SIZE);
 	MemoryContextSwitchTo(old);
 }
 
@@ -111,20 +111,7 @@ call_area_init(void *place, int tranche)
 char *
 call_slot_text(CallSlot *slot, const CallRoom *room)
 {
-	return room->size > 0 ? dsa_get_address(area, room->at) : slot->buffer;
-}
-
-/* Allocates room in the area.  Returns InvalidDsaPointer if there is none now. */
-dsa_pointer
-call_room_allocate(Size size)
-{
-	return dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
-}
-
-void
-call_room_free(dsa_pointer room)
-{
-	dsa_free(area, room);
+	return room->size > 0 ? dsa_get_address(call_area, room->at) : slot->buffer;
 }
 
 /* ------------------------------------------------------------------------
@@ -149,7 +136,7 @@ call_slot_state(CallSlot *slot)
  * processes.
  */
 static void
-slot_step(CallSlot *slot, CallState to)
+call_slot_enter(CallSlot *slot, CallState to)
 {
 	bool own PG_USED_FOR_ASSERTS_ONLY = slot == call_slot_own();
 
@@ -167,7 +154,7 @@ call_slot_step(CallSlot *slot, CallState from, CallState to)
 	SpinLockAcquire(&slot->mutex);
 	stepped = slot->state == from;
 	if (stepped)
-		slot_step(slot, to);
+		call_slot_enter(slot, to);
 	SpinLockRelease(&slot->mutex);
 	return stepped;
 }
@@ -180,8 +167,8 @@ call_slot_mark(CallSlot *slot)
 }
 
 /* Has the worker look at a slot at once. */
-static void
-want_worker(CallSlot *slot)
+void
+call_slot_want_worker(CallSlot *slot)
 {
 	call_slot_mark(slot);
 	zklock_wake_worker();
@@ -199,20 +186,9 @@ void
 call_slot_ask(CallSlot *slot, CallState state)
 {
 	SpinLockAcquire(&slot->mutex);
-	slot_step(slot, state);
+	call_slot_enter(slot, state);
 	SpinLockRelease(&slot->mutex);
-	want_worker(slot);
-}
-
-/* Frees the slot, after the answer has been copied. */
-void
-call_slot_done(CallSlot *slot)
-{
-	bool done PG_USED_FOR_ASSERTS_ONLY = call_slot_step(slot, CALL_ANSWERED, CALL_FREE);
-
-	Assert(done);
-	if (slot->answer_room.size > 0)
-		want_worker(slot);
+	call_slot_want_worker(slot);
 }
 
 /*
@@ -224,25 +200,11 @@ call_slot_give_up(CallSlot *slot)
 {
 	SpinLockAcquire(&slot->mutex);
 	if (slot->state != CALL_FREE && slot->state != CALL_GIVEN_UP)
-		slot_step(slot, CALL_GIVEN_UP);
+		call_slot_enter(slot, CALL_GIVEN_UP);
 	slot->marker_wanted = false;
 	slot->provisional_wanted = false;
 	SpinLockRelease(&slot->mutex);
-	want_worker(slot);
-}
-
-/*
- * Has the provisional node that the next batch creates stay until the session gives it up.
- * The slot is FREE or ROOM_GIVEN.
- */
-void
-call_slot_want_node(CallSlot *slot)
-{
-	SpinLockAcquire(&slot->mutex);
-	if (slot->provisional[0] != '\0' && !slot->provisional_wanted)
-		slot->provisional_abandoned = true;
-	slot->provisional_wanted = true;
-	SpinLockRelease(&slot->mutex);
+	call_slot_want_worker(slot);
 }
 
 /* Gives up the provisional node, when nothing more is created below it.  Cannot fail. */
@@ -253,7 +215,7 @@ call_slot_leave_path(CallSlot *slot)
 	slot->provisional_wanted = false;
 	SpinLockRelease(&slot->mutex);
 	if (slot->provisional[0] != '\0')
-		want_worker(slot);
+		call_slot_want_worker(slot);
 }
 
 /* Keeps the provisional node, which has been wanted since it was created.  Cannot fail. */
@@ -279,43 +241,34 @@ call_slot_wake(CallSlot *slot)
  */
 
 /*
- * Returns true if a slot's session waits at a path of "length" bytes.
- *
- *	ticket	set to its ticket
- */
-static bool
-queue_wait_is_at(CallSlot *slot, const char *path, size_t length, uint64 *ticket)
-{
-	bool is_there;
-
-	*ticket = pg_atomic_read_u64(&slot->queue_wait_ticket);
-	if (*ticket == 0)
-		return false;
-	pg_read_barrier();
-	is_there = strncmp(slot->queue_wait_path, path, length) == 0 &&
-			   slot->queue_wait_path[length] == '\0';
-	pg_read_barrier();
-	return is_there && pg_atomic_read_u64(&slot->queue_wait_ticket) == *ticket;
-}
-
-/*
  * Returns the slot of the session that is the first to wait at a path of "length" bytes, or
  * NULL.
  */
-static CallSlot *
-first_queue_wait(const char *path, size_t length)
+CallSlot *
+queue_wait_first(const char *path, size_t length)
 {
 	CallSlot *first = NULL;
 	uint64	  lowest = PG_UINT64_MAX;
-	uint64	  ticket;
 
 	if (ZKLOCK_FAULT("stop-queue"))
 		(void) raise(SIGSTOP);
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
-		if (!queue_wait_is_at(&call_pool->slots[i], path, length, &ticket) || ticket > lowest)
+		CallSlot *slot = &call_pool->slots[i];
+		uint64	  ticket = pg_atomic_read_u64(&slot->queue_wait_ticket);
+		bool	  is_there;
+
+		if (ticket == 0 || ticket > lowest)
 			continue;
-		first = &call_pool->slots[i];
+
+		/* What was read is the path if the ticket is still the same. */
+		pg_read_barrier();
+		is_there = strncmp(slot->queue_wait_path, path, length) == 0 &&
+				   slot->queue_wait_path[length] == '\0';
+		pg_read_barrier();
+		if (!is_there || pg_atomic_read_u64(&slot->queue_wait_ticket) != ticket)
+			continue;
+		first = slot;
 		lowest = ticket;
 	}
 	return first;
@@ -352,7 +305,7 @@ queue_wait_is_turn(bool anyhow)
 	CallSlot *slot = call_slot_own();
 
 	if ((pg_atomic_read_u32(&slot->queue_wait_changed) == 0 && !anyhow) ||
-		first_queue_wait(slot->queue_wait_path, strlen(slot->queue_wait_path)) != slot)
+		queue_wait_first(slot->queue_wait_path, strlen(slot->queue_wait_path)) != slot)
 		return false;
 	pg_atomic_exchange_u32(&slot->queue_wait_changed, 0);
 	return true;
@@ -367,7 +320,7 @@ queue_wait_leave(void)
 
 	if (pg_atomic_exchange_u64(&slot->queue_wait_ticket, 0) == 0)
 		return;
-	next = first_queue_wait(slot->queue_wait_path, strlen(slot->queue_wait_path));
+	next = queue_wait_first(slot->queue_wait_path, strlen(slot->queue_wait_path));
 	if (next)
 	{
 		wake_to_look(next);
@@ -381,7 +334,7 @@ queue_wait_leave(void)
 void
 queue_wait_wake(const char *path, size_t length)
 {
-	CallSlot *first = first_queue_wait(path, length);
+	CallSlot *first = queue_wait_first(path, length);
 
 	if (first)
 		wake_to_look(first);
@@ -396,11 +349,4 @@ queue_wait_wake_all(void)
 		if (pg_atomic_read_u64(&call_pool->slots[i].queue_wait_ticket) != 0)
 			wake_to_look(&call_pool->slots[i]);
 	}
-}
-
-/* Returns true if a session waits at a path of "length" bytes. */
-bool
-queue_wait_exists(const char *path, size_t length)
-{
-	return first_queue_wait(path, length) != NULL;
 }

@@ -159,8 +159,9 @@ typedef struct CallPool
 	CallSlot slots[FLEXIBLE_ARRAY_MEMBER]; /* one for each possible process */
 } CallPool;
 
-/* In shared memory */
+/* In shared memory; the area is the postmaster's, which each process inherits attached */
 extern CallPool *call_pool;
+extern dsa_area *call_area;
 
 extern Size call_pool_size(void);
 extern void call_pool_init(CallPool *pool);
@@ -169,9 +170,7 @@ extern void call_area_init(void *place, int tranche);
 /* Backends, each for its own slot */
 extern CallSlot *call_slot_own(void);
 extern void		 call_slot_ask(CallSlot *slot, CallState state);
-extern void		 call_slot_done(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);
-extern void		 call_slot_want_node(CallSlot *slot);
 extern void		 call_slot_leave_path(CallSlot *slot);
 extern void		 call_slot_keep_node(CallSlot *slot);
 extern void		 queue_wait_join(const char *path);
@@ -179,17 +178,16 @@ extern bool		 queue_wait_is_turn(bool anyhow);
 extern void		 queue_wait_leave(void);
 
 /* The worker */
-extern void		   call_slot_wake(CallSlot *slot);
-extern dsa_pointer call_room_allocate(Size size);
-extern void		   call_room_free(dsa_pointer room);
-extern void		   queue_wait_wake(const char *path, size_t length);
-extern void		   queue_wait_wake_all(void);
-extern bool		   queue_wait_exists(const char *path, size_t length);
+extern void		 call_slot_wake(CallSlot *slot);
+extern void		 queue_wait_wake_all(void);
+extern CallSlot *queue_wait_first(const char *path, size_t length);
+extern void		 queue_wait_wake(const char *path, size_t length);
 
 /* Any process */
 extern CallState call_slot_state(CallSlot *slot);
 extern bool		 call_slot_step(CallSlot *slot, CallState from, CallState to);
 extern void		 call_slot_mark(CallSlot *slot);
+extern void		 call_slot_want_worker(CallSlot *slot);
 extern char		*call_slot_text(CallSlot *slot, const CallRoom *room);
 
 static inline bool

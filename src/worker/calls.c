@@ -1,17 +1,17 @@
 /*
  * calls.c
- *		How the worker makes sessions' calls to ZooKeeper: what becomes of a slot.
+ *		How the worker makes sessions' calls to ZooKeeper, and what these leave there for a
+ *		while.
  *
- * shared/call.h draws the states of a slot; call_batch.c makes the calls, and marker.c sees
- * to marker nodes.  Each slot has a CallWork, in which this worker keeps what only it needs
- * to know.  attend() does what a slot's state asks for.  It is called when the slot is
- * marked, since its session has changed it, all of its batch has been answered, it waits
- * for room, or its marker node is gone or to be deleted again; and for all slots when a
- * connection stands.
+ * shared/call.h draws the states of a slot, through which a session asks for a batch of calls.
+ * attend_slot() is its life here: it does what the slot's state asks for.  It is called when the
+ * slot is marked, since its session has changed it, all of its batch has been answered, it waits
+ * for room, or a node of it is gone or to be deleted again; and for all slots when a connection
+ * stands.  What only this worker needs to know of a slot is in its CallWork.
  *
  * A batch is sent as soon as a connection stands; those that have waited for it go out in
- * the order in which the worker has seen them.  Their calls take turns with all others, by
- * role and session (zk/zk_flow.c).
+ * the order in which the worker has seen them.  Its calls are sent together, and take turns with
+ * all others, by role and session (zk/zk_flow.c).  The answers are kept until all have come.
  *
  * Room in shared memory: a role may have a quarter of it, superusers all.  A batch has
  * its room until it is answered, so batches leave enough for an answer.  A batch that
@@ -22,20 +22,36 @@
  * cannot be known here: the answer is CALL_UNKNOWN, and the session looks.  The session must
  * not look too early, since an old connection may still carry the write.  So the answer
  * waits for the next connection of the ZooKeeper session, and there for the answer to a
- * check that is committed (engine/engine.c): from then on ZooKeeper takes nothing from the
+ * check that is committed (engine/session.c): from then on ZooKeeper takes nothing from the
  * connection before, and what the session reads is no older.  If the ZooKeeper session has
  * ended meanwhile, the connection is that of the next one.
  *
  * Without a connection, impatient batches wait as long as the lease holds, since the
  * connection may soon be back; then the answer is CALL_UNREACHABLE.
  *
- * Runs in: the worker.  All of this is private to it, but for the slots.
+ * Marker nodes: an append or a removal creates a marker node in the same step.  The node's name
+ * is written into the slot before the call is sent: the node shows later whether the operation
+ * was done.  A published node is itself a marker node, so it goes when its session does; a
+ * pin is one too, unless the removal deletes it first.
+ *
+ * A marker node that is no longer wanted is deleted, and nothing that creates another one
+ * is sent before that, unless it replaces the old one.  If ZooKeeper refuses the deletion, it
+ * is sent again later.  If we lack the right, a batch that would create another one is
+ * refused meanwhile, whichever process has the slot by then: else they would grow ever more.
+ *
+ * A provisional node belongs to no ZooKeeper session, and the slot has room for the name of one.
+ * So one that was given up is deleted before a batch is sent that creates another.
+ *
+ * Runs in: the worker.  All of this is private to it, but for the slots; shared/call.h says
+ * what protects them.  Those members of a slot that belong to a batch no process changes once
+ * it is sent.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
 #include "engine/engine.h"
+#include "lib/stringinfo.h"
 #include "utils/memutils.h"
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
@@ -45,11 +61,52 @@
 #define MAX_BATCHES (CALL_AREA_SIZE / 2)
 #define MAX_BATCHES_OF_ROLE (MAX_ROOM_OF_ROLE - CALL_MAX_ANSWER)
 
+/* When a marker node whose deletion was refused is to be deleted again, ms */
+#define DELETE_AGAIN_MS 5000
+
+typedef struct CallWork CallWork;
+
+/* A call of a batch that is under way */
+typedef struct CallUnderWay
+{
+	CallWork	 *work;
+	const ZkCall *asked; /* by the session, in the slot */
+} CallUnderWay;
+
+/* The work for a slot: what only this worker needs to know */
+struct CallWork
+{
+	CallSlot *slot;
+	uint64	  asked; /* order of the batches that wait or were sent; 0: not seen */
+
+	/* Its batch that was sent */
+	uint64		  connection; /* on which it was sent */
+	MemoryContext context; /* has the calls and the answer; NULL: this worker has none under way */
+	CallUnderWay  *calls;
+	StringInfoData answer;	  /* as the session reads it: CallResults, and their texts */
+	bool		   too_long;  /* too long to be delivered; it is not complete */
+	int			   pending;	  /* calls that have not been answered */
+	int			   sync_code; /* ZooKeeper's, if it has refused the sync before them */
+	bool		   lost;	  /* one of them never will be answered */
+
+	/* The deletion of its marker node */
+	enum
+	{
+		DELETION_NONE,
+		DELETION_SENT,
+		DELETION_REFUSED /* it waits for delete_again_at */
+	} deletion;
+	int deletion_code; /* REFUSED: ZooKeeper's */
+
+	bool deletes_provisional; /* the deletion of its provisional node has been sent */
+};
+
 static CallWork *works;	   /* by slot */
 static int		*in_order; /* the slots, as they were asked when a connection was last made */
 static uint64	 last_asked;
 static uint64	 connection;   /* counts connections on which a server has answered */
 static uint64	 synchronized; /* the last of them on which a check was committed */
+static int64	 delete_again_at = NEVER; /* ms, if any deletion was refused */
 
 /* ------------------------------------------------------------------------
  * Room
@@ -57,18 +114,17 @@ static uint64	 synchronized; /* the last of them on which a check was committed 
  */
 
 /*
- * Returns true if a slot may have that much room, for its batch or for an answer, whichever
- * "room" is.
+ * Allocates room for a slot's batch or for an answer, whichever "room" is, if its role may have
+ * that much and there is enough.  If not, the slot is attended again in the next round.
  */
 static bool
-room_is_free(const CallSlot *slot, const CallRoom *room, Size size)
+room_allocate(CallSlot *slot, CallRoom *room, Size size)
 {
-	Size of_role = 0;
+	Size answers_of_role = 0;
 	Size batches_of_role = 0;
 	Size batches = 0;
+	bool may = true;
 
-	if (slot->reserve == RESERVE_OPEN)
-		return true;
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		const CallRoom *batch = &call_pool->slots[i].batch_room;
@@ -76,21 +132,13 @@ room_is_free(const CallSlot *slot, const CallRoom *room, Size size)
 
 		batches += batch->size;
 		batches_of_role += batch->role == slot->role ? batch->size : 0;
-		of_role += answer->role == slot->role ? answer->size : 0;
+		answers_of_role += answer->role == slot->role ? answer->size : 0;
 	}
-	of_role += batches_of_role;
-	if (room == &slot->batch_room &&
-		(batches_of_role + size > MAX_BATCHES_OF_ROLE || batches + size > MAX_BATCHES))
-		return false;
-	return of_role + size <= MAX_ROOM_OF_ROLE;
-}
-
-/* Allocates room if there is enough.  If not, the slot is attended again in the next round. */
-static bool
-room_allocate(CallSlot *slot, CallRoom *room, Size size)
-{
-	if (room_is_free(slot, room, size))
-		room->at = call_room_allocate(size);
+	if (room == &slot->batch_room)
+		may = batches_of_role + size <= MAX_BATCHES_OF_ROLE && batches + size <= MAX_BATCHES;
+	may &= batches_of_role + answers_of_role + size <= MAX_ROOM_OF_ROLE;
+	if (may || slot->reserve == RESERVE_OPEN)
+		room->at = dsa_allocate_extended(call_area, size, DSA_ALLOC_NO_OOM);
 	if (!DsaPointerIsValid(room->at))
 	{
 		call_slot_mark(slot);
@@ -106,20 +154,461 @@ room_free(CallRoom *room)
 {
 	if (room->size == 0)
 		return;
-	call_room_free(room->at);
+	dsa_free(call_area, room->at);
 	*room = (CallRoom){0};
 	zklock_wake_worker(); /* slots that wait for room have been marked: there is another
 						   * round */
 }
 
 /* ------------------------------------------------------------------------
- * Batches and answers
+ * Marker nodes
  * ------------------------------------------------------------------------
  */
 
+/* Returns true if what is asked can be sent before the existing marker node is gone. */
+static bool
+marker_may_stay(const CallWork *work)
+{
+	CallSlot	 *slot = work->slot;
+	const ZkCall *first = (const ZkCall *) call_slot_text(slot, &slot->batch_room);
+
+	if (slot->marker[0] == '\0' || slot->next_marker[0] == '\0')
+		return true;
+
+	/* It is replaced in the same step, if it exists and nothing else is done with it. */
+	return (first->kind == ZK_PUBLISH ||
+			(first->kind == ZK_REMOVE && first->pin && strcmp(first->pin, slot->marker) == 0)) &&
+		   work->deletion != DELETION_SENT && slot->replaced_marker[0] == '\0' &&
+		   slot->sent_session == zklock_session->info.id;
+}
+
+/*
+ * Takes note of what the first call's answer says of the marker node, once nothing keeps the
+ * answer from the session any more: if this worker ends before, the session looks for the
+ * node.
+ */
+static void
+settle_marker(CallWork *work)
+{
+	CallSlot   *slot = work->slot;
+	CallOutcome outcome = ((CallResult *) work->answer.data)->outcome;
+	ZkOperation kind = work->calls[0].asked->kind;
+	bool		wanted;
+
+	if (slot->next_marker[0] == '\0' || outcome == CALL_UNKNOWN)
+		return;
+	wanted = kind == ZK_PUBLISH || kind == ZK_PIN ||
+			 (outcome != CALL_OK && slot->replaced_marker[0] != '\0');
+	SpinLockAcquire(&slot->mutex);
+	slot->marker_wanted &= wanted;
+	SpinLockRelease(&slot->mutex);
+	if (outcome == CALL_NO_NODE && kind == ZK_PUBLISH)
+		slot->marker[0] = '\0'; /* the one before it is gone, alone or with its parent */
+	else if (outcome != CALL_OK)
+		strlcpy(slot->marker, slot->replaced_marker, CALL_MARKER_SIZE);
+	slot->replaced_marker[0] = '\0';
+}
+
+/* Has a node that may still exist deleted again, but not at once after a refusal. */
+static void
+on_marker_deleted(void *arg, const ZkReply *reply)
+{
+	CallWork *work = arg;
+	CallSlot *slot = work->slot;
+
+	work->deletion = DELETION_NONE;
+	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
+	{
+		strlcpy(slot->marker, slot->replaced_marker, CALL_MARKER_SIZE);
+		slot->replaced_marker[0] = '\0';
+	}
+	else if (reply->outcome != CALL_UNKNOWN)
+	{
+		work->deletion = DELETION_REFUSED;
+		work->deletion_code = reply->code;
+		delete_again_at = Min(delete_again_at, zklock_now_ms() + DELETE_AGAIN_MS);
+	}
+	call_slot_mark(slot);
+}
+
+/*
+ * Deletes a slot's marker node if it is no longer wanted.  No call of the slot's batch may
+ * be under way.
+ */
+static void
+delete_unwanted_marker(CallWork *work)
+{
+	CallSlot *slot = work->slot;
+	CallState state;
+	bool	  wanted;
+
+	if (slot->marker[0] == '\0' || work->deletion == DELETION_SENT)
+		return;
+	SpinLockAcquire(&slot->mutex);
+	state = slot->state;
+	wanted = slot->marker_wanted;
+	SpinLockRelease(&slot->mutex);
+	if (state == CALL_SENT ||
+		(wanted && state != CALL_GIVEN_UP && (state != CALL_ASKED || marker_may_stay(work))))
+		return;
+	if (slot->sent_session != zklock_session->info.id && zklock_session->info.id != 0)
+	{
+		/* It has gone with its ZooKeeper session. */
+		slot->marker[0] = slot->replaced_marker[0] = '\0';
+		work->deletion = DELETION_NONE;
+	}
+	else if (zk_client_connected() && work->deletion != DELETION_REFUSED)
+	{
+		work->deletion = DELETION_SENT;
+		zk_call((ZkCall){.kind = ZK_DELETE,
+						 .owner = {slot->pid, slot->role},
+						 .path = slot->marker,
+						 .patient = true},
+				on_marker_deleted, work);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Provisional nodes
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns true if the session wants the provisional node, or the one that it is to have. */
+static bool
+provisional_is_wanted(CallSlot *slot)
+{
+	bool wanted;
+
+	SpinLockAcquire(&slot->mutex);
+	wanted = slot->provisional_wanted && !slot->provisional_abandoned;
+	SpinLockRelease(&slot->mutex);
+	return wanted;
+}
+
+/* Forgets the provisional node, which is gone, or stays whatever we do. */
+static void
+provisional_forget(CallSlot *slot)
+{
+	SpinLockAcquire(&slot->mutex);
+	slot->provisional[0] = '\0';
+	slot->provisional_abandoned = false;
+	SpinLockRelease(&slot->mutex);
+}
+
+/*
+ * Goes on with the deletion of a provisional node.
+ *
+ * A contender's node has been read, then written, then deleted; another one of its name is left
+ * alone.  A deletion goes by the name, and a new node's data have version 0.  So ours are
+ * written again, and the deletion demands their new version.  A container is deleted in the
+ * version that a new one has.
+ *
+ * A node that may still exist is deleted again, when a connection stands.
+ */
+static void
+on_provisional_reply(void *arg, const ZkReply *reply)
+{
+	CallWork *work = arg;
+	CallSlot *slot = work->slot;
+	bool	  named = slot->provisional_czxid != 0;
+	bool	  unknown = reply->outcome == CALL_UNKNOWN;
+
+	if (reply->asked->kind != ZK_DELETE && reply->outcome == CALL_OK &&
+		reply->stat.czxid == slot->provisional_czxid && zk_client_connected())
+	{
+		bool seen = reply->asked->kind == ZK_GET_DATA;
+
+		zk_call((ZkCall){.kind = seen ? ZK_SET_DATA : ZK_DELETE,
+						 .owner = reply->asked->owner,
+						 .path = reply->asked->path,
+						 .data = reply->data,
+						 .data_length = reply->data_length,
+						 .version = reply->stat.version,
+						 .versioned = !seen},
+				on_provisional_reply, work);
+		return;
+	}
+	if (reply->asked->kind != ZK_DELETE && reply->outcome == CALL_OK && !zk_client_connected())
+		unknown = true;
+	work->deletes_provisional = false;
+
+	/* If somebody has written to ours meanwhile, it is looked at again. */
+	if (!unknown && !(named && reply->code == ZK_BAD_VERSION) &&
+		strcmp(slot->provisional, reply->asked->path) == 0)
+		provisional_forget(slot);
+	call_slot_mark(slot);
+}
+
+/*
+ * Deletes a slot's provisional node if it is no longer wanted, unless other clients use it.
+ * ZooKeeper may refuse that.
+ */
+static void
+delete_unwanted_provisional(CallWork *work)
+{
+	CallSlot *slot = work->slot;
+
+	if (slot->provisional[0] == '\0' || work->deletes_provisional || !zk_client_connected() ||
+		provisional_is_wanted(slot))
+		return;
+	work->deletes_provisional = true;
+	zk_call((ZkCall){.kind = slot->provisional_czxid == 0 ? ZK_DELETE : ZK_GET_DATA,
+					 .owner = {slot->pid, slot->role},
+					 .path = slot->provisional,
+					 .versioned = slot->provisional_czxid == 0},
+			on_provisional_reply, work);
+}
+
+/* ------------------------------------------------------------------------
+ * Batches
+ * ------------------------------------------------------------------------
+ */
+
+/* Adds to the answer, unless it gets too long to be delivered. */
+static void
+add_to_answer(CallWork *work, const char *text, Size length)
+{
+	work->too_long |= work->answer.len + length > CALL_MAX_ANSWER;
+	if (!work->too_long)
+		appendBinaryStringInfo(&work->answer, text, (int) length);
+}
+
+/*
+ * Returns what a reply means for the session, which does not see ZooKeeper's codes of outcomes
+ * that it handles.
+ */
+static CallOutcome
+outcome_for_session(const CallUnderWay *call, const ZkReply *reply)
+{
+	/*
+	 * A server says so of a local session, which may not have the marker node.  Nothing was
+	 * done.  The library says so after the event that ends the session, too late for us.
+	 */
+	if (reply->code == ZK_EXPIRED && call->work->slot->next_marker[0] != '\0')
+		return CALL_REFUSED;
+	if (reply->outcome != CALL_REFUSED)
+		return reply->outcome;
+	if (reply->code == ZK_BAD_VERSION)
+		return CALL_BAD_VERSION;
+	if (reply->code == ZK_NOT_EMPTY)
+		return CALL_NOT_EMPTY;
+
+	/* A write may have been made, even if a server that broke down says something else. */
+	return zk_error_is_breakdown(reply->code) && !call_is_read(call->asked->kind) ? CALL_UNKNOWN
+																				  : CALL_REFUSED;
+}
+
+/*
+ * Handles a reply to a session's call, which may be that there will be no answer.  Some calls are
+ * two for ZooKeeper; then the second one follows here.
+ */
+static void
+on_call_reply(void *arg, const ZkReply *reply)
+{
+	CallUnderWay *call = arg;
+	CallWork	 *work = call->work;
+	CallSlot	 *slot = work->slot;
+	const ZkCall *asked = call->asked;
+	int			  index = call - work->calls;
+	bool		  ok = reply->outcome == CALL_OK;
+	bool sequential = asked->kind == ZK_CREATE && asked->node_kind == ZK_PERSISTENT_SEQUENTIAL;
+	const ZkReply lost = {.asked = reply->asked, .outcome = CALL_UNKNOWN, .code = ZK_CONNECTION_LOSS};
+	ZkCall		  next = *reply->asked;
+	CallResult *result = &((CallResult *) work->answer.data)[index];
+	uint32		begin = work->answer.len;
+
+	/* A refusal keeps the stat of an earlier look, if any. */
+	if (ok)
+		result->stat = reply->stat;
+
+	/*
+	 * Data are asked for when they are known not to be too long: ZooKeeper sends them whole, and
+	 * heartbeats come behind.
+	 */
+	if (asked->kind == ZK_GET_DATA && next.kind == ZK_EXISTS && ok && reply->stat.data_length > 0 &&
+		reply->stat.data_length <= asked->most && zk_client_connected())
+	{
+		next.kind = ZK_GET_DATA;
+		zk_call(next, on_call_reply, call);
+		return;
+	}
+
+	/* A node is replaced by one with the ACL that has been read. */
+	if (asked->kind == ZK_REPLACE_RECORD && next.kind == ZK_GET_ACL && ok)
+	{
+		if (zk_client_connected())
+		{
+			next.kind = ZK_CREATE_RECORD; /* with the new node's data */
+			next.acl = reply->data;
+			zk_call(next, on_call_reply, call);
+			return;
+		}
+		reply = &lost;
+		ok = false;
+	}
+
+	/* The result, and its text behind those of earlier ones.  That may move the results. */
+	result->outcome = work->sync_code != 0 ? CALL_REFUSED : outcome_for_session(call, reply);
+	result->code = work->sync_code != 0 ? work->sync_code : reply->code;
+	result->watching = reply->watching;
+	result->nchildren = reply->nchildren;
+	work->lost |= reply->outcome == CALL_UNKNOWN && result->outcome == CALL_UNKNOWN;
+	for (int i = 0; i < reply->nchildren; i++)
+		add_to_answer(work, reply->children[i], strlen(reply->children[i]) + 1);
+	if (asked->kind == ZK_GET_DATA && reply->data)
+		add_to_answer(work, reply->data, reply->data_length);
+	if (ok && (asked->kind == ZK_APPEND || sequential))
+	{
+		const char *name = strrchr(reply->path, '/') + 1;
+
+		add_to_answer(work, name, strlen(name) + 1);
+	}
+	result = &((CallResult *) work->answer.data)[index];
+	result->text = begin;
+	result->text_length = work->answer.len - begin;
+
+	if (asked->kind == ZK_WATCH_DATA || asked->watch)
+		worker_queue_waits_answered(asked->path,
+									asked->kind == ZK_WATCH_DATA ? WATCHED_CLAIM : WATCHED_QUEUE,
+									slot, reply);
+	if (asked->kind == ZK_REMOTE_WAITS && ok && call_slot_state(slot) != CALL_GIVEN_UP)
+		engine_note_remote_waits();
+
+	/*
+	 * A container may not stay if nothing is created below it; an earlier one of the slot is
+	 * above it, or has a node below it now.  Whether a sequential node stays is up to the
+	 * session.
+	 */
+	if (ok && asked->kind == ZK_CREATE && (sequential || asked->node_kind == ZK_CONTAINER))
+	{
+		strlcpy(slot->provisional, sequential ? reply->path : asked->path, sizeof(slot->provisional));
+		slot->provisional_czxid = sequential ? reply->stat.czxid : 0;
+	}
+	else if ((ok || reply->outcome == CALL_NODE_EXISTS) && !sequential &&
+			 (asked->kind == ZK_CREATE || asked->kind == ZK_CREATE_RECORD || asked->kind == ZK_PUBLISH) &&
+			 provisional_is_wanted(slot))
+		slot->provisional[0] = '\0';
+
+	if (--work->pending == 0)
+		call_slot_mark(slot);
+}
+
+/*
+ * Handles the reply to the sync before a batch.  The batch is made again if the sync was
+ * repeated, as its reads came first then, or if what became of it is not known; else a refusal
+ * is theirs.
+ */
+static void
+on_batch_synced(void *arg, const ZkReply *reply)
+{
+	CallWork *work = arg;
+
+	work->lost |= reply->outcome == CALL_UNKNOWN || work->pending <= work->slot->ncalls;
+	if (reply->outcome == CALL_REFUSED)
+		work->sync_code = reply->code;
+	if (--work->pending == 0)
+		call_slot_mark(work->slot);
+}
+
+/* Returns the call of ZooKeeper with which a session's call begins. */
+static ZkCall
+first_call_for(const CallSlot *slot, const ZkCall *asked)
+{
+	ZkCall call = *asked;
+
+	call.owner = (ZkOwner){slot->pid, slot->role};
+	switch (asked->kind)
+	{
+		case ZK_GET_DATA:
+			call.bulky = asked->most == CALL_ANY_LENGTH;
+			if (!call.bulky)
+				call.kind = ZK_EXISTS;
+			break;
+		case ZK_GET_CHILDREN:
+			call.bulky = true;
+			call.watch = asked->watch && worker_queue_waits_watch(asked->path, WATCHED_QUEUE, slot);
+			break;
+		case ZK_WATCH_DATA:
+			call.watch = worker_queue_waits_watch(asked->path, WATCHED_CLAIM, slot);
+			call.kind = call.watch ? ZK_GET_DATA : ZK_EXISTS;
+			break;
+		case ZK_REPLACE_RECORD:
+			call.kind = ZK_GET_ACL;
+			break;
+		case ZK_REMOVE:
+			call.kind = ZK_REPLACE;
+			call.node_kind = ZK_EPHEMERAL;
+			call.path = asked->marker;
+			call.replaced = asked->path;
+			break;
+		case ZK_PUBLISH:
+		case ZK_PIN:
+			call.kind = ZK_CREATE;
+			call.node_kind = ZK_EPHEMERAL;
+			call.marker = NULL;
+			if (asked->kind == ZK_PIN || slot->replaced_marker[0] == '\0')
+				break;
+			call.kind = ZK_REPLACE;
+			call.replaced = slot->replaced_marker;
+			call.version = ZK_ANY_VERSION;
+			break;
+		case ZK_REMOTE_WAITS:
+			call.kind = ZK_SYNC;
+			break;
+		default:
+			break;
+	}
+	return call;
+}
+
+/*
+ * Sends all of a slot's batch, if a connection stands, unless the session has given it up.  When
+ * each of its calls has been answered, or will not be, the slot is marked.
+ */
+static void
+send_batch(CallWork *work)
+{
+	CallSlot	 *slot = work->slot;
+	int			  n = slot->ncalls;
+	const ZkCall *asked = (const ZkCall *) call_slot_text(slot, &slot->batch_room);
+	MemoryContext old;
+
+	if (!zk_client_connected() || !call_slot_step(slot, CALL_ASKED, CALL_SENT))
+		return;
+	work->connection = connection;
+	work->context = AllocSetContextCreate(CurrentMemoryContext, "zklock call", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(work->context);
+	work->calls = palloc(n * sizeof(CallUnderWay));
+	work->pending = n;
+	work->too_long = false;
+	work->sync_code = 0;
+	initStringInfo(&work->answer);
+	add_to_answer(work, palloc0(n * sizeof(CallResult)), n * sizeof(CallResult));
+	MemoryContextSwitchTo(old);
+
+	/* The names of marker nodes are in the slot before anything is sent. */
+	if (slot->next_marker[0] != '\0')
+	{
+		strlcpy(slot->replaced_marker, slot->marker, CALL_MARKER_SIZE);
+		strlcpy(slot->marker, slot->next_marker, CALL_MARKER_SIZE);
+		slot->sent_session = zklock_session->info.id;
+	}
+	if (slot->after_sync)
+	{
+		work->pending++;
+		zk_call((ZkCall){.kind = ZK_SYNC, .owner = {slot->pid, slot->role}, .path = "/"},
+				on_batch_synced, work);
+	}
+	for (int i = 0; i < n; i++)
+	{
+		work->calls[i] = (CallUnderWay){work, &asked[i]};
+		zk_call(first_call_for(slot, &asked[i]), on_call_reply, &work->calls[i]);
+	}
+}
+
 /* Ends a batch: none of its calls is under way any more. */
 static void
-batch_end(CallWork *work)
+end_batch(CallWork *work)
 {
 	work->lost = false;
 	if (work->context)
@@ -127,112 +616,47 @@ batch_end(CallWork *work)
 	work->context = NULL;
 }
 
-/* Sends all of a batch, if a connection stands, unless the session has given it up. */
-static void
-batch_send(CallWork *work)
-{
-	if (!zk_client_connected() || !call_slot_step(work->slot, CALL_ASKED, CALL_SENT))
-		return;
-	work->connection = connection;
-	worker_batch_send(work);
-}
-
 /*
  * Hands the outcome to the session; the answer is in the slot, or there is none.  If the
  * session has given up meanwhile, it has marked the slot, which is attended soon.
+ *
+ *	code	ZooKeeper's, of a refusal
  */
 static void
-answer(CallWork *work, CallState from, CallOutcome outcome)
+answer_session(CallWork *work, CallState from, CallOutcome outcome, int code)
 {
 	CallSlot *slot = work->slot;
 
-	batch_end(work);
+	/* A batch that is not sent creates no marker node in place of the one that is there. */
+	if (from == CALL_ASKED && !marker_may_stay(work))
+	{
+		SpinLockAcquire(&slot->mutex);
+		slot->marker_wanted = false;
+		SpinLockRelease(&slot->mutex);
+	}
+	end_batch(work);
 	work->asked = 0;
 	room_free(&slot->batch_room);
 	slot->outcome = outcome;
-	slot->code = outcome == CALL_REFUSED ? worker_marker_forbidden(slot) : 0;
+	slot->code = code;
 	slot->session = zklock_session->info.id;
 	if (call_slot_step(slot, from, CALL_ANSWERED))
 		call_slot_wake(slot);
 }
 
-/*
- * Notes what the first operation's answer says of the marker node, once nothing keeps the
- * answer from the session any more: if this worker ends before, the session looks for the
- * node.
- */
-static void
-settle_marker(CallWork *work)
-{
-	worker_marker_answered(work->slot, ((CallResult *) work->answer.data)->outcome);
-}
-
-/* Puts the answer where the backend finds it, if there is room. */
-static void
-deliver(CallWork *work)
-{
-	CallSlot			 *slot = work->slot;
-	const StringInfoData *text = &work->answer;
-
-	if (work->too_long)
-	{
-		settle_marker(work);
-		answer(work, CALL_SENT, CALL_TOO_LONG);
-		return;
-	}
-	if (text->len > CALL_BUFFER_SIZE && !room_allocate(slot, &slot->answer_room, text->len))
-		return;
-	settle_marker(work);
-	memcpy(call_slot_text(slot, &slot->answer_room), text->data, text->len);
-	answer(work, CALL_SENT, CALL_OK);
-}
-
-/* Settles a batch when all of it has been answered, or will not be. */
-static void
-settle_batch(CallWork *work)
-{
-	if (work->lost && !work->slot->writes)
-	{
-		batch_end(work);
-		if (call_slot_step(work->slot, CALL_SENT, CALL_ASKED))
-			batch_send(work);
-	}
-	else if (work->lost && work->connection >= synchronized)
-		return; /* it may still be done */
-	else if (work->context)
-		deliver(work);
-	else
-		answer(work, CALL_SENT, CALL_UNKNOWN);
-}
-
-/* Refuses impatient batches: there is no connection, and the lease has lapsed. */
-static void
-turn_away(void)
-{
-	for (int i = 0; i < zklock_max_processes(); i++)
-	{
-		CallSlot *slot = &call_pool->slots[i];
-
-		if (call_slot_state(slot) != CALL_ASKED || slot->patience != CALL_IMPATIENT)
-			continue;
-		if (!worker_marker_may_stay(slot))
-			worker_marker_unwanted(slot);
-		answer(&works[i], CALL_ASKED, CALL_UNREACHABLE);
-	}
-}
-
 /* ------------------------------------------------------------------------
- * The main loop
+ * The life of a slot
  * ------------------------------------------------------------------------
  */
 
 /* Does what a slot asks for now. */
 static void
-attend(int index)
+attend_slot(int index)
 {
-	CallWork *work = &works[index];
-	CallSlot *slot = work->slot;
-	CallState state = call_slot_state(slot);
+	CallWork  *work = &works[index];
+	CallSlot  *slot = work->slot;
+	CallState  state = call_slot_state(slot);
+	StringInfo answer = &work->answer;
 
 	/* The session has copied its last answer, and may have asked again. */
 	if (state != CALL_SENT && state != CALL_ANSWERED)
@@ -245,15 +669,37 @@ attend(int index)
 				call_slot_wake(slot);
 			break;
 		case CALL_SENT:
-			if (work->pending == 0)
-				settle_batch(work);
+			if (work->pending > 0)
+				break;
+			if (work->lost && !slot->writes)
+			{
+				end_batch(work);
+				if (call_slot_step(slot, CALL_SENT, CALL_ASKED))
+					send_batch(work);
+			}
+			else if (work->lost && work->connection >= synchronized)
+				break; /* it may still be done */
+			else if (work->context == NULL)
+				answer_session(work, CALL_SENT, CALL_UNKNOWN, 0); /* an earlier worker has sent it */
+			else if (work->too_long)
+			{
+				settle_marker(work);
+				answer_session(work, CALL_SENT, CALL_TOO_LONG, 0);
+			}
+			else if (answer->len <= CALL_BUFFER_SIZE ||
+					 room_allocate(slot, &slot->answer_room, answer->len))
+			{
+				settle_marker(work);
+				memcpy(call_slot_text(slot, &slot->answer_room), answer->data, answer->len);
+				answer_session(work, CALL_SENT, CALL_OK, 0);
+			}
 			break;
 		case CALL_GIVEN_UP:
 			if (work->pending > 0)
 				break;
 			if (work->context)
 				settle_marker(work);
-			batch_end(work);
+			end_batch(work);
 			work->asked = 0;
 			room_free(&slot->batch_room);
 			if (call_slot_step(slot, CALL_GIVEN_UP, CALL_FREE))
@@ -267,22 +713,21 @@ attend(int index)
 	}
 	if (work->context == NULL)
 	{
-		worker_marker_attend(slot);
-		worker_marker_attend_provisional(slot);
+		delete_unwanted_marker(work);
+		delete_unwanted_provisional(work);
 	}
 	if (state != CALL_ASKED)
 		return;
 	if (work->asked == 0)
 		work->asked = ++last_asked;
-	if (!worker_marker_provisional_may_stay(slot))
+	if (slot->provisional[0] == '\0')
+		provisional_forget(slot); /* that may have happened as the session asked */
+	else if (slot->creates_provisional && !provisional_is_wanted(slot))
 		return;
-	if (worker_marker_may_stay(slot))
-		batch_send(work);
-	else if (worker_marker_forbidden(slot) != 0)
-	{
-		worker_marker_unwanted(slot);
-		answer(work, CALL_ASKED, CALL_REFUSED);
-	}
+	if (marker_may_stay(work))
+		send_batch(work);
+	else if (work->deletion == DELETION_REFUSED && zk_error_is_permission(work->deletion_code))
+		answer_session(work, CALL_ASKED, CALL_REFUSED, work->deletion_code);
 }
 
 /* qsort() comparator: batches that have not been seen come last. */
@@ -297,12 +742,17 @@ compare_asked(const void *a, const void *b)
 
 /* Attends to all slots, first come first served. */
 static void
-attend_all(void)
+attend_all_slots(void)
 {
 	qsort(in_order, zklock_max_processes(), sizeof(int), compare_asked);
 	for (int i = 0; i < zklock_max_processes(); i++)
-		attend(in_order[i]);
+		attend_slot(in_order[i]);
 }
+
+/* ------------------------------------------------------------------------
+ * The main loop
+ * ------------------------------------------------------------------------
+ */
 
 /* Takes up what sessions ask. */
 void
@@ -311,12 +761,40 @@ worker_calls_attend(void)
 	if (synchronized != connection && engine_session_synchronized())
 	{
 		synchronized = connection;
-		attend_all();
+		attend_all_slots();
 	}
-	worker_marker_delete_again();
-	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend);
-	if (!zk_client_connected() && lease_state() != LEASE_HOLDS)
-		turn_away();
+
+	/* Deletions that ZooKeeper refused are sent again, when that is due. */
+	if (zklock_now_ms() >= delete_again_at)
+	{
+		delete_again_at = NEVER;
+		for (int i = 0; i < zklock_max_processes(); i++)
+		{
+			if (works[i].deletion != DELETION_REFUSED)
+				continue;
+			works[i].deletion = DELETION_NONE;
+			call_slot_mark(works[i].slot);
+		}
+	}
+	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend_slot);
+
+	/* Impatient batches are refused: there is no connection, and the lease has lapsed. */
+	if (zk_client_connected() || lease_state() == LEASE_HOLDS)
+		return;
+	for (int i = 0; i < zklock_max_processes(); i++)
+	{
+		CallSlot *slot = works[i].slot;
+
+		if (call_slot_state(slot) == CALL_ASKED && slot->patience == CALL_IMPATIENT)
+			answer_session(&works[i], CALL_ASKED, CALL_UNREACHABLE, 0);
+	}
+}
+
+/* Returns when worker_calls_attend() wants to be called, ms. */
+int64
+worker_calls_next_wakeup(void)
+{
+	return delete_again_at;
 }
 
 /* Attends to all slots: a connection stands, on which a server has answered. */
@@ -324,7 +802,7 @@ void
 worker_calls_connected(void)
 {
 	connection++;
-	attend_all();
+	attend_all_slots();
 }
 
 /*
@@ -364,7 +842,6 @@ worker_calls_leave_nodes(void)
 void
 worker_calls_start(void)
 {
-	worker_marker_start();
 	works = palloc0(zklock_max_processes() * sizeof(CallWork));
 	in_order = palloc(zklock_max_processes() * sizeof(int));
 	for (int i = 0; i < zklock_max_processes(); i++)
@@ -374,7 +851,7 @@ worker_calls_start(void)
 		in_order[i] = i;
 		work->slot = &call_pool->slots[i];
 		work->lost = call_slot_state(work->slot) == CALL_SENT;
-		attend(i);
+		attend_slot(i);
 	}
 }
 

@@ -52,28 +52,9 @@ find_watched(const char *path)
 	return strlen(path) < WATCHED_SIZE ? hash_search(watched, path, HASH_FIND, NULL) : NULL;
 }
 
-/* Returns true if a session may have one more watch, on a path of that length. */
-static bool
-has_room(const CallSlot *slot, size_t length)
-{
-	HASH_SEQ_STATUS status;
-	const Watched  *each;
-	size_t			all = length + PER_WATCH;
-	size_t			of_role = length + PER_WATCH;
-
-	hash_seq_init(&status, watched);
-	while ((each = hash_seq_search(&status)) != NULL)
-	{
-		all += strlen(each->path) + PER_WATCH;
-		of_role += each->role == slot->role ? strlen(each->path) + PER_WATCH : 0;
-	}
-	if (slot->reserve == RESERVE_OPEN)
-		return all <= WATCH_BYTES;
-	return all <= WATCH_BYTES - BYTES_RESERVE && of_role <= BYTES_OF_ROLE;
-}
-
+/* Takes note of a watch on a queue's children, or on an element's claim. */
 static void
-add(const char *path, WatchedKind kind, const CallSlot *slot)
+add_watched(const char *path, WatchedKind kind, const CallSlot *slot)
 {
 	size_t	 length = strlen(path);
 	Watched *each = hash_search(watched, path, HASH_ENTER, NULL);
@@ -94,13 +75,26 @@ add(const char *path, WatchedKind kind, const CallSlot *slot)
 bool
 worker_queue_waits_watch(const char *path, WatchedKind kind, const CallSlot *slot)
 {
-	size_t length = strlen(path);
+	HASH_SEQ_STATUS status;
+	const Watched  *each;
+	size_t			length = strlen(path);
+	size_t			all = length + PER_WATCH;
+	size_t			of_role = length + PER_WATCH;
 
 	if (find_watched(path))
 		return true;
-	if (length >= WATCHED_SIZE || !has_room(slot, length))
+	if (length >= WATCHED_SIZE)
 		return false;
-	add(path, kind, slot);
+	hash_seq_init(&status, watched);
+	while ((each = hash_seq_search(&status)) != NULL)
+	{
+		all += strlen(each->path) + PER_WATCH;
+		of_role += each->role == slot->role ? strlen(each->path) + PER_WATCH : 0;
+	}
+	if (slot->reserve == RESERVE_OPEN ? all > WATCH_BYTES
+									  : all > WATCH_BYTES - BYTES_RESERVE || of_role > BYTES_OF_ROLE)
+		return false;
+	add_watched(path, kind, slot);
 	return true;
 }
 
@@ -118,7 +112,7 @@ worker_queue_waits_answered(const char *path, WatchedKind kind, const CallSlot *
 		hash_search(watched, each->path, HASH_REMOVE, NULL);
 	if (!reply->watching || each)
 		return;
-	add(path, kind, slot);
+	add_watched(path, kind, slot);
 	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
 }
 
@@ -154,7 +148,7 @@ worker_queue_waits_attend(void)
 		bool of_claim = each->path[each->queue_length] != '\0';
 		ZkCall removal = {.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN, .path = each->path};
 
-		if (queue_wait_exists(each->path, each->queue_length))
+		if (queue_wait_first(each->path, each->queue_length))
 			continue;
 		if (engine_needs_watch(&removal))
 		{

@@ -291,7 +291,7 @@ main_loop(WaitEventSet *events)
 								  zk_client_next_wakeup(),
 								  zk_flow_next_wakeup(),
 								  engine_next_wakeup(),
-								  worker_marker_next_wakeup(),
+								  worker_calls_next_wakeup(),
 								  candidacy_at};
 			WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
 			int		  n;

@@ -9,7 +9,6 @@
 #ifndef ZKLOCK_WORKER_INTERNAL_H
 #define ZKLOCK_WORKER_INTERNAL_H
 
-#include "lib/stringinfo.h"
 #include "shared/call.h"
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
@@ -53,51 +52,13 @@ extern int64 lease_next_wakeup(void);
  * ------------------------------------------------------------------------
  */
 
-/* The work for a slot: what only this worker needs to know */
-typedef struct CallWork
-{
-	CallSlot *slot;
-	uint64	  asked; /* order of the batches that wait or were sent; 0: not seen */
-
-	/* Its batch that was sent; call_batch.c */
-	uint64			  connection; /* on which it was sent */
-	MemoryContext	  context; /* has the operations and the answer; NULL: this worker has none
-								* under way */
-	struct Operation *operations;
-	StringInfoData	  answer;	 /* as the session reads it: CallResults, and their texts */
-	bool			  too_long;	 /* too long to be delivered; it is not complete */
-	int				  pending;	 /* calls that have not been answered */
-	int				  sync_code; /* ZooKeeper's, if it has refused the sync before them */
-	bool			  lost;		 /* one of them never will be answered */
-} CallWork;
-
-extern void worker_calls_start(void);
-extern void worker_calls_attend(void);
-extern void worker_calls_connected(void);
-extern void worker_calls_at_exit(void);
-extern bool worker_calls_in_doubt(void);
-extern bool worker_calls_leave_nodes(void);
-
-/* call_batch.c: the operations of a batch, sent together */
-extern void worker_batch_send(CallWork *work);
-
-/* ------------------------------------------------------------------------
- * marker.c: what calls leave in ZooKeeper for a while
- * ------------------------------------------------------------------------
- */
-
-extern void	 worker_marker_start(void);
-extern void	 worker_marker_sent(CallSlot *slot);
-extern void	 worker_marker_answered(CallSlot *slot, CallOutcome outcome);
-extern bool	 worker_marker_may_stay(CallSlot *slot);
-extern int	 worker_marker_forbidden(const CallSlot *slot);
-extern void	 worker_marker_unwanted(CallSlot *slot);
-extern void	 worker_marker_attend(CallSlot *slot);
-extern void	 worker_marker_created(CallSlot *slot, const ZkCall *asked, const ZkReply *reply);
-extern void	 worker_marker_attend_provisional(CallSlot *slot);
-extern bool	 worker_marker_provisional_may_stay(CallSlot *slot);
-extern void	 worker_marker_delete_again(void);
-extern int64 worker_marker_next_wakeup(void);
+extern void	 worker_calls_start(void);
+extern void	 worker_calls_attend(void);
+extern void	 worker_calls_connected(void);
+extern void	 worker_calls_at_exit(void);
+extern bool	 worker_calls_in_doubt(void);
+extern bool	 worker_calls_leave_nodes(void);
+extern int64 worker_calls_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * queue_waits.c: watches for sessions that look for elements of queues
