@@ -1,6 +1,7 @@
 /*
  * call.c
- *		Calls to ZooKeeper, which the worker makes for this session.
+ *		Calls to ZooKeeper, which the worker makes for this session; and what several recipes
+ *		do with them.
  *
  * shared/call.c has the states of the slot through which a session asks.  Code that makes
  * calls is written as a sequence, in the backend, and relies on these rules:
@@ -26,15 +27,23 @@
 #include "backend/hold.h"
 #include "compat.h"
 #include "shared/common.h"
+#include "shared/entry.h"
+#include "shared/settings.h"
 #include "storage/ipc.h"
 
 #define ANSWER_MS 30000 /* how long an impatient call waits for anything */
 #define LOOK_MS 1000	/* a worker that has gone sets no latch */
 
 /* ------------------------------------------------------------------------
- * Batches and answers
+ * Making calls
  * ------------------------------------------------------------------------
  */
+
+static void
+give_up_at_exit(int code, Datum arg)
+{
+	call_slot_give_up(call_slot_own());
+}
 
 /*
  * Lays a batch out: the calls, and behind them what they point to.  Returns its length.
@@ -72,62 +81,12 @@ lay_out_batch(char *place, const CallStep *steps, int n)
 	return at;
 }
 
-/* Copies the worker's answer to a step: data, or names one after the other. */
-static void
-take_result(CallStep *step, const char *answer, int index)
-{
-	const CallResult *result = (const CallResult *) answer + index;
-	char			 *copy = palloc(result->text_length + 1);
-
-	memcpy(copy, answer + result->text, result->text_length);
-	copy[result->text_length] = '\0';
-	step->result = *result;
-	step->read = result->text_length > 0 ? copy : NULL;
-	step->children = palloc_extended((result->nchildren + 1) * sizeof(char *), MCXT_ALLOC_HUGE);
-	for (int i = 0; i < result->nchildren; i++)
-	{
-		step->children[i] = copy;
-		copy += strlen(copy) + 1;
-	}
-}
-
-/* ------------------------------------------------------------------------
- * Waiting
- * ------------------------------------------------------------------------
- */
-
-static void
-drop_at_exit(int code, Datum arg)
-{
-	call_slot_give_up(call_slot_own());
-}
-
-/*
- * Returns true if this process's slot is free.  Else it gives the slot up: an earlier call
- * may still be under way.
- */
-static bool
-is_usable(CallSlot *slot)
-{
-	static bool started = false;
-
-	CallState state = call_slot_state(slot);
-
-	if (!started)
-		on_shmem_exit(drop_at_exit, 0);
-	started = true;
-	if (state == CALL_FREE)
-		return true;
-	call_slot_give_up(slot);
-	return false;
-}
-
 /*
  * Waits until the slot is in a state, or until a time, ms; -1: for ever.  Returns true if it
  * is.  A wait that is not for ever ends when there has been no worker for too long.
  */
 static bool
-wait_for(CallSlot *slot, CallState state, const Caller *caller, int64 until)
+wait_for_slot(CallSlot *slot, CallState state, const Caller *caller, int64 until)
 {
 	int64 absent_since = 0;
 
@@ -155,21 +114,36 @@ wait_for(CallSlot *slot, CallState state, const Caller *caller, int64 until)
 	}
 }
 
-/* Asks, and waits for the answer, but not for too long. */
+/*
+ * Asks, and waits for the answer, but not for too long.  Returns with the slot ANSWERED if there
+ * is one.
+ */
 static void
 ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight)
 {
-	CallSlot *slot = call_slot_own();
-	Size	  length = lay_out_batch(NULL, steps, n);
-	int64	  until = caller->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
+	static bool started = false;
+
+	CallSlot	 *slot = call_slot_own();
+	const ZkCall *first = &steps[0].asked;
+	Size		  length = lay_out_batch(NULL, steps, n);
+	int64		  until = caller->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
 
 	Assert(n > 0 && n <= CALL_MAX_OPERATIONS);
 	if (length > CALL_MAX_BATCH)
 		elog(ERROR, "batch of calls to the zklock worker is too long: %zu bytes", length);
 	if (caller->until > 0)
 		until = caller->until;
-	if (!is_usable(slot) && !wait_for(slot, CALL_FREE, caller, until))
-		return;
+	if (!started)
+		on_shmem_exit(give_up_at_exit, 0);
+	started = true;
+
+	/* An earlier call of this process number may still be under way. */
+	if (call_slot_state(slot) != CALL_FREE)
+	{
+		call_slot_give_up(slot);
+		if (!wait_for_slot(slot, CALL_FREE, caller, until))
+			return;
+	}
 	slot->pid = MyProcPid;
 	slot->role = GetSessionUserId();
 	slot->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
@@ -178,25 +152,25 @@ ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight
 	slot->writes = false;
 	for (int i = 0; i < n; i++)
 		slot->writes |= !call_is_read(steps[i].asked.kind);
-	slot->creates_provisional = steps[0].asked.kind == ZK_CREATE &&
-								(steps[0].asked.node_kind == ZK_CONTAINER ||
-								 steps[0].asked.node_kind == ZK_PERSISTENT_SEQUENTIAL);
+	slot->creates_provisional =
+		first->kind == ZK_CREATE &&
+		(first->node_kind == ZK_CONTAINER || first->node_kind == ZK_PERSISTENT_SEQUENTIAL);
 	slot->ncalls = n;
 	slot->batch_length = length;
 	if (length > CALL_BUFFER_SIZE)
 	{
 		call_slot_ask(slot, CALL_ROOM_WANTED);
-		if (!wait_for(slot, CALL_ROOM_GIVEN, caller, until))
+		if (!wait_for_slot(slot, CALL_ROOM_GIVEN, caller, until))
 			return;
 	}
 	(void) lay_out_batch(call_slot_text(slot, &slot->batch_room), steps, n);
-	strlcpy(slot->next_marker, steps[0].asked.marker ? steps[0].asked.marker : "",
-			sizeof(slot->next_marker));
-	if (steps[0].asked.marker)
+
+	/* The nodes that the batch creates for a while stay until the session gives them up. */
+	strlcpy(slot->next_marker, first->marker ? first->marker : "", sizeof(slot->next_marker));
+	if (first->marker)
 		slot->marker_wanted = true;
 	if (slot->creates_provisional)
 	{
-		/* It stays until the session gives it up. */
 		SpinLockAcquire(&slot->mutex);
 		if (slot->provisional[0] != '\0' && !slot->provisional_wanted)
 			slot->provisional_abandoned = true;
@@ -206,31 +180,62 @@ ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight
 	call_slot_ask(slot, CALL_ASKED);
 
 	/*
-	 * A batch that was not sent need not be: take_answer() gives it up.  If it was sent
+	 * A batch that was not sent need not be: call_batch() gives it up.  If it was sent
 	 * and writes, the session waits for the answer.
 	 */
-	if (!wait_for(slot, CALL_ANSWERED, caller, until) && slot->writes &&
+	if (!wait_for_slot(slot, CALL_ANSWERED, caller, until) && slot->writes &&
 		!call_slot_step(slot, CALL_ASKED, CALL_GIVEN_UP))
-		(void) wait_for(slot, CALL_ANSWERED, caller, -1);
+		(void) wait_for_slot(slot, CALL_ANSWERED, caller, -1);
 }
 
-/*
- * Takes the answer.  Without one, the call is given up as if ZooKeeper could not be reached.
- */
-static void
-take_answer(Caller *caller, CallStep *steps, int n)
+void
+call_batch(Caller *caller, CallStep *steps, int n, CallSight sight)
 {
 	CallSlot   *slot = call_slot_own();
-	bool		answered = call_slot_state(slot) == CALL_ANSWERED;
-	CallOutcome outcome = answered ? slot->outcome : CALL_UNREACHABLE;
+	CallOutcome outcome;
+	const char *answer;
+	bool		answered;
 
+	PG_TRY();
+	{
+		ask_and_wait(caller, steps, n, sight);
+	}
+	PG_CATCH();
+	{
+		call_slot_give_up(slot);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	/* Without an answer, the call is given up as if ZooKeeper could not be reached. */
+	answered = call_slot_state(slot) == CALL_ANSWERED;
+	outcome = answered ? slot->outcome : CALL_UNREACHABLE;
+	answer = call_slot_text(slot, &slot->answer_room);
 	for (int i = 0; i < n; i++)
 	{
-		steps[i].result = (CallResult){.outcome = outcome, .code = answered ? slot->code : 0};
-		steps[i].read = NULL;
-		steps[i].children = NULL;
-		if (outcome == CALL_OK)
-			take_result(&steps[i], call_slot_text(slot, &slot->answer_room), i);
+		CallStep   *step = &steps[i];
+		CallResult *result = &step->result;
+		char	   *copy;
+
+		*result = (CallResult){.outcome = outcome, .code = answered ? slot->code : 0};
+		step->read = NULL;
+		step->children = NULL;
+		if (outcome != CALL_OK)
+			continue;
+
+		/* The text of an answer: data, or names one after the other */
+		*result = ((const CallResult *) answer)[i];
+		copy = palloc(result->text_length + 1);
+		memcpy(copy, answer + result->text, result->text_length);
+		copy[result->text_length] = '\0';
+		if (result->text_length > 0)
+			step->read = copy;
+		step->children = palloc_extended((result->nchildren + 1) * sizeof(char *), MCXT_ALLOC_HUGE);
+		for (int k = 0; k < result->nchildren; k++)
+		{
+			step->children[k] = copy;
+			copy += strlen(copy) + 1;
+		}
 	}
 	if (!answered)
 	{
@@ -243,22 +248,6 @@ take_answer(Caller *caller, CallStep *steps, int n)
 	(void) call_slot_step(slot, CALL_ANSWERED, CALL_FREE);
 	if (slot->answer_room.size > 0)
 		call_slot_want_worker(slot);
-}
-
-void
-call_batch(Caller *caller, CallStep *steps, int n, CallSight sight)
-{
-	PG_TRY();
-	{
-		ask_and_wait(caller, steps, n, sight);
-	}
-	PG_CATCH();
-	{
-		call_slot_give_up(call_slot_own());
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	take_answer(caller, steps, n);
 }
 
 /* Raises the error for a step whose outcome is not one that callers handle. */
@@ -297,4 +286,184 @@ call_make(Caller *caller, ZkCall asked, CallSight sight)
 	call_batch(caller, made, 1, sight);
 	call_report(made);
 	return made;
+}
+
+/* ------------------------------------------------------------------------
+ * Creating a node and its missing parents
+ *
+ * The lowest node is tried first.  If it can be created, or is there, nothing is asked about
+ * the nodes above, which have always been there, and to which we may have no rights.  If its
+ * parent is missing, the path above it is created as recipes/missing_path.c says.
+ *
+ * ZooKeeper removes no container that never had a child, or not for five minutes: if the
+ * creation stops at one, by an error or a cancellation, the worker deletes it.  A contender's
+ * node is provisional as well, until its session says otherwise.
+ * ------------------------------------------------------------------------
+ */
+
+/* Raises an error if the node would harm users of its parent.  "used" is the path for messages. */
+static void
+refuse_harm(Caller *caller, const char *used, const char *node)
+{
+	size_t		length = missing_path_above(node, strlen(node));
+	const char *parent = pnstrdup(node, length);
+	int			harm = length > 0 ? neighbour_harm(parent, node + length + 1) : 0;
+	CallStep	list = {.asked = {.kind = ZK_GET_CHILDREN, .path = parent}};
+
+	if (harm == 0)
+		return;
+	call_batch(caller, &list, 1, CALL_AS_KNOWN);
+
+	/* A parent whose children we may not see is no reason to refuse. */
+	if (list.result.outcome == CALL_UNREACHABLE)
+		call_report(&list);
+	for (int i = 0; i < list.result.nchildren; i++)
+	{
+		if (neighbour_is_harmed(harm, list.children[i]))
+			request_report_failure(ENTRY_NONE, used, FAILURE_HARMFUL, 0);
+	}
+}
+
+/* Creates a node and its missing parents; see call_create_path(). */
+static const CallStep *
+create_with_parents(Caller *caller, const char *used, const ZkCall *node)
+{
+	ZkNodeKind kind = zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER;
+	CallStep  *made = palloc(sizeof(CallStep));
+
+	/* A contender stands behind the others. */
+	if (node->node_kind != ZK_PERSISTENT_SEQUENTIAL)
+		refuse_harm(caller, used, node->path);
+	for (int attempt = 0; attempt < MISSING_PATH_ATTEMPTS; attempt++)
+	{
+		size_t		length = missing_path_above(node->path, strlen(node->path));
+		MissingPath walk = {.end = length, .length = length};
+		MissingStep next = length > 0 ? MISSING_LOOK : MISSING_NO_CHROOT;
+
+		*made = (CallStep){.asked = *node};
+		call_batch(caller, made, 1, CALL_AS_KNOWN);
+		if (made->result.outcome != CALL_NO_NODE)
+			return made;
+		if (zklock_parent_nodes == PARENTS_EXISTING)
+			request_report_failure(ENTRY_NONE, used, FAILURE_NO_PATH, 0);
+		while (next == MISSING_LOOK || next == MISSING_CREATE)
+		{
+			const char *parent = pnstrdup(node->path, walk.length);
+
+			if (next == MISSING_LOOK)
+				refuse_harm(caller, used, parent);
+			*made = (CallStep){.asked = {.kind = ZK_CREATE, .node_kind = kind, .path = parent}};
+			call_batch(caller, made, 1, CALL_AS_KNOWN);
+			switch (made->result.outcome)
+			{
+				case CALL_OK:
+				case CALL_NODE_EXISTS:
+				case CALL_UNKNOWN: /* the node below it shows whether it exists */
+					next = missing_path_next(&walk, node->path, true);
+					break;
+				case CALL_NO_NODE:
+					next = missing_path_next(&walk, node->path, false);
+					break;
+				default:
+					return made;
+			}
+		}
+		if (next == MISSING_NO_CHROOT)
+			request_report_failure(ENTRY_NONE, used, FAILURE_NO_CHROOT, 0);
+		if (next == MISSING_TOO_DEEP)
+			request_report_failure(ENTRY_NONE, used, FAILURE_TOO_DEEP, 0);
+	}
+	request_report_failure(ENTRY_NONE, used, FAILURE_REFUSED, made->result.code);
+}
+
+/*
+ * Creates a node, and its missing parents as zklock.parent_nodes says.
+ *
+ *	path	that is used, for messages
+ *	node	the operation that creates the node: ZK_CREATE and ZK_CREATE_RECORD the path's own,
+ *			a sequential one is a contender's below it
+ *
+ * Returns the creation of the node, or that of the parent which was refused: then the node has
+ * not been created.  A contender's node is deleted unless call_slot_keep_node() follows.
+ */
+const CallStep *
+call_create_path(Caller *caller, const char *path, ZkCall node)
+{
+	const CallStep *volatile made = NULL;
+
+	if (zklock_parent_nodes == PARENTS_EXISTING && node.node_kind != ZK_PERSISTENT_SEQUENTIAL)
+		request_report_failure(ENTRY_NONE, path, FAILURE_NO_PATH, 0);
+	PG_TRY();
+	{
+		made = create_with_parents(caller, path, &node);
+	}
+	PG_CATCH();
+	{
+		call_slot_leave_path(call_slot_own());
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (node.node_kind != ZK_PERSISTENT_SEQUENTIAL)
+		call_slot_leave_path(call_slot_own());
+	return made;
+}
+
+/* ------------------------------------------------------------------------
+ * Nodes that were read
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Deletes a node that was read, unless another node has its name by now.  ZooKeeper deletes
+ * by name, so a moment remains between that check and the deletion (doc/guarantees.md).
+ *
+ *	stat		the node's, as it was read
+ *	in_doubt	set while the node may have been deleted and that is not known, for the
+ *				caller's error context
+ *
+ * Returns false if another client has deleted it.
+ */
+bool
+call_delete_node(Caller *caller, const char *path, const NodeStat *stat, bool *in_doubt)
+{
+	for (;;)
+	{
+		const CallStep *look =
+			call_make(caller, (ZkCall){.kind = ZK_EXISTS, .path = path}, CALL_AFTER_SYNC);
+		CallStep step = {.asked = {.kind = ZK_DELETE, .path = path}};
+
+		if (look->result.outcome != CALL_OK || look->result.stat.czxid != stat->czxid ||
+			look->result.stat.ephemeral_owner != stat->ephemeral_owner)
+			return *in_doubt;
+		*in_doubt = true;
+		call_batch(caller, &step, 1, CALL_AS_KNOWN);
+		*in_doubt = step.result.outcome == CALL_UNKNOWN;
+		call_report(&step);
+		if (step.result.outcome == CALL_OK)
+			return true;
+
+		/* A deletion in doubt must be settled, however long that takes. */
+		caller->patience = *in_doubt ? CALL_PATIENT : CALL_IMPATIENT;
+	}
+}
+
+/*
+ * Raises an error if the data of a node are a claim's.
+ *
+ *	stat	the node's, as it was read or listed
+ */
+void
+call_refuse_claims(Caller *caller, const char *path, const NodeStat *stat)
+{
+	CallStep read = {.asked = {.kind = ZK_GET_DATA, .path = path, .most = CLAIM_RECORD_SIZE - 1}};
+
+	if (stat->data_length == 0 || stat->data_length >= CLAIM_RECORD_SIZE)
+		return;
+	call_batch(caller, &read, 1, CALL_AS_KNOWN);
+
+	/* Data that we may not read are no reason to refuse. */
+	if (read.result.outcome == CALL_UNREACHABLE)
+		call_report_of(caller, &read);
+	if (claim_record_recognised(read.read, read.result.text_length))
+		request_report_failure(ENTRY_NONE, path, FAILURE_IS_CLAIMS, 0);
 }

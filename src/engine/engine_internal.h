@@ -113,14 +113,13 @@ typedef struct Path
 	int	  orphans_next; /* index in "foreign" of the next one to be looked at */
 
 	/* Creating its missing levels; parents.c */
-	bool	parents_pending; /* a call is outstanding */
-	int		parents_attempts;
-	size_t	missing_len;	 /* bytes of the path up to the level being tried */
-	bool	descending;		 /* a level above that exists by now */
-	size_t	created_from;	 /* bytes of the path to the first container created ... */
-	size_t	created_to;		 /* ... and to the last, below which nothing was; 0: none */
-	Failure parents_failure; /* why the creation was refused, if it was ... */
-	int		parents_code;	 /* ... and ZooKeeper's code */
+	bool		parents_pending; /* a call is outstanding */
+	int			parents_attempts;
+	MissingPath missing;		 /* the walk over them */
+	size_t		created_from;	 /* bytes of the path to the first container created ... */
+	size_t		created_to;		 /* ... and to the last, below which nothing was; 0: none */
+	Failure		parents_failure; /* why the creation was refused, if it was ... */
+	int			parents_code;	 /* ... and ZooKeeper's code */
 } Path;
 
 /*

@@ -3,22 +3,12 @@
  *		Creating the missing levels of a path.
  *
  * When a node cannot be created because its path does not exist, the path's own node is
- * created, and those above it that are missing, too.
+ * created, and those above it that are missing, too, in the order that recipes/missing_path.c
+ * says.  Then the cohort's node is tried again.  A refusal counts only if the path is still
+ * missing then: others may have created it.  The walk just ends when nobody waits for the path
+ * any more.
  *
- *	up		The lowest missing level is tried first: if it can be created, or exists by
- *			now, all is well.  If its parent is missing as well, that is tried next, and
- *			so on.  So no request touches what has always been there, and above which we
- *			may have no rights.
- *	down	From the first level that exists now, the others are created below it.
- *
- * Then the cohort's node is tried again.  The reply that a node exists is as good as a new
- * one.  A refusal counts only if the path is still missing then: others may have created it.
- * If something has been deleted meanwhile, as empty containers are, all is done again, a
- * bounded number of times.  The walk just ends when nobody waits for the path any more.
- *
- * Each request creates ZKLOCK_MAX_LEVELS nodes at most, since they may stay for good.
- *
- * A new node can harm others (see neighbour.c).  Few names can.  For those, the parent is
+ * A new node can harm others (see missing_path.c).  Few names can.  For those, the parent is
  * listed first, and nothing is created if that shows somebody who would be harmed.  This
  * server's own lock nodes do not count, as they say nothing about others; and a session that
  * holds a lock on the parent is trusted to know what belongs below it, which is how
@@ -42,10 +32,10 @@
  *
  * If nobody needs the path any more before a node has come below it, the containers that
  * were created are deleted again, from below: ZooKeeper removes none that never had a child,
- * from release 3.10 on not for five minutes.  What has children or data by then stays.  Another client that has just found such a node
- * finds it gone, as it may at any time with containers, and creates it again.  If the
- * connection or the worker is lost meanwhile, the lowest node may stay; no session can
- * bring that about.
+ * from release 3.10 on not for five minutes.  What has children or data by then stays.  Another
+ * client that has just found such a node finds it gone, as it may at any time with containers,
+ * and creates it again.  If the connection or the worker is lost meanwhile, the lowest node may
+ * stay; no session can bring that about.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -54,9 +44,6 @@
 #include "postgres.h"
 
 #include "engine/engine_internal.h"
-
-/* Attempts in a row before we give up */
-#define MAX_ATTEMPTS 16
 
 /* So long after the creation of two paths, others beside them are taken to be missing */
 #define GUESS_MS 1000
@@ -84,52 +71,33 @@ needy_cohort(Path *path)
 	return NULL;
 }
 
-/*
- * Forgets earlier attempts, and a refusal, which concerns only the contenders that waited for
- * the path's parents.
- */
-static void
-begin_anew(Path *path)
-{
-	path->parents_attempts = 0;
-	path->parents_failure = FAILURE_NONE;
-}
-
 /* Takes note that there is a node below the path. */
 void
 parents_exist(Path *path)
 {
-	begin_anew(path);
+	path->parents_attempts = 0;
+	path->parents_failure = FAILURE_NONE;
 	path->created_to = 0;
 }
 
 /* Records why the parents could not be created. */
 static void
-refuse(Path *path, Failure failure, int code)
+refuse_parents(Path *path, Failure failure, int code)
 {
 	path->parents_failure = failure;
 	path->parents_code = code;
 }
 
-/* Returns the length of the path above the one that has "len" bytes. */
-static size_t
-length_above(const Path *path, size_t len)
-{
-	while (path->path[--len] != '/')
-		;
-	return len;
-}
-
-/* Returns the first "len" bytes of the path, a node above ours; until the end of the round. */
+/* Returns the first "length" bytes of the path, a node above ours; until the end of the round. */
 static char *
-path_above(const Path *path, size_t len)
+path_above(const Path *path, size_t length)
 {
-	return memcpy(MemoryContextAllocZero(engine.scratch, len + 1), path->path, len);
+	return memcpy(MemoryContextAllocZero(engine.scratch, length + 1), path->path, length);
 }
 
 /* Makes a call for a cohort; the path has one such call at a time. */
 static void
-make_call(const Cohort *cohort, ZkCall call, ZkReplyHandler handler)
+make_parents_call(const Cohort *cohort, ZkCall call, ZkReplyHandler handler)
 {
 	Path *path = cohort->path;
 
@@ -141,7 +109,7 @@ make_call(const Cohort *cohort, ZkCall call, ZkReplyHandler handler)
 
 /* Takes note that its reply has come. */
 static void
-end_call(Path *path)
+end_parents_call(Path *path)
 {
 	path_mark(path);
 	path->calls--;
@@ -152,41 +120,38 @@ end_call(Path *path)
 static bool
 is_sibling(const Path *path)
 {
-	return zklock_now_ms() < guess_until && guess_length == length_above(path, strlen(path->path)) &&
+	return zklock_now_ms() < guess_until &&
+		   guess_length == missing_path_above(path->path, strlen(path->path)) &&
 		   memcmp(guess, path->path, guess_length) == 0;
 }
 
-/* Takes note that the path did not exist, and does now. */
+/*
+ * Takes note that the node that was tried exists.  A new container may have to be deleted
+ * again, and paths beside a new one may be missing, too.
+ */
 static void
-guess_siblings(const Path *path)
+note_created(Path *path, const ZkReply *reply)
 {
-	guess_created = is_sibling(path) ? guess_created + 1 : 1;
-	guess_length = length_above(path, strlen(path->path));
-	memcpy(guess, path->path, guess_length);
-	guess_until = zklock_now_ms() + GUESS_MS;
+	size_t length = path->missing.length;
+	size_t above = missing_path_above(path->path, length);
+	bool   is_new = reply->outcome == CALL_OK && reply->asked->node_kind == ZK_CONTAINER;
+
+	if (is_new && (path->created_to == 0 || path->created_to != above))
+		path->created_from = length;
+	path->created_to = is_new ? length : 0;
+	if (reply->outcome == CALL_OK && path->path[length] == '\0')
+	{
+		guess_created = is_sibling(path) ? guess_created + 1 : 1;
+		guess_length = above;
+		memcpy(guess, path->path, above);
+		guess_until = zklock_now_ms() + GUESS_MS;
+	}
 }
 
 /* ------------------------------------------------------------------------
  * Neighbours
  * ------------------------------------------------------------------------
  */
-
-/* Returns true if the session that asks holds a lock on this path. */
-static bool
-session_holds(const Cohort *cohort, const char *name)
-{
-	const Path *path = path_find(name);
-
-	for (int i = 0; path && i < entries_max(); i++)
-	{
-		const Contender *c = &engine.contenders[i];
-
-		if (c->path == path && c->place == PLACE_GRANTED &&
-			contender_same_session(c, cohort_head(cohort)))
-			return true;
-	}
-	return false;
-}
 
 /*
  * Returns true if the node being tried is one of the two of the semaphore that is asked for.
@@ -197,52 +162,32 @@ is_semaphore_part(const Cohort *cohort)
 	RequestKind kind = entry_of(cohort_head(cohort))->request.kind;
 
 	return (kind == REQUEST_TURN || kind == REQUEST_PERMIT) &&
-		   cohort->path->path[cohort->path->missing_len] == '\0';
+		   cohort->path->path[cohort->path->missing.length] == '\0';
 }
 
 /*
- * Returns what kinds of contenders a node of that name may harm, except those for which the
- * session that asks answers, and locks where a look has found none a moment ago.
+ * Returns what kinds of contenders a node of that name may harm, except locks where a look has
+ * found none a moment ago, or for which the session that asks answers: it holds one on the
+ * parent.
  */
 static int
 possible_harm(const Cohort *cohort, const char *parent, const char *name)
 {
-	int harm = neighbour_harm(parent, name);
+	int			harm = neighbour_harm(parent, name);
+	const Path *path;
 
 	if (zklock_now_ms() < harmless_until && strcmp(harmless, parent) == 0)
 		harm &= ~HARMS_LOCK;
-	if ((harm & HARMS_LOCK) && session_holds(cohort, parent))
-		harm &= ~HARMS_LOCK;
+	path = (harm & HARMS_LOCK) ? path_find(parent) : NULL;
+	for (int i = 0; path && i < entries_max(); i++)
+	{
+		const Contender *c = &engine.contenders[i];
+
+		if (c->path == path && c->place == PLACE_GRANTED &&
+			contender_same_session(c, cohort_head(cohort)))
+			return harm & ~HARMS_LOCK;
+	}
 	return harm;
-}
-
-/*
- * Returns why a node is not to be created, by a listing of its parent: it shows somebody who
- * would be harmed, or a semaphore's node would be on the path of an election.  Takes note of a
- * parent where no lock would be harmed.
- */
-static Failure
-obstacle(const Cohort *cohort, const char *parent, const char *name, const ZkReply *reply)
-{
-	int	  harm = possible_harm(cohort, parent, name);
-	Path *path = (harm & HARMS_LOCK) ? path_find(parent) : NULL;
-
-	for (int i = 0; i < reply->nchildren; i++)
-	{
-		const char *child = reply->children[i];
-		bool		is_ours = path && cohort_by_name(path, child);
-
-		if (neighbour_is_harmed(is_ours ? harm & ~HARMS_LOCK : harm, child))
-			return FAILURE_HARMFUL;
-		if (is_semaphore_part(cohort) && recipe_shows_election(child))
-			return FAILURE_IS_ELECTION;
-	}
-	if (harm & HARMS_LOCK)
-	{
-		strlcpy(harmless, parent, sizeof(harmless));
-		harmless_until = zklock_now_ms() + GUESS_MS;
-	}
-	return FAILURE_NONE;
 }
 
 /* ------------------------------------------------------------------------
@@ -250,8 +195,7 @@ obstacle(const Cohort *cohort, const char *parent, const char *name, const ZkRep
  * ------------------------------------------------------------------------
  */
 
-static void try_missing(Path *path);
-static void create_missing(Path *path);
+static void take_missing_step(Path *path, MissingStep step);
 
 /* Refuses those in a cohort for whom the path, which does not exist, is not to be created. */
 static void
@@ -268,70 +212,103 @@ fail_without_path(Cohort *cohort)
 	}
 }
 
-/* Goes on with the node below the one that was tried, which exists now. */
-static void
-go_down(Path *path)
-{
-	const char *rest = path->path + path->missing_len;
-
-	path->descending = true;
-	if (rest[0] == '\0')
-		return;
-	path->missing_len += 1 + strcspn(rest + 1, "/");
-	create_missing(path);
-}
-
-/* Tries the parent of the node that was tried, if there is one, as that is missing, too. */
-static void
-go_up(Path *path)
-{
-	int levels = 1;
-
-	for (const char *c = path->path + path->missing_len; *c != '\0'; c++)
-		levels += *c == '/';
-	path->missing_len = length_above(path, path->missing_len);
-	if (path->missing_len == 0)
-		refuse(path, FAILURE_NO_CHROOT, 0);
-	else if (levels >= ZKLOCK_MAX_LEVELS)
-		refuse(path, FAILURE_TOO_DEEP, 0);
-	else
-		try_missing(path);
-}
-
-/*
- * Takes note that the node that was tried exists.  A new container may have to be deleted
- * again.
- */
-static void
-note_created(Path *path, const ZkReply *reply)
-{
-	bool is_new = reply->outcome == CALL_OK && reply->asked->node_kind == ZK_CONTAINER;
-
-	if (is_new && (path->created_to == 0 || path->created_to != length_above(path, path->missing_len)))
-		path->created_from = path->missing_len;
-	path->created_to = is_new ? path->missing_len : 0;
-}
-
 /* Handles the reply to a create of a node of the path. */
 static void
 on_parent_created(void *arg, const ZkReply *reply)
 {
 	Path *path = arg;
 
-	end_call(path);
-	if (reply->outcome == CALL_OK || reply->outcome == CALL_NODE_EXISTS)
+	end_parents_call(path);
+	switch (reply->outcome)
 	{
-		note_created(path, reply);
-		if (reply->outcome == CALL_OK && path->path[path->missing_len] == '\0')
-			guess_siblings(path);
-		go_down(path);
+		case CALL_OK:
+		case CALL_NODE_EXISTS:
+			note_created(path, reply);
+			take_missing_step(path, missing_path_next(&path->missing, path->path, true));
+			break;
+		case CALL_NO_NODE:
+			take_missing_step(path, missing_path_next(&path->missing, path->path, false));
+			break;
+		case CALL_REFUSED:
+			refuse_parents(path, FAILURE_REFUSED, reply->code);
+			break;
+		case CALL_NO_CHILDREN:
+			refuse_parents(path, FAILURE_NO_CHILDREN, reply->code);
+			break;
+		default: /* unknown: the cohort's node is tried again */
+			break;
 	}
-	else if (reply->outcome == CALL_NO_NODE && !path->descending)
-		go_up(path);
-	else if (reply->outcome == CALL_REFUSED)
-		refuse(path, FAILURE_REFUSED, reply->code);
-	else if (reply->outcome == CALL_NO_CHILDREN)
-		refuse(path, FAILURE_NO_CHILDREN, reply->code);
+}
+
+/*
+ * Handles what is seen of the parent of the node to be created: its stat; the listing that
+ * follows if it has children, and not too many; and its data, if it is a semaphore's and may be a
+ * claim's.  If we may not see it, that is no reason to refuse.
+ */
+static void
+on_parent_seen(void *arg, const ZkReply *reply)
+{
+	Path	   *path = arg;
+	Cohort	   *cohort = needy_cohort(path);
+	const char *parent = reply->asked->path;
+	const char *name = path_above(path, path->missing.length) + strlen(parent) + 1;
+	bool		ok = reply->outcome == CALL_OK;
+	int			harm;
+	Path	   *ours;
+
+	end_parents_call(path);
+	if (reply->outcome == CALL_NO_NODE && reply->asked->kind != ZK_GET_DATA)
+	{
+		take_missing_step(path, missing_path_next(&path->missing, path->path, false));
+		return;
+	}
+	if (reply->outcome == CALL_UNKNOWN || cohort == NULL)
+		return;
+	if (reply->asked->kind == ZK_GET_DATA)
+	{
+		if (ok && claim_record_recognised(reply->data, reply->data_length))
+			refuse_parents(path, FAILURE_IS_CLAIMS, 0);
+		else
+			take_missing_step(path, MISSING_CREATE);
+		return;
+	}
+	if (reply->asked->kind == ZK_EXISTS && ok && reply->stat.child_count > 0 &&
+		reply->stat.child_count <= MAX_LISTED)
+	{
+		make_parents_call(cohort, (ZkCall){.kind = ZK_GET_CHILDREN, .path = parent, .bulky = true},
+						  on_parent_seen);
+		return;
+	}
+
+	/* Our own lock nodes say nothing about others. */
+	harm = possible_harm(cohort, parent, name);
+	ours = (harm & HARMS_LOCK) ? path_find(parent) : NULL;
+	for (int i = 0; i < reply->nchildren; i++)
+	{
+		const char *child = reply->children[i];
+		bool		is_ours = ours && cohort_by_name(ours, child);
+
+		if (neighbour_is_harmed(is_ours ? harm & ~HARMS_LOCK : harm, child))
+		{
+			refuse_parents(path, FAILURE_HARMFUL, 0);
+			return;
+		}
+		if (is_semaphore_part(cohort) && recipe_shows_election(child))
+		{
+			refuse_parents(path, FAILURE_IS_ELECTION, 0);
+			return;
+		}
+	}
+	if (harm & HARMS_LOCK)
+	{
+		strlcpy(harmless, parent, sizeof(harmless));
+		harmless_until = zklock_now_ms() + GUESS_MS;
+	}
+	if (is_semaphore_part(cohort) && reply->stat.data_length > 0 &&
+		reply->stat.data_length < CLAIM_RECORD_SIZE)
+		make_parents_call(cohort, (ZkCall){.kind = ZK_GET_DATA, .path = parent}, on_parent_seen);
+	else
+		take_missing_step(path, MISSING_CREATE);
 }
 
 /* Returns the create of the node that is missing. */
@@ -342,96 +319,47 @@ create_call(const Cohort *cohort)
 
 	return (ZkCall){.kind = ZK_CREATE,
 					.owner = cohort_owner(cohort),
-					.path = path_above(cohort->path, cohort->path->missing_len),
+					.path = path_above(cohort->path, cohort->path->missing.length),
 					.node_kind = kind == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER};
 }
 
-/* Creates the node that is missing, for those who have come meanwhile as well. */
+/* Does what comes next, for those who have come meanwhile as well. */
 static void
-create_missing(Path *path)
+take_missing_step(Path *path, MissingStep step)
 {
-	Cohort *cohort = needy_cohort(path);
-
-	if (cohort)
-		fail_without_path(cohort);
-	if (cohort && !dlist_is_empty(&cohort->queue))
-		make_call(cohort, create_call(cohort), on_parent_created);
-}
-
-/* Handles the data of the parent of a semaphore's nodes, which may be a claim's. */
-static void
-on_parent_read(void *arg, const ZkReply *reply)
-{
-	Path *path = arg;
-
-	end_call(path);
-	if (reply->outcome == CALL_OK && claim_record_recognised(reply->data, reply->data_length))
-		refuse(path, FAILURE_IS_CLAIMS, 0);
-	else if (reply->outcome != CALL_UNKNOWN)
-		create_missing(path);
-}
-
-/*
- * Handles the listing of the parent of the node to be created, which shows whom that might
- * harm, or its stat, if it is not to be listed.  If we may not see it, that is no reason to
- * refuse.
- */
-static void
-on_parent_listed(void *arg, const ZkReply *reply)
-{
-	Path	   *path = arg;
 	Cohort	   *cohort = needy_cohort(path);
-	const char *parent = reply->asked->path;
-	const char *name = path_above(path, path->missing_len) + strlen(parent) + 1;
-	Failure		failure;
+	size_t		length = path->missing.length;
+	size_t		above;
+	const char *parent;
 
-	end_call(path);
-	if (reply->outcome == CALL_NO_NODE)
-		go_up(path);
-	else if (reply->outcome == CALL_UNKNOWN || cohort == NULL)
-		return;
-	else if ((failure = obstacle(cohort, parent, name, reply)) != FAILURE_NONE)
-		refuse(path, failure, 0);
-	else if (is_semaphore_part(cohort) && reply->stat.data_length > 0 &&
-			 reply->stat.data_length < CLAIM_RECORD_SIZE)
-		make_call(cohort, (ZkCall){.kind = ZK_GET_DATA, .path = parent}, on_parent_read);
-	else
-		create_missing(path);
-}
-
-/* Handles the stat of the parent, which is listed if it has children, and not too many. */
-static void
-on_parent_seen(void *arg, const ZkReply *reply)
-{
-	Path   *path = arg;
-	Cohort *cohort = needy_cohort(path);
-
-	if (cohort && reply->outcome == CALL_OK && reply->stat.child_count > 0 &&
-		reply->stat.child_count <= MAX_LISTED)
+	switch (step)
 	{
-		end_call(path);
-		make_call(cohort,
-				  (ZkCall){.kind = ZK_GET_CHILDREN, .path = reply->asked->path, .bulky = true},
-				  on_parent_listed);
+		case MISSING_LOOK:
+			above = missing_path_above(path->path, length);
+			parent = path_above(path, above);
+			if (cohort && above > 0 &&
+				(is_semaphore_part(cohort) ||
+				 possible_harm(cohort, parent, path_above(path, length) + above + 1) != 0))
+			{
+				make_parents_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = parent}, on_parent_seen);
+				break;
+			}
+			/* FALLTHROUGH */
+		case MISSING_CREATE:
+			if (cohort)
+				fail_without_path(cohort);
+			if (cohort && !dlist_is_empty(&cohort->queue))
+				make_parents_call(cohort, create_call(cohort), on_parent_created);
+			break;
+		case MISSING_END: /* the cohort's node is tried again */
+			break;
+		case MISSING_NO_CHROOT:
+			refuse_parents(path, FAILURE_NO_CHROOT, 0);
+			break;
+		case MISSING_TOO_DEEP:
+			refuse_parents(path, FAILURE_TOO_DEEP, 0);
+			break;
 	}
-	else
-		on_parent_listed(path, reply);
-}
-
-/* Creates the missing node, or first looks at its parent. */
-static void
-try_missing(Path *path)
-{
-	Cohort	   *cohort = needy_cohort(path);
-	const char *node = path_above(path, path->missing_len);
-	const char *name = strrchr(node, '/') + 1;
-	const char *parent = path_above(path, name - 1 - node);
-
-	if (cohort && parent[0] != '\0' &&
-		(is_semaphore_part(cohort) || possible_harm(cohort, parent, name) != 0))
-		make_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = parent}, on_parent_seen);
-	else
-		create_missing(path);
 }
 
 /*
@@ -445,19 +373,20 @@ parents_missing(Cohort *cohort, int code)
 	Path *path = cohort->path;
 
 	fail_without_path(cohort);
-	if (path->parents_failure == FAILURE_NONE && path->parents_attempts >= MAX_ATTEMPTS)
-		refuse(path, FAILURE_REFUSED, code);
+	if (path->parents_failure == FAILURE_NONE && path->parents_attempts >= MISSING_PATH_ATTEMPTS)
+		refuse_parents(path, FAILURE_REFUSED, code);
 	if (path->parents_failure != FAILURE_NONE)
 	{
+		/* A refusal concerns only the contenders that waited for the path's parents. */
 		cohort_fail(cohort, path->parents_failure, path->parents_code);
-		begin_anew(path);
+		path->parents_attempts = 0;
+		path->parents_failure = FAILURE_NONE;
 	}
 	else if (!dlist_is_empty(&cohort->queue))
 	{
 		path->parents_attempts++;
-		path->missing_len = strlen(path->path);
-		path->descending = false;
-		try_missing(path);
+		path->missing = (MissingPath){.end = strlen(path->path), .length = strlen(path->path)};
+		take_missing_step(path, MISSING_LOOK);
 	}
 }
 
@@ -470,10 +399,7 @@ on_created_ahead(void *arg, const ZkReply *reply)
 	path_mark(path);
 	path->calls--;
 	if (reply->outcome == CALL_OK)
-	{
 		note_created(path, reply);
-		guess_siblings(path);
-	}
 	else
 		guess_until = 0;
 }
@@ -486,14 +412,14 @@ parents_create_ahead(Cohort *cohort)
 {
 	Path			   *path = cohort->path;
 	size_t				length = strlen(path->path);
-	size_t				above = length_above(path, length);
+	size_t				above = missing_path_above(path->path, length);
 	const EntryRequest *request = &entry_of(cohort_head(cohort))->request;
 
 	if (request->kind != REQUEST_LOCK || request->parent_nodes == PARENTS_EXISTING ||
 		path->lists_sent > 0 || guess_created < 2 || !is_sibling(path) ||
 		possible_harm(cohort, path_above(path, above), path->path + above + 1) != 0)
 		return false;
-	path->missing_len = length;
+	path->missing = (MissingPath){.end = length, .length = length};
 	path->calls++;
 	zk_call(create_call(cohort), on_created_ahead, path);
 	return true;
@@ -514,9 +440,10 @@ on_parent_deleted(void *arg, const ZkReply *reply)
 	Path *path = arg;
 	bool  gone = reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE;
 
-	end_call(path);
-	path->created_to =
-		gone && path->created_to > path->created_from ? length_above(path, path->created_to) : 0;
+	end_parents_call(path);
+	path->created_to = gone && path->created_to > path->created_from
+						   ? missing_path_above(path->path, path->created_to)
+						   : 0;
 }
 
 /*

@@ -103,7 +103,41 @@ typedef enum Heed
 
 extern Heed heed_expected(NodeDialect dialect, LockMode mode, const char *name);
 
-/* neighbour.c: which nodes cannot be children of one path together */
+/* ------------------------------------------------------------------------
+ * missing_path.c: creating the missing levels of a path, and whom a new node would harm
+ * ------------------------------------------------------------------------
+ */
+
+/* Most nodes that are created for one, its own included, since they may stay for good */
+#define ZKLOCK_MAX_LEVELS 16
+
+/*
+ * How often the walk is made in a row: others may delete what it creates, as ZooKeeper does with
+ * containers
+ */
+#define MISSING_PATH_ATTEMPTS 16
+
+/* A walk over the missing levels; it begins with MISSING_LOOK at the lowest one, length == end */
+typedef struct MissingPath
+{
+	size_t end;		   /* bytes of the path to be created */
+	size_t length;	   /* bytes of it up to the level being tried */
+	bool   descending; /* a level above that exists by now */
+} MissingPath;
+
+/* What comes next of a walk */
+typedef enum MissingStep
+{
+	MISSING_LOOK,	/* create the node, unless its parent shows somebody who would be harmed */
+	MISSING_CREATE, /* create the node */
+	MISSING_END,	/* the path exists, or some of it is gone again: a new attempt shows it */
+	MISSING_NO_CHROOT, /* not even the root exists */
+	MISSING_TOO_DEEP
+} MissingStep;
+
+extern size_t	   missing_path_above(const char *path, size_t length);
+extern MissingStep missing_path_next(MissingPath *walk, const char *path, bool exists);
+
 typedef enum NeighbourHarm
 {
 	HARMS_LOCK = 1,		/* it stands in front of Curator's contenders */

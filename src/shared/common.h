@@ -20,7 +20,6 @@
 #define ZKLOCK_ERROR_SIZE 256	/* an error as a sentence, with its NUL */
 #define ZKLOCK_FILE_SIZE 1024	/* the name of a file, with its NUL: PostgreSQL's MAXPGPATH */
 #define ZKLOCK_PASSWORD_SIZE 16 /* bytes of a ZooKeeper session's password */
-#define ZKLOCK_MAX_LEVELS 16	/* nodes created for one path, its own included */
 
 /* A time that never comes, us or ms */
 #define NEVER INT64_MAX

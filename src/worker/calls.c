@@ -22,7 +22,7 @@
  * cannot be known here: the answer is CALL_UNKNOWN, and the session looks.  The session must
  * not look too early, since an old connection may still carry the write.  So the answer
  * waits for the next connection of the ZooKeeper session, and there for the answer to a
- * check that is committed (engine/session.c): from then on ZooKeeper takes nothing from the
+ * check that is committed (engine/engine.c): from then on ZooKeeper takes nothing from the
  * connection before, and what the session reads is no older.  If the ZooKeeper session has
  * ended meanwhile, the connection is that of the next one.
  *

@@ -11,8 +11,7 @@
  *
  *		worker_session.c	the session, and its settings
  *		lease.c				heartbeats
- *		calls.c				calls that the worker makes for sessions; call_batch.c: their
- *							operations, marker.c: what they leave behind
+ *		calls.c				calls that the worker makes for sessions, and what they leave behind
  *		queue_waits.c		watches for sessions that look for elements of queues
  *		candidacy.c			the elections at which the server stands
  *

@@ -3,7 +3,7 @@
 # A client that knows only its own names locks the same path as one that writes other names,
 # and each believes that it holds the lock. The log reports a client that does not wait for
 # our nodes, with what to do; not those that wait, nor zklock's own sessions elsewhere. Who waits for whom is in
-# test/unit/test_heed.c, and what would harm others in test_neighbour.c.
+# test/unit/test_heed.c, and what would harm others in test_missing_path.c.
 #
 # And a path below that of another lock or semaphore is refused if its node would harm the
 # clients that use the other one. With the real Curator, which would never get its lock again.

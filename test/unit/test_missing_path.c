@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
- * test_neighbour.c
- *	  Unit tests of neighbour.c: which nodes cannot be children together.
+ * test_missing_path.c
+ *	  Unit tests of missing_path.c: which node of a missing path comes next, and which nodes
+ *	  cannot be children together.
  *
  * Copyright (c) 2026, zklock contributors
  *
@@ -10,6 +11,7 @@
 #include "recipes/node_name.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "unit.h"
 
@@ -65,9 +67,52 @@ test_semaphores(void)
 	ok(!neighbour_is_harmed(HARMS_SEMAPHORE, "car-17"), "something else");
 }
 
+/* Plays a walk; "answers" says for each node that is tried whether it exists then. */
+static void
+walk(const char *path, size_t end, const char *answers, MissingStep last, const char *tried)
+{
+	MissingPath walk = {.end = end, .length = end};
+	MissingStep step = MISSING_LOOK;
+	char		done[1000] = "";
+
+	for (; step == MISSING_LOOK || step == MISSING_CREATE; answers++)
+	{
+		snprintf(done + strlen(done), sizeof(done) - strlen(done), "%s%.*s ",
+				 step == MISSING_LOOK ? "?" : "", (int) walk.length, path);
+		if (*answers == '\0')
+			break;
+		step = missing_path_next(&walk, path, *answers == 'y');
+	}
+	ok(step == last, "%s, %s: ends with %d", path, answers, step);
+	ok(strcmp(done, tried) == 0, "%s: %s", path, done);
+}
+
+static void
+test_walks(void)
+{
+	char deep[100] = "";
+
+	walk("/a/b/c", 6, "y", MISSING_END, "?/a/b/c ");
+	walk("/a/b/c", 6, "nyy", MISSING_END, "?/a/b/c ?/a/b /a/b/c ");
+	walk("/a/b/c", 6, "nnyyy", MISSING_END, "?/a/b/c ?/a/b ?/a /a/b /a/b/c ");
+	walk("/a/b/c", 6, "nnyn", MISSING_END, "?/a/b/c ?/a/b ?/a /a/b ");
+	walk("/a/b/c", 6, "nnn", MISSING_NO_CHROOT, "?/a/b/c ?/a/b ?/a ");
+	walk("/a/b/c", 4, "nyy", MISSING_END, "?/a/b ?/a /a/b ");
+	for (int i = 0; i < 17; i++)
+		strcat(deep, "/x");
+	walk(deep, 34, "nnnnnnnnnnnnnnnn", MISSING_TOO_DEEP,
+		 "?/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x ?/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x "
+		 "?/x/x/x/x/x/x/x/x/x/x/x/x/x/x/x ?/x/x/x/x/x/x/x/x/x/x/x/x/x/x ?/x/x/x/x/x/x/x/x/x/x/x/x/x "
+		 "?/x/x/x/x/x/x/x/x/x/x/x/x ?/x/x/x/x/x/x/x/x/x/x/x ?/x/x/x/x/x/x/x/x/x/x ?/x/x/x/x/x/x/x/x/x "
+		 "?/x/x/x/x/x/x/x/x ?/x/x/x/x/x/x/x ?/x/x/x/x/x/x ?/x/x/x/x/x ?/x/x/x/x ?/x/x/x ?/x/x ");
+	ok(missing_path_above("/a/bc", 5) == 2, "the path above");
+	ok(missing_path_above("/a", 2) == 0, "the root has no length");
+}
+
 int
 main(void)
 {
+	test_walks();
 	test_locks();
 	test_semaphores();
 	return done_testing();
