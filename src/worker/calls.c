@@ -42,6 +42,20 @@
  * A provisional node belongs to no ZooKeeper session, and the slot has room for the name of one.
  * So one that was given up is deleted before a batch is sent that creates another.
  *
+ * Watches: a session that waits for an element of a queue has watches set on the children of the
+ * queue, and on the claims of elements that other clients have taken (calls ZK_GET_CHILDREN and
+ * ZK_WATCH_DATA).  When one of these watches fires, the first session that waits there is
+ * woken (shared/call.c).  A watch is removed when no session waits there any more.
+ *
+ * ZooKeeper removes all watches of a kind on a path.  So a watch where the engine has one as
+ * well is left to the engine, and when the engine removes its own, a session that waits there
+ * looks again.
+ *
+ * All watches together must fit beside the engine's in one packet (traps 3 and 4 in
+ * doc/internals.md).  A role has a quarter of that room, and an eighth is for superusers; a
+ * watch counts as that of the role which asked for it first.  A path for which there is no
+ * room is not watched; the answer says so, and the session looks again from time to time.
+ *
  * Runs in: the worker.  All of this is private to it, but for the slots; shared/call.h says
  * what protects them.  Those members of a slot that belong to a batch no process changes once
  * it is sent.
@@ -52,6 +66,7 @@
 
 #include "engine/engine.h"
 #include "lib/stringinfo.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
@@ -63,6 +78,22 @@
 
 /* When a marker node whose deletion was refused is to be deleted again, ms */
 #define DELETE_AGAIN_MS 5000
+
+/* Bytes of the paths that are watched, with what the client library adds */
+#define WATCH_BYTES (60 * 1024)
+#define PER_WATCH 8
+#define BYTES_OF_ROLE (WATCH_BYTES / 4)
+#define BYTES_RESERVE (WATCH_BYTES / 8) /* for superusers */
+
+/* A claim's path: the queue's, the element's name, and its own */
+#define WATCHED_SIZE (ZKLOCK_MAX_PATH + ELEMENT_NAME_SIZE + sizeof(ELEMENT_CLAIM) + 2)
+
+typedef struct Watched
+{
+	char   path[WATCHED_SIZE]; /* hash key */
+	size_t queue_length;	   /* of its beginning: the queue's path */
+	Oid	   role;			   /* that asked for it */
+} Watched;
 
 typedef struct CallWork CallWork;
 
@@ -107,6 +138,8 @@ static uint64	 last_asked;
 static uint64	 connection;   /* counts connections on which a server has answered */
 static uint64	 synchronized; /* the last of them on which a check was committed */
 static int64	 delete_again_at = NEVER; /* ms, if any deletion was refused */
+static HTAB		*watched;
+static int64	 watched_session; /* the ZooKeeper session that has the watches */
 
 /* ------------------------------------------------------------------------
  * Room
@@ -360,6 +393,121 @@ delete_unwanted_provisional(CallWork *work)
 }
 
 /* ------------------------------------------------------------------------
+ * Watches
+ * ------------------------------------------------------------------------
+ */
+
+static Watched *
+find_watched(const char *path)
+{
+	return strlen(path) < WATCHED_SIZE ? hash_search(watched, path, HASH_FIND, NULL) : NULL;
+}
+
+/* Takes note of the watch that a call sets: on a queue's children, or on an element's claim. */
+static void
+add_watched(const CallSlot *slot, const ZkCall *asked)
+{
+	size_t	 length = strlen(asked->path);
+	Watched *each = hash_search(watched, asked->path, HASH_ENTER, NULL);
+
+	for (int levels = asked->kind == ZK_WATCH_DATA ? 2 : 0; levels > 0; levels--)
+		length = missing_path_above(asked->path, length);
+	each->queue_length = length;
+	each->role = slot->role;
+}
+
+/* Prepares for the watch that a call is to set.  Returns false if there is no room for it. */
+static bool
+prepare_watch(const CallSlot *slot, const ZkCall *asked)
+{
+	HASH_SEQ_STATUS status;
+	const Watched  *each;
+	size_t			length = strlen(asked->path);
+	size_t			all = length + PER_WATCH;
+	size_t			of_role = length + PER_WATCH;
+
+	if (find_watched(asked->path))
+		return true;
+	if (length >= WATCHED_SIZE)
+		return false;
+	hash_seq_init(&status, watched);
+	while ((each = hash_seq_search(&status)) != NULL)
+	{
+		all += strlen(each->path) + PER_WATCH;
+		of_role += each->role == slot->role ? strlen(each->path) + PER_WATCH : 0;
+	}
+	if (slot->reserve == RESERVE_OPEN ? all > WATCH_BYTES
+									  : all > WATCH_BYTES - BYTES_RESERVE || of_role > BYTES_OF_ROLE)
+		return false;
+	add_watched(slot, asked);
+	return true;
+}
+
+/*
+ * Takes note of the answer to what asked for a watch.  If the answer was lost, the watch may be
+ * set.  An earlier watch may have fired since this one was asked for, and the session may have
+ * gone.
+ */
+static void
+note_watch(const CallSlot *slot, const ZkCall *asked, const ZkReply *reply)
+{
+	Watched *each = find_watched(asked->path);
+
+	if (!reply->watching && reply->outcome != CALL_UNKNOWN && each)
+		hash_search(watched, each->path, HASH_REMOVE, NULL);
+	if (!reply->watching || each)
+		return;
+	add_watched(slot, asked);
+	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
+}
+
+/*
+ * Removes watches where no session waits any more.  Those that the engine needs are looked at
+ * again: it does not remove what it has not come to set.
+ */
+static void
+remove_unwanted_watches(void)
+{
+	HASH_SEQ_STATUS status;
+	Watched		   *each;
+	bool			left = false;
+
+	if (pg_atomic_read_u32(&call_pool->queue_waits_left) == 0)
+		return;
+	pg_atomic_exchange_u32(&call_pool->queue_waits_left, 0);
+	hash_seq_init(&status, watched);
+	while ((each = hash_seq_search(&status)) != NULL)
+	{
+		bool of_claim = each->path[each->queue_length] != '\0';
+		ZkCall removal = {.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN, .path = each->path};
+
+		if (queue_wait_first(each->path, each->queue_length))
+			continue;
+		if (engine_needs_watch(&removal))
+		{
+			left = true;
+			continue;
+		}
+		zk_call(removal, NULL, NULL);
+		hash_search(watched, each->path, HASH_REMOVE, NULL);
+	}
+	if (left)
+		pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
+}
+
+/* In another ZooKeeper session nothing is watched. */
+static void
+forget_watches(void)
+{
+	HASHCTL ctl = {.keysize = WATCHED_SIZE, .entrysize = sizeof(Watched)};
+
+	if (watched)
+		hash_destroy(watched);
+	watched = hash_create("zklock watches of queue waits", 64, &ctl, HASH_ELEM | HASH_STRINGS);
+	watched_session = zklock_session->info.id;
+}
+
+/* ------------------------------------------------------------------------
  * Batches
  * ------------------------------------------------------------------------
  */
@@ -468,9 +616,7 @@ on_call_reply(void *arg, const ZkReply *reply)
 	result->text_length = work->answer.len - begin;
 
 	if (asked->kind == ZK_WATCH_DATA || asked->watch)
-		worker_queue_waits_answered(asked->path,
-									asked->kind == ZK_WATCH_DATA ? WATCHED_CLAIM : WATCHED_QUEUE,
-									slot, reply);
+		note_watch(slot, asked, reply);
 	if (asked->kind == ZK_REMOTE_WAITS && ok && call_slot_state(slot) != CALL_GIVEN_UP)
 		engine_note_remote_waits();
 
@@ -526,10 +672,10 @@ first_call_for(const CallSlot *slot, const ZkCall *asked)
 			break;
 		case ZK_GET_CHILDREN:
 			call.bulky = true;
-			call.watch = asked->watch && worker_queue_waits_watch(asked->path, WATCHED_QUEUE, slot);
+			call.watch = asked->watch && prepare_watch(slot, asked);
 			break;
 		case ZK_WATCH_DATA:
-			call.watch = worker_queue_waits_watch(asked->path, WATCHED_CLAIM, slot);
+			call.watch = prepare_watch(slot, asked);
 			call.kind = call.watch ? ZK_GET_DATA : ZK_EXISTS;
 			break;
 		case ZK_REPLACE_RECORD:
@@ -778,6 +924,8 @@ worker_calls_attend(void)
 	}
 	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend_slot);
 
+	remove_unwanted_watches();
+
 	/* Impatient batches are refused: there is no connection, and the lease has lapsed. */
 	if (zk_client_connected() || lease_state() == LEASE_HOLDS)
 		return;
@@ -797,12 +945,29 @@ worker_calls_next_wakeup(void)
 	return delete_again_at;
 }
 
+/* Wakes the first session that waits there, since a watch has fired. */
+void
+worker_calls_watch_event(const char *path)
+{
+	Watched *each = find_watched(path);
+
+	if (each == NULL)
+		return;
+	queue_wait_wake(path, each->queue_length);
+	hash_search(watched, each->path, HASH_REMOVE, NULL);
+}
+
 /* Attends to all slots: a connection stands, on which a server has answered. */
 void
 worker_calls_connected(void)
 {
 	connection++;
+	if (watched_session != zklock_session->info.id)
+		forget_watches();
 	attend_all_slots();
+
+	/* Much may have happened at the paths of queues. */
+	queue_wait_wake_all();
 }
 
 /*
@@ -842,6 +1007,7 @@ worker_calls_leave_nodes(void)
 void
 worker_calls_start(void)
 {
+	forget_watches();
 	works = palloc0(zklock_max_processes() * sizeof(CallWork));
 	in_order = palloc(zklock_max_processes() * sizeof(int));
 	for (int i = 0; i < zklock_max_processes(); i++)

@@ -12,7 +12,6 @@
  *		worker_session.c	the session, and its settings
  *		lease.c				heartbeats
  *		calls.c				calls that the worker makes for sessions, and what they leave behind
- *		queue_waits.c		watches for sessions that look for elements of queues
  *		candidacy.c			the elections at which the server stands
  *
  * and in between, the client library's events (zk_client.c) and the engine (engine/engine.c).
@@ -244,7 +243,7 @@ static void
 on_watch(ZkWatchEvent event, const char *path)
 {
 	engine_watch(event, path);
-	worker_queue_waits_event(path);
+	worker_calls_watch_event(path);
 }
 
 /* Runs the rounds of the loop; src/README describes one. */
@@ -272,7 +271,6 @@ main_loop(WaitEventSet *events)
 		zk_client_dispatch();
 		engine_attend();
 		worker_calls_attend();
-		worker_queue_waits_attend();
 		engine_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
@@ -358,7 +356,6 @@ zklock_worker_main(Datum arg)
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	engine_start();
-	worker_queue_waits_start();
 	worker_calls_start();
 	take_server_settings_up();
 	worker_session_start();

@@ -56,28 +56,10 @@ extern void	 worker_calls_start(void);
 extern void	 worker_calls_attend(void);
 extern void	 worker_calls_connected(void);
 extern void	 worker_calls_at_exit(void);
+extern void	 worker_calls_watch_event(const char *path);
 extern bool	 worker_calls_in_doubt(void);
 extern bool	 worker_calls_leave_nodes(void);
 extern int64 worker_calls_next_wakeup(void);
-
-/* ------------------------------------------------------------------------
- * queue_waits.c: watches for sessions that look for elements of queues
- * ------------------------------------------------------------------------
- */
-
-typedef enum WatchedKind
-{
-	WATCHED_QUEUE,
-	WATCHED_CLAIM
-} WatchedKind;
-
-extern void worker_queue_waits_start(void);
-extern void worker_queue_waits_attend(void);
-extern bool worker_queue_waits_watch(const char *path, WatchedKind kind, const CallSlot *slot);
-extern void worker_queue_waits_answered(const char *path, WatchedKind kind,
-										const CallSlot *slot, const ZkReply *reply);
-extern void worker_queue_waits_event(const char *path);
-extern void worker_queue_waits_connected(void);
 
 /* ------------------------------------------------------------------------
  * candidacy.c: the elections at which this server stands

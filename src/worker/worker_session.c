@@ -929,7 +929,6 @@ worker_session_event(ZkSessionEvent event)
 				lease_check_timeout();
 				engine_session_connected(&now);
 				worker_calls_connected();
-				worker_queue_waits_connected();
 			}
 			break;
 
