@@ -42,7 +42,7 @@
 static void
 give_up_at_exit(int code, Datum arg)
 {
-	call_slot_give_up(call_slot_own());
+	call_slot_give_up();
 }
 
 /*
@@ -140,7 +140,7 @@ ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight
 	/* An earlier call of this process number may still be under way. */
 	if (call_slot_state(slot) != CALL_FREE)
 	{
-		call_slot_give_up(slot);
+		call_slot_give_up();
 		if (!wait_for_slot(slot, CALL_FREE, caller, until))
 			return;
 	}
@@ -202,7 +202,7 @@ call_batch(Caller *caller, CallStep *steps, int n, CallSight sight)
 	}
 	PG_CATCH();
 	{
-		call_slot_give_up(slot);
+		call_slot_give_up();
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -239,7 +239,7 @@ call_batch(Caller *caller, CallStep *steps, int n, CallSight sight)
 	}
 	if (!answered)
 	{
-		call_slot_give_up(slot);
+		call_slot_give_up();
 		return;
 	}
 	caller->session = slot->session;
@@ -399,12 +399,12 @@ call_create_path(Caller *caller, const char *path, ZkCall node)
 	}
 	PG_CATCH();
 	{
-		call_slot_leave_path(call_slot_own());
+		call_slot_leave_path();
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	if (node.node_kind != ZK_PERSISTENT_SEQUENTIAL)
-		call_slot_leave_path(call_slot_own());
+		call_slot_leave_path();
 	return made;
 }
 

@@ -211,7 +211,7 @@ settle_write(TakeQueue *queue, CallStep *step)
 	CallStep look = {.asked = {.kind = ZK_EXISTS, .path = step->asked.marker}};
 
 	call_batch(&settling, &look, 1, CALL_AFTER_SYNC);
-	call_slot_give_up(call_slot_own());
+	call_slot_give_up();
 	if (settling.session != queue->call.sent_session)
 		report_uncertain(queue);
 	call_report(&look);
@@ -275,7 +275,7 @@ pin_and_read(TakeQueue *queue, CallStep *read)
 	else if (steps[0].result.outcome == CALL_REFUSED)
 		queue->pin = "";
 	else
-		call_slot_give_up(call_slot_own());
+		call_slot_give_up();
 }
 
 /*
@@ -307,7 +307,7 @@ void
 take_unpin(TakeQueue *queue)
 {
 	if (queue->pin && queue->pin[0] != '\0')
-		call_slot_give_up(call_slot_own());
+		call_slot_give_up();
 	queue->pin = NULL;
 }
 

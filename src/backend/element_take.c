@@ -354,7 +354,7 @@ break_off_take(int code, Datum arg)
 	TakeQueue *queue = (TakeQueue *) DatumGetPointer(arg);
 
 	queue_wait_leave();
-	call_slot_give_up(call_slot_own()); /* deletes a pin, too */
+	call_slot_give_up(); /* deletes a pin, too */
 	wait_counted_break(code, PointerGetDatum(&queue->wait.counted));
 }
 

@@ -98,7 +98,7 @@ static void
 withdraw_record(void)
 {
 	if (own_name[0] != '\0')
-		call_slot_give_up(call_slot_own());
+		call_slot_give_up();
 	own_name[0] = '\0';
 }
 

@@ -107,13 +107,6 @@ call_area_init(void *place, int tranche)
 	MemoryContextSwitchTo(old);
 }
 
-/* Returns the address of a slot's batch or answer, which may have room of its own. */
-char *
-call_slot_text(CallSlot *slot, const CallRoom *room)
-{
-	return room->size > 0 ? dsa_get_address(call_area, room->at) : slot->buffer;
-}
-
 /* ------------------------------------------------------------------------
  * Steps
  * ------------------------------------------------------------------------
@@ -159,13 +152,6 @@ call_slot_step(CallSlot *slot, CallState from, CallState to)
 	return stepped;
 }
 
-/* Has the worker look at a slot in its next round. */
-void
-call_slot_mark(CallSlot *slot)
-{
-	zklock_mark(call_pool->marks, slot - call_pool->slots);
-}
-
 /* Has the worker look at a slot at once. */
 void
 call_slot_want_worker(CallSlot *slot)
@@ -196,8 +182,10 @@ call_slot_ask(CallSlot *slot, CallState state)
  * not wait.
  */
 void
-call_slot_give_up(CallSlot *slot)
+call_slot_give_up(void)
 {
+	CallSlot *slot = call_slot_own();
+
 	SpinLockAcquire(&slot->mutex);
 	if (slot->state != CALL_FREE && slot->state != CALL_GIVEN_UP)
 		call_slot_enter(slot, CALL_GIVEN_UP);
@@ -209,8 +197,10 @@ call_slot_give_up(CallSlot *slot)
 
 /* Gives up the provisional node, when nothing more is created below it.  Cannot fail. */
 void
-call_slot_leave_path(CallSlot *slot)
+call_slot_leave_path(void)
 {
+	CallSlot *slot = call_slot_own();
+
 	SpinLockAcquire(&slot->mutex);
 	slot->provisional_wanted = false;
 	SpinLockRelease(&slot->mutex);
@@ -220,19 +210,14 @@ call_slot_leave_path(CallSlot *slot)
 
 /* Keeps the provisional node, which has been wanted since it was created.  Cannot fail. */
 void
-call_slot_keep_node(CallSlot *slot)
+call_slot_keep_node(void)
 {
+	CallSlot *slot = call_slot_own();
+
 	SpinLockAcquire(&slot->mutex);
 	Assert(slot->state == CALL_FREE && (slot->provisional_wanted || slot->provisional[0] == '\0'));
 	slot->provisional[0] = '\0';
 	SpinLockRelease(&slot->mutex);
-}
-
-/* Wakes the process that has a slot, after the slot has changed. */
-void
-call_slot_wake(CallSlot *slot)
-{
-	SetLatch(&GetPGProcByNumber(slot - call_pool->slots)->procLatch);
 }
 
 /* ------------------------------------------------------------------------
@@ -274,14 +259,6 @@ queue_wait_first(const char *path, size_t length)
 	return first;
 }
 
-/* Has a session look for an element. */
-static void
-wake_to_look(CallSlot *slot)
-{
-	pg_atomic_write_u32(&slot->queue_wait_changed, 1);
-	call_slot_wake(slot);
-}
-
 /* Has this session wait at a path, behind those that already do. */
 void
 queue_wait_join(const char *path)
@@ -311,33 +288,34 @@ queue_wait_is_turn(bool anyhow)
 	return true;
 }
 
-/* Ends this session's wait, if it waits, and wakes the next one. */
-void
-queue_wait_leave(void)
-{
-	CallSlot *slot = call_slot_own();
-	CallSlot *next;
-
-	if (pg_atomic_exchange_u64(&slot->queue_wait_ticket, 0) == 0)
-		return;
-	next = queue_wait_first(slot->queue_wait_path, strlen(slot->queue_wait_path));
-	if (next)
-	{
-		wake_to_look(next);
-		return;
-	}
-	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
-	zklock_wake_worker();
-}
-
-/* Wakes the first to wait at a path of "length" bytes, since something has happened there. */
-void
+/*
+ * Has the first to wait at a path of "length" bytes look for an element, since something has
+ * happened there.  Returns false if nobody waits.
+ */
+bool
 queue_wait_wake(const char *path, size_t length)
 {
 	CallSlot *first = queue_wait_first(path, length);
 
 	if (first)
-		wake_to_look(first);
+	{
+		pg_atomic_write_u32(&first->queue_wait_changed, 1);
+		call_slot_wake(first);
+	}
+	return first != NULL;
+}
+
+/* Ends this session's wait, if it waits, and wakes the next one. */
+void
+queue_wait_leave(void)
+{
+	CallSlot *slot = call_slot_own();
+
+	if (pg_atomic_exchange_u64(&slot->queue_wait_ticket, 0) == 0 ||
+		queue_wait_wake(slot->queue_wait_path, strlen(slot->queue_wait_path)))
+		return;
+	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
+	zklock_wake_worker();
 }
 
 /* Wakes all that wait, since something may have happened at any path. */
@@ -346,7 +324,11 @@ queue_wait_wake_all(void)
 {
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
-		if (pg_atomic_read_u64(&call_pool->slots[i].queue_wait_ticket) != 0)
-			wake_to_look(&call_pool->slots[i]);
+		CallSlot *slot = &call_pool->slots[i];
+
+		if (pg_atomic_read_u64(&slot->queue_wait_ticket) == 0)
+			continue;
+		pg_atomic_write_u32(&slot->queue_wait_changed, 1);
+		call_slot_wake(slot);
 	}
 }

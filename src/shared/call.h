@@ -12,6 +12,8 @@
 #include "postmaster/postmaster.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
 #include "storage/spin.h"
 #include "utils/dsa.h"
 
@@ -170,25 +172,43 @@ extern void call_area_init(void *place, int tranche);
 /* Backends, each for its own slot */
 extern CallSlot *call_slot_own(void);
 extern void		 call_slot_ask(CallSlot *slot, CallState state);
-extern void		 call_slot_give_up(CallSlot *slot);
-extern void		 call_slot_leave_path(CallSlot *slot);
-extern void		 call_slot_keep_node(CallSlot *slot);
+extern void		 call_slot_give_up(void);
+extern void		 call_slot_leave_path(void);
+extern void		 call_slot_keep_node(void);
 extern void		 queue_wait_join(const char *path);
 extern bool		 queue_wait_is_turn(bool anyhow);
 extern void		 queue_wait_leave(void);
 
 /* The worker */
-extern void		 call_slot_wake(CallSlot *slot);
 extern void		 queue_wait_wake_all(void);
 extern CallSlot *queue_wait_first(const char *path, size_t length);
-extern void		 queue_wait_wake(const char *path, size_t length);
+extern bool		 queue_wait_wake(const char *path, size_t length);
 
 /* Any process */
 extern CallState call_slot_state(CallSlot *slot);
 extern bool		 call_slot_step(CallSlot *slot, CallState from, CallState to);
-extern void		 call_slot_mark(CallSlot *slot);
 extern void		 call_slot_want_worker(CallSlot *slot);
-extern char		*call_slot_text(CallSlot *slot, const CallRoom *room);
+
+/* Returns the address of a slot's batch or answer, which may have room of its own. */
+static inline char *
+call_slot_text(CallSlot *slot, const CallRoom *room)
+{
+	return room->size > 0 ? dsa_get_address(call_area, room->at) : slot->buffer;
+}
+
+/* Has the worker look at a slot in its next round. */
+static inline void
+call_slot_mark(CallSlot *slot)
+{
+	zklock_mark(call_pool->marks, slot - call_pool->slots);
+}
+
+/* Wakes the process that has a slot, after the slot has changed. */
+static inline void
+call_slot_wake(CallSlot *slot)
+{
+	SetLatch(&GetPGProcByNumber(slot - call_pool->slots)->procLatch);
+}
 
 static inline bool
 call_is_read(ZkOperation kind)

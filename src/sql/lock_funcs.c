@@ -649,7 +649,7 @@ persistent_take(Persistent *lock)
 		interrupt_check_client();
 	else
 		(void) call_delete_node(&lock->call, path, &lock->stat, &lock->in_doubt);
-	call_slot_keep_node(call_slot_own());
+	call_slot_keep_node();
 	return taken;
 }
 
@@ -672,7 +672,7 @@ lock_persistently(FunctionCallInfo fcinfo, LockMode mode)
 	}
 	PG_CATCH();
 	{
-		call_slot_leave_path(call_slot_own());
+		call_slot_leave_path();
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

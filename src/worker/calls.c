@@ -953,7 +953,7 @@ worker_calls_watch_event(const char *path)
 
 	if (each == NULL)
 		return;
-	queue_wait_wake(path, each->queue_length);
+	(void) queue_wait_wake(path, each->queue_length);
 	hash_search(watched, each->path, HASH_REMOVE, NULL);
 }
 
