@@ -1028,7 +1028,7 @@ worker_session_start(void)
 	used = &zklock_session->settings;
 	if (zklock_session->info.id == 0)
 		use_what_is_set();
-	zk_client_set_acl(used->acl);
+	zk_acl = used->acl;
 	worker_session_reload();
 
 	/* Note that this worker begins to open a session. */

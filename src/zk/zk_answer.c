@@ -1,6 +1,7 @@
 /*
  * zk_answer.c
- *		Checks that the answers of a ZooKeeper server are well-formed.
+ *		What the answers of a ZooKeeper server mean: its error codes, and whether an answer is
+ *		well-formed.
  *
  * The client library does not check the results of its own decoding (trap 13): if a list
  * announces five children and ends there, the library passes on five null pointers.  So
@@ -12,6 +13,9 @@
  *
  * The checks cannot recognize a well-formed lie, and the library does not survive every
  * malformed answer: see "malformed answers" in doc/internals.md.
+ *
+ * The numbers of the error codes are part of ZooKeeper's protocol.  Not every release of the
+ * client library has all of them.
  *
  * Pure C: allocates nothing, keeps no state, holds no lock.
  *
@@ -26,6 +30,107 @@
 #include <string.h>
 
 #include "shared/common.h"
+
+/* ------------------------------------------------------------------------
+ * Error codes
+ * ------------------------------------------------------------------------
+ */
+
+typedef struct ErrorCode
+{
+	int			code;
+	const char *name;
+	CallOutcome outcome;
+} ErrorCode;
+
+static const ErrorCode error_codes[] = {
+	{0, "ZOK", CALL_OK},
+	{-1, "ZSYSTEMERROR", CALL_REFUSED},
+	{-2, "ZRUNTIMEINCONSISTENCY", CALL_UNKNOWN}, /* the library has given up the connection */
+	{-3, "ZDATAINCONSISTENCY", CALL_REFUSED},
+	{ZK_CONNECTION_LOSS, "ZCONNECTIONLOSS", CALL_UNKNOWN},
+	{-5, "ZMARSHALLINGERROR", CALL_REFUSED},
+	{ZK_UNIMPLEMENTED, "ZUNIMPLEMENTED", CALL_REFUSED},
+	{-7, "ZOPERATIONTIMEOUT", CALL_UNKNOWN},
+	{-8, "ZBADARGUMENTS", CALL_REFUSED},
+	{-9, "ZINVALIDSTATE", CALL_UNKNOWN},
+	{ZK_API_ERROR, "ZAPIERROR", CALL_REFUSED},
+	{-101, "ZNONODE", CALL_NO_NODE},
+	{ZK_NO_AUTH, "ZNOAUTH", CALL_REFUSED},
+	{ZK_BAD_VERSION, "ZBADVERSION", CALL_REFUSED},
+	{-108, "ZNOCHILDRENFOREPHEMERALS", CALL_NO_CHILDREN},
+	{-110, "ZNODEEXISTS", CALL_NODE_EXISTS},
+	{ZK_NOT_EMPTY, "ZNOTEMPTY", CALL_REFUSED},
+	{ZK_EXPIRED, "ZSESSIONEXPIRED", CALL_UNKNOWN},
+	{-113, "ZINVALIDCALLBACK", CALL_REFUSED},
+	{ZK_INVALID_ACL, "ZINVALIDACL", CALL_REFUSED},
+	{ZK_AUTH_FAILED, "ZAUTHFAILED", CALL_REFUSED},
+	{ZK_CLOSING, "ZCLOSING", CALL_UNKNOWN},
+	{-117, "ZNOTHING", CALL_REFUSED},
+	{-118, "ZSESSIONMOVED", CALL_UNKNOWN},
+	{-119, "ZNOTREADONLY", CALL_REFUSED},
+	{ZK_LOCAL_SESSION, "ZEPHEMERALONLOCALSESSION", CALL_REFUSED},
+	{ZK_NO_WATCHER, "ZNOWATCHER", CALL_REFUSED},
+	{ZK_REQUIRES_AUTH, "ZSESSIONCLOSEDREQUIRESASLAUTH", CALL_REFUSED},
+	{ZK_QUOTA_EXCEEDED, "ZQUOTAEXCEEDED", CALL_REFUSED},
+	{ZK_THROTTLED, "ZTHROTTLEDOP", CALL_REFUSED},
+};
+
+/* Returns the entry of a code, or NULL. */
+static const ErrorCode *
+find_code(int code)
+{
+	for (int i = 0; i < (int) (sizeof(error_codes) / sizeof(error_codes[0])); i++)
+	{
+		if (error_codes[i].code == code)
+			return &error_codes[i];
+	}
+	return NULL;
+}
+
+/* Returns the name of a code; that of an unknown one is valid until the next call. */
+const char *
+zk_error_name(int code)
+{
+	static char unknown[32];
+
+	const ErrorCode *known = find_code(code);
+
+	snprintf(unknown, sizeof(unknown), "error %d", code);
+	return known ? known->name : unknown;
+}
+
+/* Returns what became of a call that was answered with the code. */
+CallOutcome
+zk_error_outcome(int code)
+{
+	const ErrorCode *known = find_code(code);
+
+	return known ? known->outcome : CALL_REFUSED;
+}
+
+/* Returns true if the code means that we lack a permission. */
+bool
+zk_error_is_permission(int code)
+{
+	return code == ZK_NO_AUTH || code == ZK_AUTH_FAILED || code == ZK_INVALID_ACL ||
+		   code == ZK_REQUIRES_AUTH;
+}
+
+/*
+ * Returns true if the code means that something broke, so that it is not known what was
+ * done.  The codes below ZK_API_ERROR are refusals.
+ */
+bool
+zk_error_is_breakdown(int code)
+{
+	return code > ZK_API_ERROR && code != ZK_UNIMPLEMENTED;
+}
+
+/* ------------------------------------------------------------------------
+ * Well-formed answers
+ * ------------------------------------------------------------------------
+ */
 
 /* The error codes of all releases are from this one to 0. */
 #define LOWEST_CODE (-999)
@@ -73,22 +178,12 @@ stat_fault(const NodeStat *stat)
 	return NULL;
 }
 
-/* Checks the Stat of a node that was created a moment ago, in the given session. */
-static const char *
-new_stat_fault(const NodeStat *stat, ZkNodeKind kind, int64_t session)
-{
-	bool ephemeral = kind == ZK_EPHEMERAL || kind == ZK_EPHEMERAL_SEQUENTIAL;
-
-	if (stat_fault(stat) || stat->czxid == 0 || stat->mzxid != stat->czxid)
-		return "The transaction numbers of the new node are impossible.";
-	return ephemeral && stat->ephemeral_owner != session ? "The new node belongs to another session."
-														 : NULL;
-}
-
 /* Checks the answer to a call that was made in a session. */
 const char *
 zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 {
+	const NodeStat *stat = &answer->stat;
+	bool ephemeral = asked->node_kind == ZK_EPHEMERAL || asked->node_kind == ZK_EPHEMERAL_SEQUENTIAL;
 	const char *fault = NULL;
 
 	if (answer->code > 0 || answer->code < LOWEST_CODE)
@@ -99,14 +194,18 @@ zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 	{
 		case ZK_CREATE:
 			fault = created_path_fault(answer->path, asked);
-			return fault ? fault : new_stat_fault(&answer->stat, asked->node_kind, session);
+			if (fault == NULL && (stat_fault(stat) || stat->czxid == 0 || stat->mzxid != stat->czxid))
+				fault = "The transaction numbers of the new node are impossible.";
+			if (fault == NULL && ephemeral && stat->ephemeral_owner != session)
+				fault = "The new node belongs to another session.";
+			return fault;
 		case ZK_APPEND:
 			return created_path_fault(answer->path, asked);
 		case ZK_SET_DATA:
 		case ZK_EXISTS:
 		case ZK_GET_DATA:
 		case ZK_GET_CHILDREN: /* the children were checked before they were copied */
-			return stat_fault(&answer->stat);
+			return stat_fault(stat);
 		case ZK_GET_ACL: /* on_acl() has checked each entry */
 		case ZK_REPLACE:
 		case ZK_DELETE:

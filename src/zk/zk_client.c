@@ -2,19 +2,15 @@
  * zk_client.c
  *		The connection to ZooKeeper, and what happens to it.
  *
- * The client library runs two threads of its own, which must not call PostgreSQL.  They
- * append events to a queue (zk_library.c, zk_event.c), and the worker's main loop handles
- * these in zk_client_dispatch().  Only the main loop calls the library.
- *
  * The files of this folder, from the lowest layer to the highest:
  *
- *		zk_event.c				events from threads for the main loop
- *		zk_answer.c, zk_error.c	checks of answers, and the meaning of error codes
- *		zk_tls.c, zk_sasl.c,
- *		zk_handle.c				what TLS and SASL need; the library's handles
- *		zk_library.c			calls in the library's terms
- *		zk_flow.c				calls until they are answered: which is sent and when
- *		zk_client.c				the handle in use; events, and what follows from them
+ *		connect_string.c	servers and their addresses
+ *		zk_answer.c			checks of answers, and the meaning of error codes
+ *		zk_security.c		what TLS and SASL need
+ *		zk_library.c		the client library: handles, threads, and what these hand over to
+ *							the main loop; calls and answers in its terms
+ *		zk_flow.c			calls until they are answered: which is sent and when
+ *		zk_client.c			the connection, and what follows from events
  *
  * The library has traps.  Comments refer to them by the numbers of the table in
  * doc/internals.md, which says what is done about each.  This file deals with these:
@@ -24,13 +20,18 @@
  *	   (trap 17).  The password must be the session's (zk_answer_session_fault).
  *	 - If a server marks watch events as session events, the library takes them for its
  *	   own.  An end of the session that the handle does not know of is ignored
- *	   (zk_library_event); a lost connection that was not lost is noticed
+ *	   (zk_library.c, on_event); a lost connection that was not lost is noticed
  *	   (zk_client_look_again).
  *	 - It reconnects at once, up to ten times a second, to a server that always hangs up
  *	   (trap 15).  Such a handle cannot be given up, so the worker ends.  The next one begins
- *	   a second later, or more if that happens again (handle_hang_up).
+ *	   a second later, or more if that happens again (connection_changed).
  *	 - It leaves a silent server too late: after two thirds of the session timeout, or in
  *	   TLS's handshake never (leave_silent_server).
+ *	 - The library cannot be asked to leave a connection and keep the session (trap 16):
+ *	   zookeeper_close() ends the session, and zoo_set_servers() frees what the library's thread
+ *	   uses.  But it takes a connection whose socket was shut down for one that is lost, and
+ *	   tries the next address, in whatever state it is: connecting, in TLS's handshake or
+ *	   ZooKeeper's, or connected (leave_silent_server).
  *	 - That SASL has failed is a state of the handle, but no event (trap 22).  It is looked
  *	   at (zk_client_dispatch).
  *
@@ -42,9 +43,13 @@
  */
 #include "postgres.h"
 
+#include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "shared/common.h"
+#include "storage/fd.h"
 #include "zk/zk_internal.h"
 
 #define LOOK_MS 250		 /* how often we look for a silent server */
@@ -53,23 +58,25 @@
 
 #define SASL_EPILOGUE "SASL authentication failed" /* follows each complaint about SASL */
 
-StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH &&
-					 ZK_AUTH_FAILED == ZAUTHFAILED && ZK_CLOSING == ZCLOSING &&
-					 ZK_NO_WATCHER == ZNOWATCHER,
+StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_UNIMPLEMENTED == ZUNIMPLEMENTED &&
+					 ZK_API_ERROR == ZAPIERROR && ZK_NO_AUTH == ZNOAUTH &&
+					 ZK_INVALID_ACL == ZINVALIDACL && ZK_AUTH_FAILED == ZAUTHFAILED &&
+					 ZK_CLOSING == ZCLOSING && ZK_NO_WATCHER == ZNOWATCHER,
 				 "ZooKeeper's error codes");
 
 /*
- * The library connects, and reconnects, by itself while there is a handle.  Each arrow is
- * one function of this file:
+ * The library connects, and reconnects, by itself while there is a handle:
  *
- *                 zk_client_open         handle_connected
+ *                 zk_client_open            connected
  *      no handle ----------------> handle -----------> connected
  *         ^  ^                     |    ^                |  |
  *         |  '---------------------'    '----------------'  |
- *         |     without_handle          handle_hang_up      |
+ *         |       leave_handle              any state       |
  *         '-------------------------------------------------'
+ *                   leave_handle, zk_client_close
  *
- * A handle that is connected cannot be given up without ending its session.
+ * connection_changed() takes the steps that the library reports.  A handle that is connected
+ * cannot be given up without ending its session.
  */
 static ZkClientConfig config;	  /* with the id of the session, once there is one */
 static bool			  complained; /* since a server has answered */
@@ -89,6 +96,11 @@ static int	  nleft;	  /* machines left, since one has answered in time */
 static uint32 to_skip;	  /* a bit for each machine that is left at once if it comes again */
 static bool	  silent;	  /* the next complaint is about a server that we have left */
 
+/* ------------------------------------------------------------------------
+ * Complaints
+ * ------------------------------------------------------------------------
+ */
+
 /* Reports a complaint, a sentence without its period.  Logs only the first of an outage. */
 static void
 complain(const char *message)
@@ -99,10 +111,65 @@ complain(const char *message)
 	complained = true;
 }
 
+/*
+ * Returns a complaint of the client library about a server,
+ * "Socket address:port zk retcode=..., errno=...(...): ...", as a sentence without its
+ * period, palloc'd.  Returns a copy of any other complaint.
+ *
+ *	is_in_use	a server has answered on the connection that it is about
+ */
+static char *
+sentence_of(const char *complaint, bool is_in_use)
+{
+	char server[128];
+	int	 code;
+	int	 error;
+	bool closed;
+
+	/* Cyrus SASL's complaint about the empty answer of a server that cannot go on with it */
+	if (strstr(complaint, "SASL negotiation: invalid parameter"))
+		return pstrdup("SASL with ZooKeeper fails: its servers may not have it");
+	if (sscanf(complaint, "Socket %127s zk retcode=%d, errno=%d(", server, &code, &error) != 3)
+		return pstrdup(complaint);
+
+	/* The library's word for the end of a connection is EHOSTDOWN. */
+	closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
+	if (silent || error == ETIMEDOUT)
+		return psprintf("ZooKeeper server %s does not answer", server);
+	if (code == ZSSLCONNECTIONERROR)
+		return psprintf("TLS with ZooKeeper server %s fails", server);
+	if (closed && is_in_use)
+		return psprintf("ZooKeeper server %s closed the connection", server);
+	if (closed)
+		return psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, lack data that we have seen (wiped or restored), demand TLS or refuse the certificate, or have reached its limit of connections per client (maxClientCnxns)",
+						server);
+	if (code == ZSESSIONEXPIRED)
+		return psprintf("server %s says that the session is over", server);
+	if (is_in_use)
+		return psprintf("lost the connection to ZooKeeper server %s: %s", server, strerror(error));
+	return psprintf("could not connect to ZooKeeper server %s: %s", server, strerror(error));
+}
+
 /* ------------------------------------------------------------------------
- * The arrows
+ * The connection
  * ------------------------------------------------------------------------
  */
+
+/*
+ * Prepares the client; called once per process.
+ *
+ * Returns a descriptor that wakes the main loop when it sleeps; see zk_event_may_sleep().
+ */
+int
+zk_client_start(const ZkClientCallbacks *callbacks)
+{
+	zk_callbacks = *callbacks;
+
+	/* Hides the system's authorities from TLS (zk_security.c), before there are threads. */
+	(void) setenv("SSL_CERT_FILE", "/dev/null", 1);
+	(void) setenv("SSL_CERT_DIR", "/dev/null", 1);
+	return zk_event_start();
+}
 
 /*
  * Begins to connect.  There must be no handle.  The session callback reports what happens.
@@ -121,19 +188,10 @@ zk_client_open(const char *addresses_, const ZkClientConfig *config_)
 	nleft = 0;
 	to_skip = 0;
 	sasl_fault = false;
-	zk_handle_number++;
-	zk_handle = zk_handle_open(addresses, &config);
-	if (zk_handle == NULL)
-		ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", addresses)));
-	return zk_handle != NULL;
-}
-
-/* The handle, if there was one, is gone, and the calls with it. */
-static void
-without_handle(void)
-{
-	zk_handle = NULL;
-	zk_flow_disconnected(true);
+	if (zk_handle_open(addresses, &config))
+		return true;
+	ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", addresses)));
+	return false;
 }
 
 /*
@@ -146,9 +204,9 @@ bool
 zk_client_close(void)
 {
 	bool idle = zk_flow_idle();
-	bool ended = zk_handle && zk_handle_close(zk_handle) && idle;
+	bool ended = zk_handle && zk_handle_close(true) && idle;
 
-	without_handle();
+	zk_flow_disconnected(true);
 	return ended;
 }
 
@@ -156,27 +214,98 @@ zk_client_close(void)
 static void
 leave_handle(ZkSessionEvent event)
 {
-	zk_handle_close_apart(zk_handle);
-	without_handle();
+	(void) zk_handle_close(false);
+	zk_flow_disconnected(true);
 	zk_callbacks.session(event);
 }
 
-/* ------------------------------------------------------------------------
- * For the worker
- * ------------------------------------------------------------------------
- */
+/* Takes the step to a state that the library reports: the arrows in the drawing above. */
+static void
+connection_changed(int state)
+{
+	ZkSession	session;
+	const char *fault = NULL;
+	char	   *sentence;
+
+	if (state == ZOO_AUTH_FAILED_STATE)
+	{
+		leave_handle(ZK_SESSION_AUTH_FAILED);
+		return;
+	}
+	if (state == ZOO_EXPIRED_SESSION_STATE)
+	{
+		leave_handle(config.session_id != 0 ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
+		return;
+	}
+
+	/*
+	 * Whatever it is, the connection before is lost, or has been replaced already: there are
+	 * reconnects that the library does not announce (trap 7).  The library does not wait between
+	 * two connections, so after MAX_UNANSWERED in a row on which no server has answered, the
+	 * library is stuck.
+	 */
+	if (zk_client_connected())
+	{
+		unanswered = answered ? 0 : unanswered + 1;
+		zk_flow_disconnected(false);
+		zk_callbacks.session(ZK_SESSION_DISCONNECTED);
+		if (unanswered >= MAX_UNANSWERED)
+			zk_callbacks.stuck(
+				"ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
+	}
+	if (state != ZOO_CONNECTED_STATE && state != ZOO_READONLY_STATE)
+		return;
+
+	/*
+	 * A server has accepted the session, which so exists.  If it is malformed, nothing that comes
+	 * on this connection can be relied on, so the connection is given up.  If we have no session
+	 * yet, the handle goes with it.  The library cannot give up a connection and keep a session
+	 * (trap 16); the worker can, by starting again.
+	 */
+	zk_client_session(&session);
+	fault = state == ZOO_READONLY_STATE ? "The session is read-only."
+										: zk_answer_session_fault(&session, &config);
+	if (fault && config.session_id != 0)
+		zk_callbacks.malformed(fault);
+	else if (fault)
+	{
+		sentence = psprintf("malformed answer of ZooKeeper server %s: %s", session.server, fault);
+		complain(sentence);
+		pfree(sentence);
+		leave_handle(ZK_SESSION_IN_DOUBT);
+	}
+	else
+	{
+		/*
+		 * Passes the credentials to the library, ahead of all calls, and wipes them: the library
+		 * repeats them on each later connection.  It refuses them between two attempts to
+		 * connect; then they are kept for the next connection.  SASL's have served already.
+		 */
+		if (config.auth_scheme[0] != '\0' &&
+			(config.sasl || zoo_add_auth(zk_handle, config.auth_scheme, config.auth_credentials,
+										 strlen(config.auth_credentials), NULL, NULL) == ZOK))
+		{
+			explicit_bzero(config.auth_scheme, sizeof(config.auth_scheme));
+			explicit_bzero(config.auth_credentials, sizeof(config.auth_credentials));
+		}
+		answered = false;
+		config.session_id = session.id;
+		memcpy(config.session_password, session.password, sizeof(config.session_password));
+		zk_flow_connected(session.id);
+		zk_callbacks.session(ZK_SESSION_CONNECTED);
+	}
+	explicit_bzero(&session, sizeof(session));
+}
 
 /*
- * Prepares the client; called once per process.
- *
- * Returns a descriptor that wakes the main loop when it sleeps; see zk_event_may_sleep().
+ * Called when an outage has lasted.  If the library is connected all the same, a server
+ * had sent the loss of the connection as an event: uses the connection again.
  */
-int
-zk_client_start(const ZkClientCallbacks *callbacks)
+void
+zk_client_look_again(void)
 {
-	zk_callbacks = *callbacks;
-	zk_tls_start();
-	return zk_event_queue_open();
+	if (zk_handle && !zk_client_connected() && zoo_state(zk_handle) == ZOO_CONNECTED_STATE)
+		connection_changed(ZOO_CONNECTED_STATE);
 }
 
 /* Returns true if we are connected and the server has answered on this connection. */
@@ -193,105 +322,10 @@ zk_client_is_open(void)
 	return zk_handle != NULL;
 }
 
-/* Copies what only the library knows of the session. */
-void
-zk_client_session(ZkSession *session)
-{
-	memset(session, 0, sizeof(*session));
-	if (zk_handle)
-		zk_handle_session(zk_handle, session);
-}
-
 /* ------------------------------------------------------------------------
- * What happens to the connection
+ * Silent servers
  * ------------------------------------------------------------------------
  */
-
-/*
- * A server offers a malformed session.  Nothing that comes on this connection can be
- * relied on, so the connection is given up.  If we have no session yet, the handle goes
- * with it.  The library cannot give up a connection and keep a session (trap 16); the
- * worker can, by starting again.
- */
-static void
-handle_malformed_session(const char *fault)
-{
-	ZkSession session;
-	char	 *sentence;
-
-	if (config.session_id != 0)
-	{
-		zk_callbacks.malformed(fault);
-		return;
-	}
-	zk_client_session(&session);
-	sentence = psprintf("malformed answer of ZooKeeper server %s: %s", session.server, fault);
-	explicit_bzero(&session, sizeof(session));
-	complain(sentence);
-	pfree(sentence);
-	leave_handle(ZK_SESSION_IN_DOUBT);
-}
-
-/*
- * The connection is lost, or has been replaced already.  The library does not wait between
- * two connections, so after MAX_UNANSWERED in a row on which no server has answered, the
- * library is stuck.
- */
-static void
-handle_hang_up(void)
-{
-	if (!zk_client_connected())
-		return;
-	unanswered = answered ? 0 : unanswered + 1;
-	zk_flow_disconnected(false);
-	zk_callbacks.session(ZK_SESSION_DISCONNECTED);
-	if (unanswered >= MAX_UNANSWERED)
-		zk_callbacks.stuck(
-			"ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
-}
-
-/* The library reports a connection: a server has accepted the session, which so exists. */
-static void
-handle_connected(void)
-{
-	ZkSession	session;
-	const char *fault;
-
-	zk_handle_session(zk_handle, &session);
-	fault = zk_answer_session_fault(&session, &config);
-	if (fault)
-		handle_malformed_session(fault);
-	else
-	{
-		/* There are reconnects that the library does not announce (trap 7). */
-		handle_hang_up();
-		zk_handle_show_credentials(zk_handle, &config); /* ahead of all calls */
-		answered = false;
-		config.session_id = session.id;
-		memcpy(config.session_password, session.password, sizeof(config.session_password));
-		zk_flow_connected(session.id);
-		zk_callbacks.session(ZK_SESSION_CONNECTED);
-	}
-	explicit_bzero(&session, sizeof(session));
-}
-
-/* The library's state has changed. */
-static void
-handle_session(int library_state)
-{
-	if (library_state == ZOO_CONNECTED_STATE)
-		handle_connected();
-	else if (library_state == ZOO_EXPIRED_SESSION_STATE)
-		leave_handle(config.session_id != 0 ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
-	else if (library_state == ZOO_AUTH_FAILED_STATE)
-		leave_handle(ZK_SESSION_AUTH_FAILED);
-	else
-	{
-		handle_hang_up();
-		if (library_state == ZOO_READONLY_STATE)
-			handle_malformed_session("The session is read-only.");
-	}
-}
 
 /*
  * Returns a third of the session timeout, ms: so long may a server be silent, and the session
@@ -303,20 +337,46 @@ third_ms(void)
 	return Min(config.session_timeout, zoo_recv_timeout(zk_handle)) / 3;
 }
 
-/* Returns the number of the machine that the library is connected to, or tries, or -1. */
-static int
-current_machine(void)
+/*
+ * Finds the socket with which the library is connected, or tries to connect, to one of the
+ * addresses.  The library does not show it, but no other TCP socket of the worker leads to one
+ * of their ports; its address may differ, as with 0.0.0.0.  While it connects it leads nowhere
+ * yet, so one that belongs to a name service may be taken for it.
+ *
+ * Returns its inode, which no other socket has, or 0 if there is none.
+ */
+static uint64
+find_socket(int *fd)
 {
-	char address[ZK_SERVER_SIZE];
-	int	 len = 0;
+	static const char name[] = "/proc/self/fd";
 
-	/* IPv6 comes in brackets.  The library's thread may write this anew meanwhile. */
-	for (const char *c = zoo_get_current_server(zk_handle); *c != '\0' && len < ZK_SERVER_SIZE; c++)
+	DIR			  *directory = AllocateDir(name);
+	uint64		   inode = 0;
+	struct dirent *entry;
+
+	while ((entry = ReadDirExtended(directory, name, LOG)) != NULL)
 	{
-		if (*c != '[' && *c != ']')
-			address[len++] = *c;
+		int						which = atoi(entry->d_name);
+		struct sockaddr_storage peer;
+		socklen_t				len = sizeof(int);
+		struct stat				st;
+		int						protocol;
+		char					port[NI_MAXSERV + 1] = ":";
+
+		if (getsockopt(which, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) != 0 ||
+			protocol != IPPROTO_TCP || fstat(which, &st) != 0)
+			continue;
+		len = sizeof(peer);
+		if (getpeername(which, (struct sockaddr *) &peer, &len) == 0 &&
+			getnameinfo((struct sockaddr *) &peer, len, NULL, 0, port + 1, sizeof(port) - 1,
+						NI_NUMERICSERV) == 0 &&
+			!connect_string_has_port(addresses, port))
+			continue;
+		*fd = which;
+		inode = st.st_ino;
 	}
-	return connect_string_machine(addresses, address, len);
+	FreeDir(directory);
+	return inode;
 }
 
 /*
@@ -340,11 +400,13 @@ leave_silent_server(void)
 	uint32 its_bit;
 	int	   fd = -1;
 	uint64 socket;
+	char   address[ZK_SERVER_SIZE];
+	int	   len = 0;
 
 	if (zk_handle == NULL || now < look_at)
 		return;
 	look_at = now + LOOK_MS;
-	socket = zk_client_connected() ? 0 : zk_handle_socket(addresses, &fd);
+	socket = zk_client_connected() ? 0 : find_socket(&fd);
 	if (socket != attempt)
 		attempt_at = now;
 	attempt = socket;
@@ -353,7 +415,13 @@ leave_silent_server(void)
 	else if (since == NEVER)
 		return;
 
-	machine = current_machine();
+	/* IPv6 comes in brackets.  The library's thread may write this anew meanwhile. */
+	for (const char *c = zoo_get_current_server(zk_handle); *c != '\0' && len < ZK_SERVER_SIZE; c++)
+	{
+		if (*c != '[' && *c != ']')
+			address[len++] = *c;
+	}
+	machine = connect_string_machine(addresses, address, len);
 	its_bit = machine < 0 ? 0 : UINT32_C(1) << machine;
 	patience = third_ms();
 	if (nleft >= connect_string_machine(addresses, "", 0))
@@ -362,7 +430,7 @@ leave_silent_server(void)
 		patience = 0;
 	if (stood_still || now - since < patience)
 		return;
-	if (socket == 0 && zk_handle_socket(addresses, &fd) == 0)
+	if (socket == 0 && find_socket(&fd) == 0)
 		return;
 	(void) shutdown(fd, SHUT_RDWR);
 	silent = true;
@@ -376,107 +444,74 @@ leave_silent_server(void)
 	}
 }
 
-/*
- * Called when an outage has lasted.  If the library is connected all the same, a server
- * had sent the loss of the connection as an event: uses the connection again.
- */
-void
-zk_client_look_again(void)
-{
-	if (zk_handle && !zk_client_connected() && zoo_state(zk_handle) == ZOO_CONNECTED_STATE)
-		handle_connected();
-}
-
 /* ------------------------------------------------------------------------
  * Events
  * ------------------------------------------------------------------------
  */
 
-static void
-handle_reply(const Event *event)
-{
-	/* A server that requires credentials answers one call with this code, and hangs up. */
-	if (zk_handle && event->reply.code == ZK_REQUIRES_AUTH)
-	{
-		leave_handle(ZK_SESSION_AUTH_FAILED);
-		return;
-	}
-	if (zk_client_connected() && zk_error_outcome(event->reply.code) != CALL_UNKNOWN)
-	{
-		if (zklock_now_ms() - zk_flow_waits_since() < third_ms())
-			nleft = to_skip = 0;
-		answered = true;
-		unanswered = 0;
-		complained = false;
-	}
-	zk_flow_answer(event);
-}
-
-static void
-handle_watch(const Event *event)
-{
-	/* Nothing else would notice the loss of an event, so the worker starts again. */
-	if (event->fault)
-	{
-		zk_callbacks.malformed(event->fault);
-		return;
-	}
-	if (event->text == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
-
-	if (event->code == ZOO_DELETED_EVENT)
-		zk_callbacks.watch(ZK_WATCH_DELETED, event->text);
-	else if (event->code == ZOO_CHANGED_EVENT)
-		zk_callbacks.watch(ZK_WATCH_CHANGED, event->text);
-	else if (event->code == ZOO_CHILD_EVENT)
-		zk_callbacks.watch(ZK_WATCH_CHILDREN, event->text);
-}
-
-/* Logs a line of the library's log, and reports it as a sentence if it is a complaint. */
-static void
-handle_log(const Event *event)
-{
-	char *sentence;
-
-	ereport(event->code ? DEBUG1 : DEBUG2, (errmsg_internal("ZooKeeper client: %s", event->text)));
-
-	/*
-	 * A complaint that comes after the handle was given up would hide the reason for that; so
-	 * would the second one of SASL, which says less.
-	 */
-	if (!event->code || zk_handle == NULL || strstr(event->text, CONNECT_STRING_NOWHERE) ||
-		strncmp(event->text, SASL_EPILOGUE, strlen(SASL_EPILOGUE)) == 0)
-		return;
-	if (config.sasl && strstr(event->text, "SASL"))
-		sasl_fault = true;
-	sentence = zk_error_sentence(event->text, silent				 ? CONNECTION_SILENT
-											  : zk_client_answered() ? CONNECTION_IN_USE
-																	 : CONNECTION_NEW);
-	silent = false;
-	complain(sentence);
-	pfree(sentence);
-}
-
+/* Handles an event: what threads have handed over. */
 static void
 handle_event(const Event *event)
 {
-	bool is_ours = zk_handle && event->number == zk_handle_number;
+	bool  is_ours = zk_handle && event->number == zk_handle_number; /* of SESSION and WATCH */
+	char *sentence;
 
 	switch (event->kind)
 	{
 		case EVENT_REPLY:
-			handle_reply(event);
+			/* A server that requires credentials answers one call with this code, and hangs up. */
+			if (zk_handle && event->reply.code == ZK_REQUIRES_AUTH)
+			{
+				leave_handle(ZK_SESSION_AUTH_FAILED);
+				break;
+			}
+			if (zk_client_connected() && zk_error_outcome(event->reply.code) != CALL_UNKNOWN)
+			{
+				if (zklock_now_ms() - zk_flow_waits_since() < third_ms())
+					nleft = to_skip = 0;
+				answered = true;
+				unanswered = 0;
+				complained = false;
+			}
+			zk_flow_answer(event);
 			break;
 		case EVENT_SESSION:
 			if (is_ours)
-				handle_session(event->code);
+				connection_changed(event->code);
 			break;
 		case EVENT_WATCH:
-			if (is_ours)
-				handle_watch(event);
+			if (!is_ours)
+				break;
+
+			/* Nothing else would notice the loss of an event, so the worker starts again. */
+			if (event->fault)
+				zk_callbacks.malformed(event->fault);
+			else if (event->text == NULL)
+				ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+			else if (event->code == ZOO_DELETED_EVENT)
+				zk_callbacks.watch(ZK_WATCH_DELETED, event->text);
+			else if (event->code == ZOO_CHANGED_EVENT)
+				zk_callbacks.watch(ZK_WATCH_CHANGED, event->text);
+			else if (event->code == ZOO_CHILD_EVENT)
+				zk_callbacks.watch(ZK_WATCH_CHILDREN, event->text);
 			break;
 		case EVENT_LOG:
-			handle_log(event);
+			ereport(event->code ? DEBUG1 : DEBUG2,
+					(errmsg_internal("ZooKeeper client: %s", event->text)));
+
+			/*
+			 * A complaint that comes after the handle was given up would hide the reason for
+			 * that; so would the second one of SASL, which says less.
+			 */
+			if (!event->code || zk_handle == NULL || strstr(event->text, CONNECT_STRING_NOWHERE) ||
+				strncmp(event->text, SASL_EPILOGUE, strlen(SASL_EPILOGUE)) == 0)
+				break;
+			if (config.sasl && strstr(event->text, "SASL"))
+				sasl_fault = true;
+			sentence = sentence_of(event->text, zk_client_answered());
+			silent = false;
+			complain(sentence);
+			pfree(sentence);
 			break;
 		case EVENT_LOOKED_UP:
 			zk_callbacks.looked_up(event->number, event->text);
@@ -510,7 +545,9 @@ zk_client_dispatch(void)
 		Event *next = event->next;
 
 		handle_event(event);
-		zk_event_free(event);
+		free(event->text);
+		free(event->reply.children);
+		free(event);
 		event = next;
 	}
 	leave_silent_server();

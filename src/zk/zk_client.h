@@ -38,16 +38,19 @@ extern bool connect_string_resolve(const char *string, char *resolved, size_t si
 extern void connect_string_for_library(const char *resolved, char *hosts, size_t size);
 
 /* ------------------------------------------------------------------------
- * zk_error.c: names and meanings of ZooKeeper's error codes
+ * zk_answer.c: names and meanings of ZooKeeper's error codes
  * ------------------------------------------------------------------------
  */
 
 /* The codes that other files use. */
 #define ZK_CONNECTION_LOSS (-4)
+#define ZK_UNIMPLEMENTED (-6)
+#define ZK_API_ERROR (-100)
 #define ZK_NO_AUTH (-102)
 #define ZK_BAD_VERSION (-103)
 #define ZK_NOT_EMPTY (-111)
 #define ZK_EXPIRED (-112)
+#define ZK_INVALID_ACL (-114)
 #define ZK_AUTH_FAILED (-115)
 #define ZK_CLOSING (-116)
 #define ZK_LOCAL_SESSION (-120) /* ZEPHEMERALONLOCALSESSION */
@@ -132,28 +135,24 @@ typedef struct ZkClientCallbacks
 extern int	zk_client_start(const ZkClientCallbacks *callbacks);
 extern bool zk_client_open(const char *addresses, const ZkClientConfig *config);
 extern bool zk_client_close(void);
-extern void zk_client_set_acl(ZklockAcl acl);
-extern void zk_client_session(ZkSession *session);
 extern bool zk_client_is_open(void);
 extern bool zk_client_answered(void);
 extern void zk_client_look_again(void);
 
-/* zk_handle.c */
+/* zk_library.c */
+extern ZklockAcl zk_acl; /* of nodes that are created from now on */
 extern uintptr_t zk_client_look_up(const char *servers);
+extern void		 zk_client_session(ZkSession *session);
+extern bool		 zk_event_may_sleep(void);
+extern void		 zk_event_woken(void);
 
-/* zk_tls.c */
-extern char *zk_tls_load(const TlsFiles *files);
-
-/* zk_sasl.c */
+/* zk_security.c */
+extern char		  *zk_tls_load(const TlsFiles *files);
 extern const char *zk_sasl_load(const char *parameters, bool tls);
 
 /* The main loop */
 extern int64_t zk_client_next_wakeup(void);
 extern void	   zk_client_dispatch(void);
-
-/* zk_event.c */
-extern bool zk_event_may_sleep(void);
-extern void zk_event_woken(void);
 
 /* Calls as a whole; see zk_flow.c */
 extern bool	   zk_client_connected(void);

@@ -13,7 +13,7 @@
 #include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------
- * zk_event.c: events, from threads to the main loop
+ * zk_library.c: events, from threads to the main loop
  * ------------------------------------------------------------------------
  */
 
@@ -43,26 +43,9 @@ typedef struct Event
 	ZkReply		  reply; /* REPLY; the children are one block with their strings */
 } Event;
 
-extern int	  zk_event_queue_open(void);
-extern void	  zk_event_push(const Event *event);
+extern int	  zk_event_start(void);
 extern Event *zk_event_take_all(void);
-extern void	  zk_event_free(Event *event);
 extern void	  zk_event_expect_echo(const char *deleted, int change);
-
-/* ------------------------------------------------------------------------
- * zk_error.c: complaints of the library
- * ------------------------------------------------------------------------
- */
-
-/* What the connection, or attempt, that has ended was like */
-typedef enum ConnectionUse
-{
-	CONNECTION_NEW,	   /* no server had answered on it */
-	CONNECTION_IN_USE, /* one had */
-	CONNECTION_SILENT  /* it was left because it was silent */
-} ConnectionUse;
-
-extern char *zk_error_sentence(const char *complaint, ConnectionUse use);
 
 /* ------------------------------------------------------------------------
  * A call
@@ -88,46 +71,26 @@ typedef struct Call
 } Call;
 
 /* ------------------------------------------------------------------------
- * zk_library.c: calls in the library's terms
+ * zk_library.c: the handle, and calls in the library's terms
  * ------------------------------------------------------------------------
  */
 
-/* zk_client.c writes these. */
 extern zhandle_t *zk_handle;		/* the one that is used, or NULL */
 extern uintptr_t  zk_handle_number; /* its events carry it: late ones of an earlier handle are
 									 * ignored */
 
+extern bool zk_handle_open(const char *addresses, const ZkClientConfig *config);
+extern bool zk_handle_close(bool can_wait);
 extern void zk_library_send(const Call *call);
-extern void zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *context);
 
 /* ------------------------------------------------------------------------
- * zk_handle.c: handles of the library
+ * zk_security.c
  * ------------------------------------------------------------------------
  */
 
-extern zhandle_t *zk_handle_open(const char *addresses, const ZkClientConfig *config);
-extern bool		  zk_handle_close(zhandle_t *handle);
-extern void		  zk_handle_close_apart(zhandle_t *handle);
-extern void		  zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
-extern uint64	  zk_handle_socket(const char *addresses, int *fd);
-extern void		  zk_handle_session(zhandle_t *handle, ZkSession *session);
-
-/* ------------------------------------------------------------------------
- * zk_tls.c: what TLS needs
- * ------------------------------------------------------------------------
- */
-
-extern void		  zk_tls_start(void);
-extern zhandle_t *zk_tls_open(const char *addresses, int timeout, const clientid_t *session,
-							  log_callback_fn on_log);
-
-/* ------------------------------------------------------------------------
- * zk_sasl.c: what SASL needs
- * ------------------------------------------------------------------------
- */
-
-extern zhandle_t *zk_sasl_open(const char *addresses, int timeout, const clientid_t *session,
-							   log_callback_fn on_log);
+extern zhandle_t *zk_security_open(const ZkClientConfig *config, const char *hosts,
+								   watcher_fn watcher, const clientid_t *session,
+								   void *context, log_callback_fn on_log);
 
 /* ------------------------------------------------------------------------
  * zk_flow.c: calls until they are answered

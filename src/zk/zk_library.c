@@ -1,27 +1,44 @@
 /*
  * zk_library.c
- *		Calls and answers in the client library's terms.
+ *		The client library of ZooKeeper: its handles, threads and events, and calls and
+ *		answers in its terms.
  *
- * A multi consists of checks of nodes, changes, deletions, and creates of persistent and
- * ephemeral nodes; a container in one would abort the process, and the library does not
- * send a create2 in one (trap 6).  Only ZK_GET_DATA and ZK_GET_CHILDREN set watches, because
- * "exists" would leave watches on missing nodes (trap 11).  All watches of a handle share one
- * watcher function and one context (trap 10).
+ * A handle runs two threads of the library, which must not call PostgreSQL.  They, and two of
+ * our own, which look names up and close handles, pass nothing to the main loop but events: they
+ * copy what they have into an Event (malloc) and append it to a queue under a mutex.  The main
+ * loop takes the whole queue at once.  Only the main loop calls the library.
  *
- * The library's thread calls a function for each answer.  This copies its arguments into
- * an event and pushes that.  It checks no more than it must to copy without a crash; the
- * main loop, which knows what was asked for, checks the rest.
+ * PostgreSQL's signal handlers must run in the main thread only.  A thread inherits the
+ * signal mask of its creator, so all signals are blocked while we or the client library
+ * create one (trap 9).
  *
- * Runs in: the worker; answers and watches in the library's completion thread, where
- * nothing of PostgreSQL is called.
+ * Runs in: the worker; the main thread unless a function says otherwise.  Other
+ * threads call nothing of PostgreSQL.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "shared/common.h"
 #include "zk/zk_internal.h"
 
-#define STAMP_OPS 3 /* see send_creates() */
+#ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
+#error "zklock needs the C client library of ZooKeeper 3.7 or later"
+#endif
+
+#define CLOSE_WAIT_MS 1500 /* the library's, for the answer to a close */
+#define STAMP_OPS 3		   /* see send_creates() */
+
+StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
+				 "size of a ZooKeeper session's password");
 
 /*
  * Where the library stores the answer to creates of sequential nodes in one multi.  It may
@@ -29,7 +46,7 @@
  */
 typedef struct ZkCreates
 {
-	uintptr_t		number; /* of the first call */
+	const void	   *context; /* of the request */
 	zoo_op_result_t results[ZK_MULTI_MAX + STAMP_OPS];
 	struct Stat		stat; /* of the stamp, if there is one */
 	int				npaths;
@@ -38,8 +55,255 @@ typedef struct ZkCreates
 
 zhandle_t *zk_handle;
 uintptr_t  zk_handle_number;
+ZklockAcl  zk_acl = ZKLOCK_ACL_OPEN;
 
-static const struct ACL_vector *acls = &ZOO_OPEN_ACL_UNSAFE; /* of new nodes */
+/* ------------------------------------------------------------------------
+ * Events, from threads to the main loop
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * A wake-up costs more than the handling of most events, so threads wake the main loop,
+ * by an eventfd that it waits for, only when it sleeps:
+ *
+ *	- Before it sleeps, the main loop asks zk_event_may_sleep(), which sets
+ *	  "asleep" if the queue is empty.
+ *	- A thread that appends an event and finds "asleep" clears it and writes to the
+ *	  eventfd.
+ *	- The main loop clears it when it takes the queue.
+ *
+ * No wake-up can be lost, because the mutex makes each of these one step.  If an event is
+ * appended before the main loop asks, the main loop finds it and does not sleep.  If it is
+ * appended later, its thread finds "asleep" set, and wakes the main loop.  If it is not
+ * set any more, either another thread has cleared it since, and has written or is about
+ * to write, or the main loop has taken the queue since, and will ask again.  A write that
+ * comes when the main loop is awake for another reason makes it look once more, for
+ * nothing.
+ *
+ * Some events can wait for another one that is known to follow at once: the answer to a
+ * create, which is followed by that to its listing, and the watch events of our own
+ * deletions (below), which are followed by the answer to the deletion.  They do not wake
+ * the main loop, which finds them when it looks next.  If nothing follows, it looks when
+ * the call has waited for too long (zk_flow_next_wakeup()).  With 16 sessions on a path each,
+ * the main loop wakes up 1.25 times for a lock; 1.5 times if the events of our own deletions
+ * wake it.  All processes together take 11 to 13 us for each switch between threads.
+ */
+static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
+static Event		  *queue_head;	  /* under queue_mutex */
+static Event		  *queue_tail;	  /* under queue_mutex */
+static bool			   queue_broken;  /* under queue_mutex: out of memory */
+static bool			   asleep;		  /* under queue_mutex: the main loop must be woken */
+static int			   queue_fd = -1; /* eventfd; constant once threads run */
+
+/*
+ * When we delete a node, the watches on it and on its parent fire, ours as well.  Such an
+ * event, an echo, comes ahead of the answer to the deletion and contains nothing that the
+ * answer does not contain.
+ *
+ * Deletions under way are counted by a hash of the two paths.  The event of another path
+ * with the same hash is handled when the deletion is answered: a little later, but never
+ * lost, because each call is answered exactly once (zk_flow.c).
+ */
+#define ECHO_SLOTS 4096
+
+static uint16 echoes[ECHO_SLOTS]; /* under queue_mutex; zk_flow.c bounds the calls */
+
+/* Any thread, under queue_mutex: returns the counter of a path of "len" bytes, by FNV-1a. */
+static uint16 *
+echoes_of(const char *path, size_t len)
+{
+	uint32 hash = 2166136261u;
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ (unsigned char) path[i]) * 16777619u;
+	return &echoes[(hash ^ hash >> 16) % ECHO_SLOTS];
+}
+
+/* Returns a descriptor that becomes readable when the main loop sleeps and must look. */
+int
+zk_event_start(void)
+{
+	queue_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (queue_fd < 0)
+		ereport(ERROR, (errcode_for_file_access(), errmsg("could not create eventfd: %m")));
+	return queue_fd;
+}
+
+/*
+ * Any thread: appends a copy of the event.  The receiver owns what it points to.  Never
+ * fails: zk_event_take_all() reports a lack of memory.
+ */
+static void
+push_event(const Event *event)
+{
+	Event *copy = malloc(sizeof(Event));
+	uint64 one = 1;
+	bool   can_wait;
+	bool   wake;
+
+	pthread_mutex_lock(&queue_mutex);
+	if (copy == NULL)
+		queue_broken = true;
+	else
+	{
+		*copy = *event;
+		copy->next = NULL;
+		if (queue_tail)
+			queue_tail->next = copy;
+		else
+			queue_head = copy;
+		queue_tail = copy;
+	}
+	can_wait = event->can_wait || (event->kind == EVENT_WATCH && event->text &&
+								   *echoes_of(event->text, strlen(event->text)) > 0);
+	wake = asleep && (!can_wait || copy == NULL);
+	if (wake)
+		asleep = false;
+	pthread_mutex_unlock(&queue_mutex);
+
+	/* If the eventfd is full, the write fails, but then it is readable already. */
+	if (wake && write(queue_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+/* Main thread: counts a deletion of a node that is under way (1), or no more (-1). */
+void
+zk_event_expect_echo(const char *deleted, int change)
+{
+	pthread_mutex_lock(&queue_mutex);
+	*echoes_of(deleted, strlen(deleted)) += change;
+	*echoes_of(deleted, strrchr(deleted, '/') - deleted) += change;
+	pthread_mutex_unlock(&queue_mutex);
+}
+
+/*
+ * Main thread: returns true if it may sleep.  The descriptor then becomes readable when
+ * there is an event to take.
+ */
+bool
+zk_event_may_sleep(void)
+{
+	bool may;
+
+	pthread_mutex_lock(&queue_mutex);
+	may = asleep = queue_head == NULL && !queue_broken;
+	pthread_mutex_unlock(&queue_mutex);
+	return may;
+}
+
+/* Main thread: makes the descriptor, which is readable, unreadable again. */
+void
+zk_event_woken(void)
+{
+	uint64 count;
+
+	if (read(queue_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		ereport(ERROR, (errcode_for_file_access(), errmsg("could not read from eventfd: %m")));
+}
+
+/*
+ * Main thread: takes all events, and returns them as a list in their order, or NULL.  The caller
+ * frees them, and what they point to.
+ */
+Event *
+zk_event_take_all(void)
+{
+	Event *events;
+	bool   broken;
+
+	pthread_mutex_lock(&queue_mutex);
+	asleep = false;
+	events = queue_head;
+	queue_head = queue_tail = NULL;
+	broken = queue_broken;
+	pthread_mutex_unlock(&queue_mutex);
+	if (broken || (events && ZKLOCK_FAULT("no-memory")))
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	return events;
+}
+
+/* ------------------------------------------------------------------------
+ * Threads of our own
+ * ------------------------------------------------------------------------
+ */
+
+/* Blocks all signals but one, or all if that is 0.  Stores the former mask. */
+static void
+block_signals(int spared, sigset_t *former)
+{
+	sigset_t blocked;
+
+	sigfillset(&blocked);
+	if (spared != 0)
+		sigdelset(&blocked, spared);
+	pthread_sigmask(SIG_SETMASK, &blocked, former);
+}
+
+/*
+ * Starts a detached thread, which then owns "arg".  Returns false if that fails; the
+ * caller still owns "arg" then.
+ */
+static bool
+start_thread(void *(*body)(void *arg), void *arg)
+{
+	pthread_t thread;
+	sigset_t  former;
+	bool	  started;
+
+	block_signals(0, &former);
+	started = pthread_create(&thread, NULL, body, arg) == 0;
+	pthread_sigmask(SIG_SETMASK, &former, NULL);
+	if (started)
+		pthread_detach(thread);
+	return started;
+}
+
+/* The argument of the thread that looks up names */
+typedef struct Lookup
+{
+	uintptr_t number;
+	char	  servers[ZKLOCK_SERVERS_SIZE];
+} Lookup;
+
+/* The main function of the thread that looks up names */
+static void *
+lookup_main(void *arg)
+{
+	Lookup *lookup = arg;
+	Event	event = {.kind = EVENT_LOOKED_UP, .number = lookup->number};
+	char	addresses[ZKLOCK_ADDRESSES_SIZE];
+
+	if (connect_string_resolve(lookup->servers, addresses, sizeof(addresses)))
+		event.text = strdup(addresses);
+	push_event(&event);
+	free(lookup);
+	return NULL;
+}
+
+/*
+ * Looks up the addresses of servers, for zk_client_open().  Returns the number of this
+ * look-up.  The callback gets that number, and the addresses, or NULL if no name could be
+ * resolved.
+ */
+uintptr_t
+zk_client_look_up(const char *servers)
+{
+	static uintptr_t last_lookup;
+
+	Event	unknown = {.kind = EVENT_LOOKED_UP, .number = ++last_lookup};
+	Lookup *lookup = malloc(sizeof(Lookup));
+
+	if (lookup == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	lookup->number = last_lookup;
+	strlcpy(lookup->servers, servers, sizeof(lookup->servers));
+	if (!start_thread(lookup_main, lookup))
+	{
+		push_event(&unknown);
+		free(lookup);
+	}
+	return last_lookup;
+}
 
 /* ------------------------------------------------------------------------
  * Answers and watches, in the library's thread
@@ -74,20 +338,6 @@ copy_children(ZkReply *reply, const struct String_vector *children)
 	return true;
 }
 
-static NodeStat
-copy_stat(const struct Stat *stat)
-{
-	return (NodeStat){.czxid = stat->czxid,
-					  .mzxid = stat->mzxid,
-					  .ephemeral_owner = stat->ephemeralOwner,
-					  .ctime = stat->ctime,
-					  .mtime = stat->mtime,
-					  .version = stat->version,
-					  .data_length = stat->dataLength,
-					  .child_count = stat->numChildren,
-					  .child_changes = stat->cversion};
-}
-
 /* The parts of an answer, except its code; each pointer may be NULL. */
 typedef struct Answer
 {
@@ -97,22 +347,35 @@ typedef struct Answer
 	const struct String_vector *created; /* paths of new nodes */
 	const char				   *data;
 	int							data_length; /* a server may say that there are -1 */
-	bool						followed;	 /* the call behind it is answered next */
 } Answer;
 
+/*
+ * Pushes an answer.  It checks no more than it must to copy without a crash; the main loop, which
+ * knows what was asked for, checks the rest.
+ *
+ *	context		of the request: its number, and whether the answer to another one follows
+ */
 static void
 push_reply(int code, const Answer *answer, const void *context)
 {
 	Event event = {.kind = EVENT_REPLY,
-				   .can_wait = answer->followed,
+				   .can_wait = ((uintptr_t) context & 1) != 0,
 				   .reply.code = code,
-				   .number = (uintptr_t) context};
+				   .number = (uintptr_t) context >> 1};
 	bool  copied = true;
 
 	if (code == ZOK && answer->path)
 		copied = (event.reply.path = event.text = strdup(answer->path)) != NULL;
 	if (code == ZOK && answer->stat)
-		event.reply.stat = copy_stat(answer->stat);
+		event.reply.stat = (NodeStat){.czxid = answer->stat->czxid,
+									  .mzxid = answer->stat->mzxid,
+									  .ephemeral_owner = answer->stat->ephemeralOwner,
+									  .ctime = answer->stat->ctime,
+									  .mtime = answer->stat->mtime,
+									  .version = answer->stat->version,
+									  .data_length = answer->stat->dataLength,
+									  .child_count = answer->stat->numChildren,
+									  .child_changes = answer->stat->cversion};
 	if (code == ZOK && answer->children)
 	{
 		event.fault = zk_answer_children_fault(answer->children->data, answer->children->count);
@@ -132,19 +395,13 @@ push_reply(int code, const Answer *answer, const void *context)
 	/* A reply that could not be copied is answered as a failure of the library. */
 	if (!copied)
 		event.reply.code = ZSYSTEMERROR;
-	zk_event_push(&event);
+	push_event(&event);
 }
 
 static void
 on_created(int code, const char *path, const struct Stat *stat, const void *context)
 {
 	push_reply(code, &(Answer){.path = path, .stat = stat}, context);
-}
-
-static void
-on_created_followed(int code, const char *path, const struct Stat *stat, const void *context)
-{
-	push_reply(code, &(Answer){.path = path, .stat = stat, .followed = true}, context);
 }
 
 static void
@@ -159,9 +416,7 @@ on_all_created(int code, const void *creates)
 		paths[i] = done->paths[i];
 		paths[i][sizeof(done->paths[i]) - 1] = '\0';
 	}
-	push_reply(code,
-			   &(Answer){.created = &created, .stat = &done->stat, .followed = done->npaths > 1},
-			   (const void *) done->number);
+	push_reply(code, &(Answer){.created = &created, .stat = &done->stat}, done->context);
 	free(done);
 }
 
@@ -183,21 +438,10 @@ on_children(int code, const struct String_vector *children, const struct Stat *s
 	push_reply(code, &(Answer){.children = children, .stat = stat}, context);
 }
 
-/* Returns ZOK, or as an error code why no other node can get this entry of an ACL. */
-static int
-acl_entry_fault(const struct ACL *entry)
-{
-	const char *scheme = entry->id.scheme;
-	const char *hash = entry->id.id ? strrchr(entry->id.id, ':') : NULL;
-
-	if (scheme == NULL || entry->id.id == NULL || strpbrk(scheme, " \n") || strchr(entry->id.id, '\n'))
-		return ZINVALIDACL;
-
-	/* ZooKeeper hides hashes of passwords from those who may not change the ACL. */
-	return strcmp(scheme, "digest") == 0 && hash && strcmp(hash, ":x") == 0 ? ZNOAUTH : ZOK;
-}
-
-/* Pushes an ACL as text, with one line for each entry: "permissions scheme id". */
+/*
+ * Pushes an ACL as text, with one line for each entry: "permissions scheme id".  If no other node
+ * can get it, that is an error.
+ */
 static void
 on_acl(int code, struct ACL_vector *acl, struct Stat *stat, const void *context)
 {
@@ -207,10 +451,17 @@ on_acl(int code, struct ACL_vector *acl, struct Stat *stat, const void *context)
 
 	for (int i = 0; code == ZOK && i < acl->count; i++)
 	{
-		code = acl->data ? acl_entry_fault(&acl->data[i]) : ZINVALIDACL;
-		if (code == ZOK)
-			size += sizeof("-2147483648  ") + strlen(acl->data[i].id.scheme) +
-					strlen(acl->data[i].id.id);
+		const char *scheme = acl->data ? acl->data[i].id.scheme : NULL;
+		const char *id = acl->data ? acl->data[i].id.id : NULL;
+		const char *hash = id ? strrchr(id, ':') : NULL;
+
+		/* ZooKeeper hides hashes of passwords from those who may not change the ACL. */
+		if (scheme == NULL || id == NULL || strpbrk(scheme, " \n") || strchr(id, '\n'))
+			code = ZINVALIDACL;
+		else if (strcmp(scheme, "digest") == 0 && hash && strcmp(hash, ":x") == 0)
+			code = ZNOAUTH;
+		else
+			size += sizeof("-2147483648  ") + strlen(scheme) + strlen(id);
 	}
 	if (code == ZOK && (text = calloc(1, size)) == NULL)
 		code = ZSYSTEMERROR;
@@ -233,8 +484,12 @@ on_synced(int code, const char *path, const void *context)
 	push_reply(code, &(Answer){0}, context);
 }
 
-void
-zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *context)
+/*
+ * The watcher of handles.  All watches of a handle share it, and one context, the number of the
+ * handle (trap 10).
+ */
+static void
+on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 {
 	Event event = {.kind = EVENT_WATCH, .code = type, .number = (uintptr_t) context};
 
@@ -252,7 +507,127 @@ zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *con
 		if (event.fault == NULL)
 			event.text = strdup(path);
 	}
-	zk_event_push(&event);
+	push_event(&event);
+}
+
+/* ------------------------------------------------------------------------
+ * Handles
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * The library's threads: makes an event of a line of the library's log.  The line contains
+ * its level between the process and the function: "...:ZOO_WARN@function@line: message".
+ */
+static void
+on_log(const char *message)
+{
+	Event		event = {.kind = EVENT_LOG};
+	const char *level = strstr(message, ":ZOO_");
+	const char *text = level ? strstr(level, ": ") : NULL;
+
+	event.code = level && strncmp(level, ":ZOO_ERROR@", strlen(":ZOO_ERROR@")) == 0;
+	event.text = strdup(text ? text + 2 : message);
+	if (event.text)
+		push_event(&event);
+}
+
+/*
+ * Creates a handle, which begins to connect, for the session of the configuration or a new
+ * one: it is zk_handle then.  Returns false, with errno set, if it cannot.
+ *
+ * The library gets numeric addresses and never resolves names (trap 1).  It tries the addresses
+ * in random order, so that clients are spread over the servers.
+ *
+ *	addresses	as connect_string_resolve() makes them
+ */
+bool
+zk_handle_open(const char *addresses, const ZkClientConfig *config)
+{
+	char	   hosts[ZKLOCK_ADDRESSES_SIZE + sizeof(CONNECT_STRING_NOWHERE)];
+	clientid_t id = {.client_id = config->session_id};
+	sigset_t   former;
+	int		   saved_errno;
+
+	memcpy(id.passwd, config->session_password, sizeof(id.passwd));
+	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
+	connect_string_for_library(addresses, hosts, sizeof(hosts));
+	block_signals(0, &former);
+	zk_handle = zk_security_open(config, hosts, on_event, config->session_id != 0 ? &id : NULL,
+								 (void *) ++zk_handle_number, on_log);
+	saved_errno = errno;
+	pthread_sigmask(SIG_SETMASK, &former, NULL);
+	explicit_bzero(&id, sizeof(id));
+	if (zk_handle)
+		zoo_set_servers_resolution_delay(zk_handle, -1);
+	errno = saved_errno;
+	return zk_handle != NULL;
+}
+
+/* The main function of the thread that closes a handle */
+static void *
+closer_main(void *arg)
+{
+	(void) zookeeper_close(arg);
+	return NULL;
+}
+
+/*
+ * Closes the handle, and ends its session if it is connected, which takes up to a few seconds
+ * with a server that hangs.  If the main loop cannot wait for that, a thread of our own does it;
+ * also if the handle is not connected: TLS's handshake may last for ever.
+ *
+ * Returns true if the session was ended, as far as we can know.  The library does not
+ * report that, but it waits until the server has closed the connection, unless a signal,
+ * or the answer to an earlier call, arrives.
+ */
+bool
+zk_handle_close(bool can_wait)
+{
+	zhandle_t *handle = zk_handle;
+	int64	   start = zklock_now_ms();
+	sigset_t   former;
+	bool	   closed;
+
+	zk_handle = NULL;
+	if (!can_wait || zoo_state(handle) != ZOO_CONNECTED_STATE)
+	{
+		/* Waiting is better than leaving a session behind. */
+		if (!start_thread(closer_main, handle))
+			(void) zookeeper_close(handle);
+		return false;
+	}
+	block_signals(SIGQUIT, &former); /* an immediate shutdown need not wait for it */
+	closed = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS;
+	pthread_sigmask(SIG_SETMASK, &former, NULL);
+	return closed;
+}
+
+/* Copies what only the library knows of the session. */
+void
+zk_client_session(ZkSession *session)
+{
+	const clientid_t	   *id;
+	struct sockaddr_storage address;
+	socklen_t				len = sizeof(address);
+	char					host[NI_MAXHOST];
+	char					port[NI_MAXSERV];
+
+	memset(session, 0, sizeof(*session));
+	if (zk_handle == NULL)
+		return;
+	id = zoo_client_id(zk_handle);
+	session->id = id->client_id;
+	memcpy(session->password, id->passwd, sizeof(session->password));
+	session->negotiated_timeout = zoo_recv_timeout(zk_handle);
+
+	/* If the server has hung up again, the library has no address. */
+	strlcpy(session->server, "(unknown)", sizeof(session->server));
+	if (zookeeper_get_connected_host(zk_handle, (struct sockaddr *) &address, &len) &&
+		getnameinfo((struct sockaddr *) &address, len, host, sizeof(host), port, sizeof(port),
+					NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+		snprintf(session->server, sizeof(session->server),
+				 address.ss_family == AF_INET ? "%s:%s" : "[%s]:%s", host, port);
 }
 
 /* ------------------------------------------------------------------------
@@ -260,26 +635,18 @@ zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *con
  * ------------------------------------------------------------------------
  */
 
-/* Sets the ACL of nodes that are created from now on. */
-void
-zk_client_set_acl(ZklockAcl acl)
-{
-	acls = acl == ZKLOCK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
-}
+/*
+ * A multi consists of checks of nodes, changes, deletions, and creates of persistent and
+ * ephemeral nodes; a container in one would abort the process, and the library does not
+ * send a create2 in one (trap 6).  Only ZK_GET_DATA and ZK_GET_CHILDREN set watches, because
+ * "exists" would leave watches on missing nodes (trap 11).
+ */
 
-/* Returns the library's mode for a kind of node. */
-static int
-create_mode(ZkNodeKind kind)
+/* Returns the ACL of new nodes. */
+static const struct ACL_vector *
+acl_of_new(void)
 {
-	const int modes[] = {
-		[ZK_CONTAINER] = ZOO_CONTAINER,
-		[ZK_PERSISTENT] = ZOO_PERSISTENT,
-		[ZK_PERSISTENT_SEQUENTIAL] = ZOO_PERSISTENT_SEQUENTIAL,
-		[ZK_EPHEMERAL] = ZOO_EPHEMERAL,
-		[ZK_EPHEMERAL_SEQUENTIAL] = ZOO_EPHEMERAL_SEQUENTIAL,
-	};
-
-	return modes[kind];
+	return zk_acl == ZKLOCK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
 }
 
 /*
@@ -308,35 +675,36 @@ send_multi(int nops, const zoo_op_t *ops, zoo_op_result_t *results,
  * other node has it, and what limits the nodes there concerns the first one as well.
  */
 static int
-send_creates(const Call *first)
+send_creates(const Call *first, const void *context)
 {
-	bool		append = first->asked.kind == ZK_APPEND;
-	const char *stamp = first->asked.path;
-	zoo_op_t	ops[ZK_MULTI_MAX + STAMP_OPS];
-	ZkCreates  *creates;
-	int			n = 0;
-	int			code;
+	bool					 append = first->asked.kind == ZK_APPEND;
+	const char				*stamp = first->asked.path;
+	const struct ACL_vector *acl = acl_of_new();
+	zoo_op_t				 ops[ZK_MULTI_MAX + STAMP_OPS];
+	ZkCreates				*creates;
+	int						 n = 0;
+	int						 code;
 
 	for (const Call *call = first; call; call = call->next)
 		n++;
 	creates = calloc(1, offsetof(ZkCreates, paths) + n * sizeof(creates->paths[0]));
 	if (creates == NULL)
 		return ZSYSTEMERROR;
-	creates->number = first->number;
+	creates->context = context;
 	for (const Call *call = first; call; call = call->next)
 	{
 		char *path = creates->paths[creates->npaths];
 
 		zoo_create_op_init(&ops[creates->npaths++], call->asked.path, call->asked.data,
-						   call->asked.data_length, acls,
+						   call->asked.data_length, acl,
 						   append ? ZOO_PERSISTENT_SEQUENTIAL : ZOO_EPHEMERAL_SEQUENTIAL, path,
 						   sizeof(creates->paths[0]));
 	}
 	if (append)
-		zoo_create_op_init(&ops[n++], first->asked.marker, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
+		zoo_create_op_init(&ops[n++], first->asked.marker, NULL, -1, acl, ZOO_EPHEMERAL, NULL, 0);
 	else
 	{
-		zoo_create_op_init(&ops[n++], stamp, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
+		zoo_create_op_init(&ops[n++], stamp, NULL, -1, acl, ZOO_EPHEMERAL, NULL, 0);
 		zoo_set_op_init(&ops[n++], stamp, NULL, -1, ZK_ANY_VERSION, &creates->stat);
 		zoo_delete_op_init(&ops[n++], stamp, ZK_ANY_VERSION);
 	}
@@ -346,45 +714,38 @@ send_creates(const Call *first)
 	return code;
 }
 
-/* Parses, in place, an ACL that on_acl() has written.  The result points into the text. */
-static struct ACL_vector
-read_acl(char *text)
-{
-	struct ACL_vector acl = {.data = palloc0((strlen(text) + 1) * sizeof(struct ACL))};
-	char			 *rest = text;
-	char			 *line;
-
-	while ((line = strsep(&rest, "\n")) != NULL && line[0] != '\0')
-	{
-		struct ACL *entry = &acl.data[acl.count++];
-
-		entry->perms = atoi(strsep(&line, " "));
-		entry->id.scheme = strsep(&line, " ");
-		entry->id.id = line;
-	}
-	return acl;
-}
-
 /*
  * Sends the create of a node and one write of its data.  If the ACL of another node is
- * given, deletes that node first, in the same step.
+ * given, as on_acl() has written it, deletes that node first, in the same step.
  */
 static int
-send_record(const Call *call, zoo_op_result_t *results, struct Stat *stat)
+send_record(const ZkCall *asked, const void *context, zoo_op_result_t *results, struct Stat *stat)
 {
-	const ZkCall	 *asked = &call->asked;
 	char			 *text = asked->acl ? pstrdup(asked->acl) : NULL;
-	struct ACL_vector own = text ? read_acl(text) : *acls;
+	char			 *rest = text;
+	char			 *line;
+	struct ACL_vector own = *acl_of_new();
 	zoo_op_t		  ops[3];
 	int				  nops = 0;
 	int				  code;
 
 	if (text)
+	{
+		own = (struct ACL_vector){.data = palloc0((strlen(text) + 1) * sizeof(struct ACL))};
+		while ((line = strsep(&rest, "\n")) != NULL && line[0] != '\0')
+		{
+			struct ACL *entry = &own.data[own.count++];
+
+			entry->perms = atoi(strsep(&line, " "));
+			entry->id.scheme = strsep(&line, " ");
+			entry->id.id = line;
+		}
 		zoo_delete_op_init(&ops[nops++], asked->path, 0);
+	}
 	zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length, &own,
 					   ZOO_PERSISTENT, NULL, 0);
 	zoo_set_op_init(&ops[nops++], asked->path, asked->data, asked->data_length, 0, stat);
-	code = send_multi(nops, ops, results, on_done, (const void *) call->number);
+	code = send_multi(nops, ops, results, on_done, context);
 	if (text)
 	{
 		pfree(own.data);
@@ -405,28 +766,36 @@ zk_library_send(const Call *call)
 	static zoo_op_result_t results[ZK_MULTI_MAX];
 	static struct Stat	   stat;
 
-	const ZkCall *asked = &call->asked;
-	const void	 *context = (const void *) call->number;
-	watcher_fn	  watcher = asked->watch ? zk_library_event : NULL;
-	zoo_op_t	  ops[ZK_MULTI_MAX]; /* of a multi */
-	int			  nops = 0;
-	int			  code = ZOK;
+	const int modes[] = {
+		[ZK_CONTAINER] = ZOO_CONTAINER,
+		[ZK_PERSISTENT] = ZOO_PERSISTENT,
+		[ZK_PERSISTENT_SEQUENTIAL] = ZOO_PERSISTENT_SEQUENTIAL,
+		[ZK_EPHEMERAL] = ZOO_EPHEMERAL,
+		[ZK_EPHEMERAL_SEQUENTIAL] = ZOO_EPHEMERAL_SEQUENTIAL,
+	};
+
+	const struct ACL_vector *acl = acl_of_new();
+	const ZkCall			*asked = &call->asked;
+	const void *context = (const void *) (call->number << 1 | (call->follower != NULL));
+	watcher_fn	watcher = asked->watch ? on_event : NULL;
+	zoo_op_t	ops[ZK_MULTI_MAX]; /* of a multi */
+	int			nops = 0;
+	int			code = ZOK;
 
 	switch (asked->kind)
 	{
 		case ZK_CREATE:
 			if (call->next)
-				code = send_creates(call);
+				code = send_creates(call, context);
 			else
 				code = zoo_acreate2(zk_handle, asked->path, asked->data, asked->data_length,
-									acls, create_mode(asked->node_kind),
-									asked->followed ? on_created_followed : on_created, context);
+									acl, modes[asked->node_kind], on_created, context);
 			break;
 		case ZK_APPEND:
-			code = send_creates(call);
+			code = send_creates(call, context);
 			break;
 		case ZK_CREATE_RECORD:
-			code = send_record(call, results, &stat);
+			code = send_record(asked, context, results, &stat);
 			break;
 		case ZK_SET_DATA:
 			code = zoo_aset(zk_handle, asked->path, asked->data, asked->data_length,
@@ -469,8 +838,8 @@ zk_library_send(const Call *call)
 				zoo_delete_op_init(&ops[nops++], asked->also_deleted, -1);
 			break;
 		case ZK_REPLACE:
-			zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length,
-							   acls, create_mode(asked->node_kind), NULL, 0);
+			zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length, acl,
+							   modes[asked->node_kind], NULL, 0);
 			if (asked->notice)
 				zoo_set_op_init(&ops[nops++], asked->replaced, asked->data, asked->data_length,
 								asked->version, &stat);
@@ -496,6 +865,6 @@ zk_library_send(const Call *call)
 	{
 		Event event = {.kind = EVENT_REPLY, .number = call->number, .reply.code = code};
 
-		zk_event_push(&event);
+		push_event(&event);
 	}
 }
