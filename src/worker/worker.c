@@ -291,17 +291,11 @@ main_loop(WaitEventSet *events)
 								  worker_calls_next_wakeup(),
 								  candidacy_at};
 			WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
-			int		  n;
 
 			for (int i = 0; i < (int) lengthof(wanted); i++)
 				next = Min(next, wanted[i]);
-			n = WaitEventSetWait(events, next == NEVER ? -1 : zklock_ms_until(next), occurred,
-								 lengthof(occurred), zklock_wait_event(ZKLOCK_WAIT_WORKER));
-			for (int i = 0; i < n; i++)
-			{
-				if (occurred[i].events & WL_SOCKET_READABLE)
-					zk_event_woken();
-			}
+			(void) WaitEventSetWait(events, next == NEVER ? -1 : zklock_ms_until(next), occurred,
+									lengthof(occurred), zklock_wait_event(ZKLOCK_WAIT_WORKER));
 		}
 	}
 }

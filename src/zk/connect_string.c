@@ -25,16 +25,6 @@
 
 #define ADDRESS_SIZE 64 /* the longest of IPv6, with its interface and a port */
 
-/* Parses the text up to "end" as a port number.  Returns 0 if it is none. */
-static int
-parse_port(const char *text, const char *end)
-{
-	char *stop;
-	long  port = strtol(text, &stop, 10);
-
-	return isdigit((unsigned char) *text) && stop == end && port <= 65535 ? (int) port : 0;
-}
-
 /*
  * Takes the next server off a connect string: "name", "name:port" or
  * "[v6 address]:port".
@@ -84,8 +74,16 @@ connect_string_next(const char **rest, ConnectHost *host)
 	if (behind == end)
 		host->port = CONNECT_STRING_DEFAULT_PORT;
 	else
-		host->port = *behind == ':' ? parse_port(behind + 1, end) : 0;
-	return host->port != 0 ? NULL : "A port must be a number from 1 to 65535.";
+	{
+		char *stop;
+		long  port = strtol(behind + 1, &stop, 10);
+
+		if (*behind != ':' || !isdigit((unsigned char) behind[1]) || stop != end || port < 1 ||
+			port > 65535)
+			return "A port must be a number from 1 to 65535.";
+		host->port = (int) port;
+	}
+	return NULL;
 }
 
 /* Returns the chroot, or "" if there is none. */
@@ -116,18 +114,6 @@ connect_string_fault(const char *string)
 		fault = n <= CONNECT_STRING_MAX_HOSTS ? connect_string_next(&rest, &host)
 											  : "There are too many servers.";
 	return fault;
-}
-
-/* Finds the addresses of a host.  The name services, which might refuse it, get no number. */
-static bool
-look_up(const char *name, struct addrinfo **found)
-{
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
-
-	if (getaddrinfo(name, NULL, &hints, found) == 0)
-		return true;
-	hints.ai_flags = AI_ADDRCONFIG;
-	return getaddrinfo(name, NULL, &hints, found) == 0;
 }
 
 /*
@@ -171,13 +157,17 @@ connect_string_resolve(const char *string, char *resolved, size_t size)
 	resolved[0] = '\0';
 	while (rest != NULL)
 	{
+		struct addrinfo	 number = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+		struct addrinfo	 name = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
 		struct addrinfo *found;
 		ConnectHost		 host;
 		const char		*separator = used > 0 ? "," : "";
 
 		if (connect_string_next(&rest, &host) != NULL)
 			return false;
-		if (!look_up(host.name, &found))
+		/* The name services, which might refuse it, get no number. */
+		if (getaddrinfo(host.name, NULL, &number, &found) != 0 &&
+			getaddrinfo(host.name, NULL, &name, &found) != 0)
 			continue;
 		for (struct addrinfo *a = found; a != NULL; a = a->ai_next)
 		{

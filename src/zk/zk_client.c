@@ -115,12 +115,11 @@ complain(const char *message)
  * Returns a complaint of the client library about a server,
  * "Socket address:port zk retcode=..., errno=...(...): ...", as a sentence without its
  * period, palloc'd.  Returns a copy of any other complaint.
- *
- *	is_in_use	a server has answered on the connection that it is about
  */
 static char *
-sentence_of(const char *complaint, bool is_in_use)
+sentence_of(const char *complaint)
 {
+	bool is_in_use = zk_client_answered(); /* the connection that it is about */
 	char server[128];
 	int	 code;
 	int	 error;
@@ -154,22 +153,6 @@ sentence_of(const char *complaint, bool is_in_use)
  * The connection
  * ------------------------------------------------------------------------
  */
-
-/*
- * Prepares the client; called once per process.
- *
- * Returns a descriptor that wakes the main loop when it sleeps; see zk_event_may_sleep().
- */
-int
-zk_client_start(const ZkClientCallbacks *callbacks)
-{
-	zk_callbacks = *callbacks;
-
-	/* Hides the system's authorities from TLS (zk_security.c), before there are threads. */
-	(void) setenv("SSL_CERT_FILE", "/dev/null", 1);
-	(void) setenv("SSL_CERT_DIR", "/dev/null", 1);
-	return zk_event_start();
-}
 
 /*
  * Begins to connect.  There must be no handle.  The session callback reports what happens.
@@ -508,7 +491,7 @@ handle_event(const Event *event)
 				break;
 			if (config.sasl && strstr(event->text, "SASL"))
 				sasl_fault = true;
-			sentence = sentence_of(event->text, zk_client_answered());
+			sentence = sentence_of(event->text);
 			silent = false;
 			complain(sentence);
 			pfree(sentence);

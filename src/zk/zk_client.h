@@ -144,7 +144,6 @@ extern ZklockAcl zk_acl; /* of nodes that are created from now on */
 extern uintptr_t zk_client_look_up(const char *servers);
 extern void		 zk_client_session(ZkSession *session);
 extern bool		 zk_event_may_sleep(void);
-extern void		 zk_event_woken(void);
 
 /* zk_security.c */
 extern char		  *zk_tls_load(const TlsFiles *files);

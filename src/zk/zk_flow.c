@@ -97,20 +97,12 @@
 
 #define ALL_OF_ROLE (-1) /* no pid */
 
-typedef enum TurnKind
-{
-	TURN_RELEASE,
-	TURN_WORK
-} TurnKind;
-
-#define TURN_KINDS (TURN_WORK + 1)
-
 struct ZkShare;
 
 /* The calls of one kind, of a role or a session, that wait for their turn */
 typedef struct Line
 {
-	TurnKind		turn;
+	ZkTurnKind		turn;
 	struct ZkShare *share;	 /* whose line this is */
 	dlist_node		link;	 /* unless it is empty: a session's in its role's line, a role's in
 							  * "roles" of the kind */
@@ -125,7 +117,7 @@ typedef struct ZkShare
 	struct ZkShare *role;	/* a session's: the share of which it has a part */
 	int				ncalls; /* waiting or under way */
 	int	 nunder_way;		/* taken, and not answered yet; a role's: its bulky calls alone */
-	Line lines[TURN_KINDS];
+	Line lines[ZK_TURN_KINDS];
 } ZkShare;
 
 static HTAB *shares;
@@ -140,16 +132,15 @@ static struct
 	int	  nunder_way;
 	int64 quickest_us; /* about the shortest time of an answer to a create, or a deletion */
 	int64 again_at;	   /* when they may go out together again, ms */
-} turns[TURN_KINDS] = {{.quickest_us = PG_INT64_MAX}, {.quickest_us = PG_INT64_MAX}};
+} turns[ZK_TURN_KINDS] = {{.quickest_us = PG_INT64_MAX}, {.quickest_us = PG_INT64_MAX}};
 
-static TurnKind last_turn = TURN_WORK; /* kind of the last turn */
+static ZkTurnKind last_turn = ZK_TURN_WORK; /* kind of the last turn */
 
 /* Calls that were taken, and not answered yet */
 static int nunder_way;
 static int nurgent; /* of these, those that need no room in the window */
 
-ZkClientCallbacks zk_callbacks;
-const ZkCall	 *zk_answering;
+const ZkCall *zk_answering;
 
 static bool		  flowing;									/* a connection stands */
 static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
@@ -167,12 +158,6 @@ static int64	  throttled_until;							/* ... then, ms */
  * Kinds of calls
  * ------------------------------------------------------------------------
  */
-
-static TurnKind
-turn_of(const Call *call)
-{
-	return call->asked.kind == ZK_DELETE ? TURN_RELEASE : TURN_WORK;
-}
 
 /* Returns true if the call changes a node.  A check is a write as well, but changes none. */
 static bool
@@ -243,7 +228,8 @@ window_is_full(void)
 static bool
 calls_wait(void)
 {
-	return !dlist_is_empty(&turns[TURN_RELEASE].roles) || !dlist_is_empty(&turns[TURN_WORK].roles);
+	return !dlist_is_empty(&turns[ZK_TURN_RELEASE].roles) ||
+		   !dlist_is_empty(&turns[ZK_TURN_WORK].roles);
 }
 
 /* Adapts the window, and the quickest time of its kind, to a request that was answered just now. */
@@ -252,7 +238,7 @@ learn_from_answer(const Call *first)
 {
 	int64  now = zklock_now_us();
 	int64  taken = now - first->sent_at;
-	int64 *quickest = &turns[turn_of(first)].quickest_us;
+	int64 *quickest = &turns[first->turn].quickest_us;
 
 	if (first->asked.kind == ZK_CREATE || first->asked.kind == ZK_DELETE)
 		*quickest = taken < *quickest ? taken : *quickest + (taken - *quickest) / 256;
@@ -312,15 +298,6 @@ learn_from_answer(const Call *first)
 #define NEAR_US 5000
 #define PAUSE_MS 1000
 
-/* Returns true if a session's oldest call, which is patient, must wait until more have gathered. */
-static bool
-must_gather(TurnKind turn)
-{
-	return turns[turn].nunder_way > 0 && turns[turn].nwaiting < ZK_MULTI_MAX &&
-		   (turns[turn].quickest_us <= NEAR_US || ZKLOCK_FAULT("near")) &&
-		   zklock_now_ms() >= turns[turn].again_at;
-}
-
 /* ------------------------------------------------------------------------
  * Turns
  * ------------------------------------------------------------------------
@@ -347,7 +324,7 @@ count_under_way(Call *call, int change)
 	if (call->asked.urgent)
 		nurgent += change;
 	if (call->asked.patient)
-		turns[turn_of(call)].nunder_way += change;
+		turns[call->turn].nunder_way += change;
 	if (share == NULL)
 		return;
 	share->nunder_way += change;
@@ -376,7 +353,7 @@ get_share(ZkOwner owner)
 					  ? NULL
 					  : get_share((ZkOwner){.pid = ALL_OF_ROLE, .role = owner.role});
 	share->ncalls = share->nunder_way = 0;
-	for (TurnKind turn = 0; turn < TURN_KINDS; turn++)
+	for (ZkTurnKind turn = 0; turn < ZK_TURN_KINDS; turn++)
 	{
 		share->lines[turn].turn = turn;
 		share->lines[turn].share = share;
@@ -389,10 +366,9 @@ get_share(ZkOwner owner)
 static void
 wait_for_turn(Call *call)
 {
-	HASHCTL	 ctl = {.keysize = sizeof(ZkOwner), .entrysize = sizeof(ZkShare)};
-	TurnKind turn = turn_of(call);
-	Line	*its;
-	Line	*role;
+	HASHCTL ctl = {.keysize = sizeof(ZkOwner), .entrysize = sizeof(ZkShare)};
+	Line   *its;
+	Line   *role;
 
 	if (shares == NULL)
 		shares = hash_create("zklock calls", 128, &ctl, HASH_ELEM | HASH_BLOBS);
@@ -400,12 +376,12 @@ wait_for_turn(Call *call)
 	call->share->ncalls++;
 	call->share->role->ncalls++;
 	if (call->asked.patient)
-		turns[turn].nwaiting++;
+		turns[call->turn].nwaiting++;
 
-	its = &call->share->lines[turn];
-	role = &call->share->role->lines[turn];
+	its = &call->share->lines[call->turn];
+	role = &call->share->role->lines[call->turn];
 	if (dlist_is_empty(&role->waiting))
-		dlist_push_tail(&turns[turn].roles, &role->link);
+		dlist_push_tail(&turns[call->turn].roles, &role->link);
 	if (dlist_is_empty(&its->waiting))
 		dlist_push_tail(&role->waiting, &its->link);
 	dlist_push_tail(&its->waiting, &call->link);
@@ -413,10 +389,16 @@ wait_for_turn(Call *call)
 
 /* Returns the line of the session that has the next turn of a kind, or NULL. */
 static Line *
-first_line(TurnKind turn, TurnLimit limit)
+first_line(ZkTurnKind turn, TurnLimit limit)
 {
 	dlist_iter role;
 	dlist_iter iter;
+	bool	   gather;
+
+	/* Patient calls wait until more have gathered. */
+	gather = turns[turn].nunder_way > 0 && turns[turn].nwaiting < ZK_MULTI_MAX &&
+			 (turns[turn].quickest_us <= NEAR_US || ZKLOCK_FAULT("near")) &&
+			 zklock_now_ms() >= turns[turn].again_at;
 
 	dlist_foreach (role, &turns[turn].roles)
 	{
@@ -428,11 +410,11 @@ first_line(TurnKind turn, TurnLimit limit)
 
 			if (limit == TAKE_ALL)
 				return line;
-			if (limit == TAKE_PATIENT ? !asked->patient : asked->patient && must_gather(turn))
+			if (limit == TAKE_PATIENT ? !asked->patient : asked->patient && gather)
 				continue;
 
 			/* Others of its session or role must be answered first. */
-			if (turn == TURN_WORK && asked->owner.pid != ZK_WORKER &&
+			if (turn == ZK_TURN_WORK && asked->owner.pid != ZK_WORKER &&
 				((asked->bulky && share->role->nunder_way >= MAX_BULKY_OF_ROLE) ||
 				 (asked->kind != ZK_CHECK && share->nunder_way >= MAX_OF_SESSION)))
 				continue;
@@ -446,7 +428,7 @@ first_line(TurnKind turn, TurnLimit limit)
 static Line *
 next_line(TurnLimit limit)
 {
-	Line *line = first_line(last_turn == TURN_RELEASE ? TURN_WORK : TURN_RELEASE, limit);
+	Line *line = first_line(last_turn == ZK_TURN_RELEASE ? ZK_TURN_WORK : ZK_TURN_RELEASE, limit);
 
 	return line ? line : first_line(last_turn, limit);
 }
@@ -673,7 +655,7 @@ zk_flow_answer(const Event *event)
 	 */
 	refused = first->next && outcome != CALL_OK && !unknown && !ZKLOCK_FAULT("batch-done");
 	if (refused && (first->asked.kind == ZK_DELETE || outcome != CALL_NO_NODE))
-		turns[turn_of(first)].again_at = zklock_now_ms() + PAUSE_MS;
+		turns[first->turn].again_at = zklock_now_ms() + PAUSE_MS;
 	if (refused || (reply.code == ZK_THROTTLED && !first->asked.urgent && !is_unwatch(first)))
 	{
 		/* The time runs from the first call that was dropped: later ones do not put it off. */
@@ -752,6 +734,7 @@ zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
 		asked.data_length = strlen(asked.data);
 	call = palloc(sizeof(Call) + path_size + second_size + pin_size + asked.data_length + 1);
 	*call = (Call){.number = ++last_number, .asked = asked, .handler = handler, .arg = arg};
+	call->turn = asked.kind == ZK_DELETE ? ZK_TURN_RELEASE : ZK_TURN_WORK;
 	copy = (char *) (call + 1);
 	call->asked.path = memcpy(copy, asked.path, path_size);
 	if (asked.marker) /* or what it is for this kind */
@@ -846,15 +829,14 @@ zk_flow_send(void)
 		submit_throttled();
 	while (!window_is_full() && (line = next_line(TAKE_ANY)) != NULL)
 	{
-		TurnKind turn = line->turn;
-		Call	*first = take_turn(line);
-		Call	*call = first;
-		bool	 others = first->asked.patient && now >= turns[turn].again_at;
+		Call *first = take_turn(line);
+		Call *call = first;
+		bool  others = first->asked.patient && now >= turns[first->turn].again_at;
 
 		/* A patient call takes others along. */
 		for (int n = 1; others && n < ZK_MULTI_MAX && !window_is_full(); n++)
 		{
-			line = first_line(turn, TAKE_PATIENT);
+			line = first_line(first->turn, TAKE_PATIENT);
 			if (line == NULL)
 				break;
 			call = call->next = take_turn(line);

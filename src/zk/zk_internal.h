@@ -43,7 +43,8 @@ typedef struct Event
 	ZkReply		  reply; /* REPLY; the children are one block with their strings */
 } Event;
 
-extern int	  zk_event_start(void);
+extern ZkClientCallbacks zk_callbacks; /* constant once zk_client_start() has set it */
+
 extern Event *zk_event_take_all(void);
 extern void	  zk_event_expect_echo(const char *deleted, int change);
 
@@ -54,6 +55,14 @@ extern void	  zk_event_expect_echo(const char *deleted, int change);
 
 #define ZK_MULTI_MAX 32 /* calls in one request */
 
+typedef enum ZkTurnKind
+{
+	ZK_TURN_RELEASE,
+	ZK_TURN_WORK
+} ZkTurnKind;
+
+#define ZK_TURN_KINDS (ZK_TURN_WORK + 1)
+
 typedef struct Call
 {
 	dlist_node		link;	  /* in a list of zk_flow.c */
@@ -62,7 +71,8 @@ typedef struct Call
 	ZkCall			asked;	  /* its strings are behind the struct */
 	ZkReplyHandler	handler;  /* or NULL */
 	void		   *arg;
-	int64			sent_at;	/* us */
+	int64			sent_at; /* us */
+	ZkTurnKind		turn;
 	int				ahead;		/* calls under way when it was taken */
 	uint64			connection; /* on which it was sent */
 	struct ZkShare *share;		/* of which it is a part; see zk_flow.c */
@@ -96,8 +106,6 @@ extern zhandle_t *zk_security_open(const ZkClientConfig *config, const char *hos
  * zk_flow.c: calls until they are answered
  * ------------------------------------------------------------------------
  */
-
-extern ZkClientCallbacks zk_callbacks; /* constant once zk_client_start() has set it */
 
 extern void	 zk_flow_connected(int64 session);
 extern void	 zk_flow_disconnected(bool for_good);

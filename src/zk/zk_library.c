@@ -53,9 +53,10 @@ typedef struct ZkCreates
 	char paths[FLEXIBLE_ARRAY_MEMBER][ZKLOCK_MAX_PATH + 256]; /* of the new nodes, with NULs */
 } ZkCreates;
 
-zhandle_t *zk_handle;
-uintptr_t  zk_handle_number;
-ZklockAcl  zk_acl = ZKLOCK_ACL_OPEN;
+ZkClientCallbacks zk_callbacks;
+zhandle_t		 *zk_handle;
+uintptr_t		  zk_handle_number;
+ZklockAcl		  zk_acl = ZKLOCK_ACL_OPEN;
 
 /* ------------------------------------------------------------------------
  * Events, from threads to the main loop
@@ -119,10 +120,20 @@ echoes_of(const char *path, size_t len)
 	return &echoes[(hash ^ hash >> 16) % ECHO_SLOTS];
 }
 
-/* Returns a descriptor that becomes readable when the main loop sleeps and must look. */
+/*
+ * Prepares the client; called once per process.
+ *
+ * Returns a descriptor that wakes the main loop when it sleeps; see zk_event_may_sleep().
+ */
 int
-zk_event_start(void)
+zk_client_start(const ZkClientCallbacks *callbacks)
 {
+	zk_callbacks = *callbacks;
+
+	/* Hides the system's authorities from TLS (zk_security.c), before there are threads. */
+	(void) setenv("SSL_CERT_FILE", "/dev/null", 1);
+	(void) setenv("SSL_CERT_DIR", "/dev/null", 1);
+
 	queue_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (queue_fd < 0)
 		ereport(ERROR, (errcode_for_file_access(), errmsg("could not create eventfd: %m")));
@@ -177,28 +188,23 @@ zk_event_expect_echo(const char *deleted, int change)
 }
 
 /*
- * Main thread: returns true if it may sleep.  The descriptor then becomes readable when
- * there is an event to take.
+ * Main thread: returns true if it may sleep.  The descriptor, which the last wake-up may have left
+ * readable, then becomes so when there is an event to take.
  */
 bool
 zk_event_may_sleep(void)
 {
-	bool may;
+	bool   may;
+	bool   failed;
+	uint64 count;
 
 	pthread_mutex_lock(&queue_mutex);
 	may = asleep = queue_head == NULL && !queue_broken;
+	failed = may && read(queue_fd, &count, sizeof(count)) < 0 && errno != EAGAIN;
 	pthread_mutex_unlock(&queue_mutex);
-	return may;
-}
-
-/* Main thread: makes the descriptor, which is readable, unreadable again. */
-void
-zk_event_woken(void)
-{
-	uint64 count;
-
-	if (read(queue_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+	if (failed)
 		ereport(ERROR, (errcode_for_file_access(), errmsg("could not read from eventfd: %m")));
+	return may;
 }
 
 /*
@@ -310,34 +316,6 @@ zk_client_look_up(const char *servers)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Copies strings, which have been checked, into a reply, in one block.
- * Returns false if there is no memory.
- */
-static bool
-copy_children(ZkReply *reply, const struct String_vector *children)
-{
-	size_t size = 0;
-	char  *string;
-
-	if (children->count == 0)
-		return true;
-	for (int i = 0; i < children->count; i++)
-		size += sizeof(char *) + strlen(children->data[i]) + 1;
-	reply->children = malloc(size);
-	if (reply->children == NULL)
-		return false;
-	reply->nchildren = children->count;
-	string = (char *) (reply->children + children->count);
-	for (int i = 0; i < children->count; i++)
-	{
-		reply->children[i] = string;
-		strcpy(string, children->data[i]);
-		string += strlen(string) + 1;
-	}
-	return true;
-}
-
 /* The parts of an answer, except its code; each pointer may be NULL. */
 typedef struct Answer
 {
@@ -358,11 +336,14 @@ typedef struct Answer
 static void
 push_reply(int code, const Answer *answer, const void *context)
 {
-	Event event = {.kind = EVENT_REPLY,
-				   .can_wait = ((uintptr_t) context & 1) != 0,
-				   .reply.code = code,
-				   .number = (uintptr_t) context >> 1};
-	bool  copied = true;
+	Event						event = {.kind = EVENT_REPLY,
+										 .can_wait = ((uintptr_t) context & 1) != 0,
+										 .reply.code = code,
+										 .number = (uintptr_t) context >> 1};
+	const struct String_vector *strings = answer->children ? answer->children : answer->created;
+	size_t						size = 0;
+	char					   *string;
+	bool						copied = true;
 
 	if (code == ZOK && answer->path)
 		copied = (event.reply.path = event.text = strdup(answer->path)) != NULL;
@@ -377,12 +358,22 @@ push_reply(int code, const Answer *answer, const void *context)
 									  .child_count = answer->stat->numChildren,
 									  .child_changes = answer->stat->cversion};
 	if (code == ZOK && answer->children)
-	{
 		event.fault = zk_answer_children_fault(answer->children->data, answer->children->count);
-		copied = event.fault || copy_children(&event.reply, answer->children);
+	if (code == ZOK && strings && event.fault == NULL && strings->count > 0)
+	{
+		/* They are one block: pointers, and the strings behind these. */
+		for (int i = 0; i < strings->count; i++)
+			size += sizeof(char *) + strlen(strings->data[i]) + 1;
+		event.reply.children = malloc(size);
+		copied = event.reply.children != NULL;
+		event.reply.nchildren = copied ? strings->count : 0;
+		string = copied ? (char *) (event.reply.children + strings->count) : NULL;
+		for (int i = 0; i < event.reply.nchildren; i++)
+		{
+			event.reply.children[i] = strcpy(string, strings->data[i]);
+			string += strlen(string) + 1;
+		}
 	}
-	if (code == ZOK && answer->created)
-		copied = copy_children(&event.reply, answer->created);
 	if (code == ZOK && answer->data && answer->data_length > 0)
 	{
 		event.text = malloc(answer->data_length);

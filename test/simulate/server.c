@@ -149,7 +149,7 @@ INSTEAD(gethostname, (*name = '\0', 0), int, char *name, size_t size)
 INSTEAD(madvise, 0, int, void *addr, size_t length, int advice)
 INSTEAD(prctl, 0, int, int option, ...)
 INSTEAD(eventfd, EVENT_FD, int, unsigned int count, int flags)
-INSTEAD(read, length, ssize_t, int fd, void *data, size_t length)
+INSTEAD(read, (sim_process->woken &= fd != EVENT_FD, length), ssize_t, int fd, void *data, size_t length)
 INSTEAD(write, (server_worker(sim_current)->woken |= fd == EVENT_FD, length), ssize_t, int fd, const void *data, size_t length)
 
 /* Threads of the extension itself do one thing, at once. */
@@ -175,7 +175,6 @@ __wrap_WaitEventSetWait(WaitEventSet *set, long timeout, WaitEvent *occurred, in
 		occurred[n++] = (WaitEvent){.events = WL_LATCH_SET};
 	if (sim_process->woken)
 		occurred[n++] = (WaitEvent){.events = WL_SOCKET_READABLE};
-	sim_process->woken = false;
 	return n;
 }
 
