@@ -606,8 +606,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 			}
 			if (searches)
 			{
-				deadlock_across_attend(wait->entry, waited, until);
-				left = zklock_ms_until(deadlock_across_next_wakeup(wait->entry));
+				left = zklock_ms_until(deadlock_across_attend(wait->entry, waited, until));
 				sleep = Min(sleep, Min(left, wait->deadlock_check_at - waited));
 			}
 

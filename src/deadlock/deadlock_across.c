@@ -114,7 +114,7 @@ find_record(const char *name)
 	return NULL;
 }
 
-/* Forgets the records that are not among n names. */
+/* Forgets the records that are not among n names; with none of these, all. */
 static void
 forget_other_records(char *const *names, int n)
 {
@@ -271,14 +271,6 @@ publish_record(Search *search, const char *text, int64 seen)
 	if (is_answered && (step.result.outcome != CALL_NO_NODE || !search->has_root))
 		report_refusal(search, "create nodes below", step.result.code);
 	withdraw_record();
-}
-
-/* Forgets all records, when this session searches no more. */
-static void
-forget_records(void)
-{
-	withdraw_record();
-	forget_other_records(NULL, 0);
 }
 
 /* ------------------------------------------------------------------------
@@ -554,21 +546,26 @@ static int64 next_at; /* when the next search is due, ms */
  *
  *	waited	how long it has waited, ms
  *	until	when it has something else to do, ms
+ *
+ * Returns when it is to be called next, ms.
  */
-void
+int64
 deadlock_across_attend(int index, int64 waited, int64 until)
 {
 	Search search = {.index = index, .next = index};
 	int	   pause;
 
 	if (waited < DeadlockTimeout && !search_is_ours(index))
-		return;
+		return NEVER;
 	if (!take_search_over(index, &search.findings))
 	{
 		/* Our record stands until the session that searches now may have published its own. */
 		if (zklock_now_ms() >= next_at && search.findings.next_at > next_at)
-			forget_records();
-		return;
+		{
+			withdraw_record();
+			forget_other_records(NULL, 0);
+		}
+		return search_is_ours(index) ? next_at : NEVER;
 	}
 
 	/*
@@ -577,7 +574,7 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 	 */
 	next_at = search.findings.next_at;
 	if (zklock_now_ms() < next_at)
-		return;
+		return next_at;
 	search.call = (Caller){.until = Min(until, zklock_now_ms() + PATIENCE_MS),
 						   .is_called_away = is_called_away_from_search,
 						   .away_arg = &search};
@@ -598,12 +595,6 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 
 	/* Makes the wait look at its entry again: the search has reset the latch. */
 	SetLatch(MyLatch);
-}
-
-/* Returns when deadlock_across_attend() is to be called next, ms. */
-int64
-deadlock_across_next_wakeup(int index)
-{
 	return search_is_ours(index) ? next_at : NEVER;
 }
 
@@ -638,5 +629,6 @@ deadlock_across_leave(int index)
 		}
 		pass_search_on(index, next, NULL);
 	}
-	forget_records();
+	withdraw_record();
+	forget_other_records(NULL, 0);
 }

@@ -425,14 +425,6 @@ utf8_decode(const unsigned char *text, size_t len, uint32_t *code)
 	return *code >= smallest[used] && *code <= 0x10FFFF ? used : 0;
 }
 
-/* Returns true if the text is a component to which file systems give a meaning. */
-static bool
-is_dot_component(const char *component, size_t len)
-{
-	return (len == 1 && component[0] == '.') ||
-		   (len == 2 && component[0] == '.' && component[1] == '.');
-}
-
 /*
  * Checks whether a node can have this path, which must be neither ZooKeeper's nor one that
  * zklock needs itself.
@@ -480,7 +472,7 @@ path_check_node(const char *path, size_t len)
 			continue;
 		if (pos == start)
 			return pos < len ? "A path must not contain \"//\"." : "A path must not end with \"/\".";
-		if (is_dot_component(path + start, pos - start))
+		if (pos - start <= 2 && memcmp(path + start, "..", pos - start) == 0)
 			return "A path must not have \".\" or \"..\" as a component.";
 		start = pos + 1;
 	}
@@ -533,7 +525,7 @@ node_name_is_possible(const char *name)
 	size_t				 len = strlen(name);
 	size_t				 pos = 0;
 
-	if (len == 0 || is_dot_component(name, len) || memchr(name, '/', len))
+	if (len == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strchr(name, '/'))
 		return false;
 	while (pos < len)
 	{
