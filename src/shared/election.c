@@ -43,7 +43,7 @@ const char *const election_state_names[] =
 
 /* Takes the next slot for a path.  Returns ELECTION_NONE if none is left. */
 static int
-add_slot(ElectionTable *table, const char *path)
+add_election_slot(ElectionTable *table, const char *path)
 {
 	int		  n = (int) pg_atomic_read_u32(&table->n);
 	Election *election = &table->elections[n];
@@ -73,7 +73,7 @@ election_table_init(ElectionTable *table)
 	pg_atomic_init_u32(&table->n, 0);
 	path_list_begin(&reader, zklock_elections, PATH_LIST_VALUES);
 	while (election_list_next(&reader, &item))
-		table->elections[add_slot(table, item.path)].status.state = CANDIDACY_STOP;
+		table->elections[add_election_slot(table, item.path)].status.state = CANDIDACY_STOP;
 }
 
 /* ------------------------------------------------------------------------
@@ -93,7 +93,7 @@ election_status(int election, CandidacyStatus *status)
 
 /* Returns the slot of a path, or ELECTION_NONE. */
 static int
-find_slot(const char *path)
+find_election_slot(const char *path)
 {
 	int i = election_count() - 1;
 
@@ -106,7 +106,7 @@ find_slot(const char *path)
 int
 election_find(const char *path)
 {
-	int i = find_slot(path);
+	int i = find_election_slot(path);
 
 	if (i != ELECTION_NONE && election_at(i)->status.state == CANDIDACY_GONE)
 		return ELECTION_NONE;
@@ -204,9 +204,9 @@ election_want_resign(int election, int64 term)
 int
 election_slot(const char *path)
 {
-	int i = find_slot(path);
+	int i = find_election_slot(path);
 
-	return i != ELECTION_NONE ? i : add_slot(election_table, path);
+	return i != ELECTION_NONE ? i : add_election_slot(election_table, path);
 }
 
 /*

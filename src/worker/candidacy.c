@@ -56,7 +56,7 @@
  *	detail	for the log; NULL if there is nothing to say
  */
 static void
-set_state(int i, CandidacyState state, const char *detail)
+publish_candidacy(int i, CandidacyState state, const char *detail)
 {
 	Election   *election = election_at(i);
 	TimestampTz now = GetCurrentTimestamp();
@@ -94,7 +94,7 @@ set_state(int i, CandidacyState state, const char *detail)
  * Returns false if there is no entry for it.
  */
 static bool
-stand(int i, int replaces)
+stand_for_election(int i, int replaces)
 {
 	Election	*election = election_at(i);
 	Candidacy	*candidacy = &election->candidacy;
@@ -184,7 +184,7 @@ end_term(int i, const EntryStatus *status)
  *	led		the term in which the server leads, which has not ended; or 0
  */
 static void
-resigned(Election *election, int64 led)
+announce_resignation(Election *election, int64 led)
 {
 	uint64 term = pg_atomic_read_u64(&election->resign_term);
 
@@ -263,14 +263,14 @@ attend_candidacy(int i, bool stopping)
 
 		end_term(i, &status);
 		if (status.state == ENTRY_LOST)
-			set_state(i, CANDIDACY_OFFER,
-					  psprintf("Leadership was lost. %s", failure_loss_texts[status.loss]));
+			publish_candidacy(i, CANDIDACY_OFFER,
+							  psprintf("Leadership was lost. %s", failure_loss_texts[status.loss]));
 		else
 		{
 			/* Only the first of several failed attempts in a row is logged. */
 			bool first = election->status.state != CANDIDACY_FAILED;
 
-			set_state(i, CANDIDACY_FAILED, NULL);
+			publish_candidacy(i, CANDIDACY_FAILED, NULL);
 			if (first)
 				ereport(LOG, (errmsg(failure_texts[status.failure].message, election->path),
 							  failure_describe(status.failure, status.error_code != 0
@@ -281,7 +281,7 @@ attend_candidacy(int i, bool stopping)
 		entry_give_up(candidacy->entry, ENTRY_NO_NOTICE);
 		candidacy->phase = CANDIDACY_IDLE;
 		candidacy->retry_at = retry_at;
-		resigned(election, 0);
+		announce_resignation(election, 0);
 	}
 
 	switch (candidacy->phase)
@@ -291,17 +291,18 @@ attend_candidacy(int i, bool stopping)
 			{
 				/* It is the first: the server leads, as far as that is proved. */
 				if (lease_state() != LEASE_HOLDS)
-					set_state(i, CANDIDACY_SUSPENDED,
-							  "The ZooKeeper session is not proved to be alive.");
+					publish_candidacy(i, CANDIDACY_SUSPENDED,
+									  "The ZooKeeper session is not proved to be alive.");
 				else if (election->status.state != CANDIDACY_ELECTED)
-					set_state(i, CANDIDACY_ELECTED,
-							  psprintf("This server leads, in term " INT64_FORMAT ".", status.token));
+					publish_candidacy(i, CANDIDACY_ELECTED,
+									  psprintf("This server leads, in term " INT64_FORMAT ".",
+											   status.token));
 				if (status.check_done != checks[i])
 					(void) wake_commits(i);
 				checks[i] = status.check_done;
 				if (pg_atomic_read_u64(&election->resign_term) != (uint64) status.token)
 				{
-					resigned(election, status.token);
+					announce_resignation(election, status.token);
 					return NEVER;
 				}
 			}
@@ -309,11 +310,11 @@ attend_candidacy(int i, bool stopping)
 			{
 				if (entry_at(candidacy->entry)->node.position > 0)
 				{
-					set_state(i, CANDIDACY_READY, NULL);
-					resigned(election, 0); /* There is no leadership to give up. */
+					publish_candidacy(i, CANDIDACY_READY, NULL);
+					announce_resignation(election, 0); /* There is no leadership to give up. */
 				}
 				else if (election->status.state != CANDIDACY_FAILED)
-					set_state(i, CANDIDACY_OFFER, NULL);
+					publish_candidacy(i, CANDIDACY_OFFER, NULL);
 				return NEVER;
 			}
 
@@ -330,9 +331,9 @@ attend_candidacy(int i, bool stopping)
 				int old = candidacy->entry;
 
 				/* Stand anew at the end of the queue, in the same step in which the old node goes. */
-				set_state(i, CANDIDACY_OFFER,
-						  "This server has given up leadership, and goes to the end of the queue.");
-				if (stand(i, old))
+				publish_candidacy(i, CANDIDACY_OFFER,
+								  "This server has given up leadership, and goes to the end of the queue.");
+				if (stand_for_election(i, old))
 				{
 					entry_give_up(old, ENTRY_NO_NOTICE);
 					return NEVER;
@@ -347,22 +348,24 @@ attend_candidacy(int i, bool stopping)
 			if (!may_stand)
 			{
 				if (!candidacy->listed)
-					set_state(i, CANDIDACY_GONE, "It is not in \"zklock.elections\" any more.");
+					publish_candidacy(i, CANDIDACY_GONE, "It is not in \"zklock.elections\" any more.");
 				else
-					set_state(i, CANDIDACY_STOP,
-							  stopping ? "The server shuts down." : "The server is a standby.");
-				resigned(election, 0);
+					publish_candidacy(i, CANDIDACY_STOP,
+									  stopping ? "The server shuts down." : "The server is a standby.");
+				announce_resignation(election, 0);
 				return candidacy->listed ? zklock_now_ms() + LOOK_FOR_PROMOTION_MS : NEVER;
 			}
 			if (zklock_now_ms() < candidacy->retry_at)
 				return candidacy->retry_at;
-			if (stand(i, ENTRY_NONE))
+			if (stand_for_election(i, ENTRY_NONE))
 			{
-				set_state(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER,
-						  NULL);
+				publish_candidacy(i,
+								  election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED
+																			 : CANDIDACY_OFFER,
+								  NULL);
 				return NEVER;
 			}
-			set_state(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
+			publish_candidacy(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
 			candidacy->retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 			return candidacy->retry_at;
 	}

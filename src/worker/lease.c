@@ -45,7 +45,7 @@
 
 /*
  * How the proof stands.  lease_begin() and lease_take_over() lead to BEGUN or OVER,
- * notice_lapse() goes down, on_beat() renews:
+ * notice_lapse() goes down, on_heartbeat() renews:
  *
  *      NO_SESSION --- begin, take over ----> BEGUN --> RENEWED <------.
  *           |                                  |  renewed |           |
@@ -187,7 +187,7 @@ notice_lapse(void)
 
 /* Handles the answer to a heartbeat, which may prove that the session lives. */
 static void
-on_beat(void *arg, const ZkReply *reply)
+on_heartbeat(void *arg, const ZkReply *reply)
 {
 	const char *chroot = zklock_session->info.chroot;
 	int64		tick = INT64CONST(1000) * zklock_session->settings.tick_time;
@@ -254,9 +254,9 @@ lease_attend(void)
 	next_beat = now + Max(interval, MIN_BEAT_US);
 	outstanding++;
 	if (ZKLOCK_FAULT("naive-lease"))
-		zk_call((ZkCall){.kind = ZK_GET_DATA, .path = "/"}, on_beat, NULL);
+		zk_call((ZkCall){.kind = ZK_GET_DATA, .path = "/"}, on_heartbeat, NULL);
 	else
-		zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_beat, NULL);
+		zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_heartbeat, NULL);
 }
 
 /* Returns when lease_attend() wants to be called, ms. */

@@ -217,7 +217,7 @@ add_context(void *arg)
  * error.
  */
 static void
-on_answered(CallOutcome outcome, int64 us)
+count_answer(CallOutcome outcome, int64 us)
 {
 	pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
 	pg_atomic_fetch_add_u64(&stats_shared->request_us, us);
@@ -315,7 +315,7 @@ zklock_worker_main(Datum arg)
 												.looked_up = worker_session_looked_up,
 												.malformed = on_malformed,
 												.stuck = worker_session_stuck,
-												.answered = on_answered,
+												.answered = count_answer,
 												.complaint = session_info_set_error};
 	struct sigaction terminate = {.sa_sigaction = on_sigterm, .sa_flags = SA_RESTART | SA_SIGINFO};
 	WaitEventSet *events;

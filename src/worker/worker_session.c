@@ -242,15 +242,16 @@ worker_session_file_remove(void)
 }
 
 /*
- * Reads an open file.  Returns NULL, or why it cannot be used.  Only what
- * format_session_file() makes of a session counts, byte by byte.
+ * Finds, as a worker starts without a session, the one that this server, and no other, has
+ * left behind.  If there is none, or none that is certain, there is no such file any more
+ * either.
  */
-static const char *
-read_session_file(int fd, SessionKey *key)
+static void
+find_leftover_session(void)
 {
+	const char		  *fault;
 	Origin			   origin;
 	const struct stat *file = &origin.file;
-	const char		  *fault = find_origin(fd, &origin);
 	char			   content[CONTENT_SIZE] = "";
 	char			   expected[CONTENT_SIZE];
 	char			   boot_id[BOOT_ID_LEN + 1];
@@ -259,62 +260,51 @@ read_session_file(int fd, SessionKey *key)
 	unsigned long long inode[2];
 	unsigned long long id;
 	ssize_t			   len;
-
-	if (fault)
-		return fault;
-	if (!S_ISREG(file->st_mode))
-		return "it is not a regular file";
-	if (file->st_uid != geteuid() || (file->st_mode & (S_IRWXG | S_IRWXO)) != 0)
-		return "others than its owner may access it";
-	len = read(fd, content, sizeof(content) - 1);
-	if (len < 0)
-		return strerror(errno);
-	if (sscanf(content, CONTENT_SCAN, boot_id, &device[0], &inode[0], &device[1], &inode[1],
-			   &id, &password[0], &password[1]) != 8)
-		return "its contents are not valid";
-	if (strcmp(boot_id, origin.boot_id) != 0)
-		return "it was written on another machine, or before this one was restarted";
-	if (device[1] != file->st_dev || inode[1] != file->st_ino || file->st_nlink != 1)
-		return "it is a copy";
-	if (device[0] != origin.directory.st_dev || inode[0] != origin.directory.st_ino)
-		return "it belongs to another data directory";
-	*key = (SessionKey){(int64) id, {pg_hton64(password[0]), pg_hton64(password[1])}};
-	format_session_file(expected, &origin, key);
-	if (id != 0 && (ssize_t) strlen(expected) == len && memcmp(content, expected, len) == 0)
-		return NULL;
-	explicit_bzero(key, sizeof(*key));
-	return "its contents are not valid";
-}
-
-/*
- * Finds, as a worker starts without a session, the one that this server, and no other, has
- * left behind.  If there is none, or none that is certain, there is no such file any more
- * either.
- */
-static void
-find_leftover_session(void)
-{
-	const char *fault;
-	int			fd;
+	int				   fd;
 
 	/* This neither follows a link nor waits for the other end of a pipe. */
 	fd = OpenTransientFile(SESSION_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-	if (fd < 0)
-	{
-		if (errno == ENOENT)
-			return;
-		fault = errno == ELOOP ? "it is a symbolic link" : strerror(errno);
-	}
-	else
-	{
-		fault = read_session_file(fd, &leftover);
-		(void) CloseTransientFile(fd);
-	}
-	if (fault == NULL)
+	if (fd < 0 && errno == ENOENT)
 		return;
-	ereport(LOG, (errmsg("ignoring file \"%s\": %s", SESSION_FILE, fault),
-				  errdetail("A ZooKeeper session that it tells of ends when it times out.")));
-	worker_session_file_remove();
+	if (fd < 0)
+		fault = errno == ELOOP ? "it is a symbolic link" : strerror(errno);
+	else if ((fault = find_origin(fd, &origin)) == NULL)
+	{
+		if (!S_ISREG(file->st_mode))
+			fault = "it is not a regular file";
+		else if (file->st_uid != geteuid() || (file->st_mode & (S_IRWXG | S_IRWXO)) != 0)
+			fault = "others than its owner may access it";
+		else if ((len = read(fd, content, sizeof(content) - 1)) < 0)
+			fault = strerror(errno);
+		else if (sscanf(content, CONTENT_SCAN, boot_id, &device[0], &inode[0], &device[1],
+						&inode[1], &id, &password[0], &password[1]) != 8)
+			fault = "its contents are not valid";
+		else if (strcmp(boot_id, origin.boot_id) != 0)
+			fault = "it was written on another machine, or before this one was restarted";
+		else if (device[1] != file->st_dev || inode[1] != file->st_ino || file->st_nlink != 1)
+			fault = "it is a copy";
+		else if (device[0] != origin.directory.st_dev || inode[0] != origin.directory.st_ino)
+			fault = "it belongs to another data directory";
+		else
+		{
+			/* Only what format_session_file() makes of a session counts, byte by byte. */
+			leftover = (SessionKey){(int64) id, {pg_hton64(password[0]), pg_hton64(password[1])}};
+			format_session_file(expected, &origin, &leftover);
+			if (id == 0 || (ssize_t) strlen(expected) != len || memcmp(content, expected, len) != 0)
+			{
+				explicit_bzero(&leftover, sizeof(leftover));
+				fault = "its contents are not valid";
+			}
+		}
+	}
+	if (fd >= 0)
+		(void) CloseTransientFile(fd);
+	if (fault)
+	{
+		ereport(LOG, (errmsg("ignoring file \"%s\": %s", SESSION_FILE, fault),
+					  errdetail("A ZooKeeper session that it tells of ends when it times out.")));
+		worker_session_file_remove();
+	}
 }
 
 /* Forgets the leftover session, which is over, or is left to time out. */
