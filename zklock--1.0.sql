@@ -263,6 +263,13 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_claim(text, timestamptz) IS
 'claim a slot, once for all servers: true if it is later than the last slot claimed on the path; not undone by a rollback';
 
+CREATE FUNCTION zk_claim_next(path text, step interval, upto timestamptz DEFAULT now(), "limit" integer DEFAULT NULL)
+RETURNS timestamptz
+AS 'MODULE_PATHNAME', 'zk_claim_next'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_claim_next(text, interval, timestamptz, integer) IS
+'claim the oldest slot that nobody has claimed, of those of a length that have begun: that slot; NULL if there is none';
+
 CREATE FUNCTION zk_last_claim(
 	path text,
 	OUT slot timestamptz,

@@ -33,6 +33,21 @@ BEGIN;
 SELECT zk_claim('/regress/claims/two', '2026-01-02');
 ROLLBACK;
 SELECT zk_claim('/regress/claims/two', '2026-01-02');
+-- slots that were missed are caught up, the oldest first; the first one is the present one
+SELECT zk_claim_reset('/regress/claims/next') IS NOT NULL, zk_claim_reset('/regress/claims/months') IS NOT NULL;
+SELECT upto, zk_claim_next('/regress/claims/next', '1 day', upto::timestamptz) FROM unnest(ARRAY['2026-11-22 05:00+00',
+  '2026-11-22 23:59+00', '2026-11-25 05:00+00', '2026-11-25 05:00+00', '2026-11-25 05:00+00', '2026-11-25 05:00+00']) upto;
+-- so many of them at most; one between two slots is behind the first of these
+SELECT zk_claim_next('/regress/claims/next', '1 day', '2026-12-25 05:00+00', 2) FROM generate_series(1, 3);
+SELECT zk_claim('/regress/claims/next', '2026-12-26 13:00+00'), zk_claim_next('/regress/claims/next', '1 day', '2026-12-27 00:00+00');
+-- weeks begin with a Monday, months and years with their first day, in UTC
+SELECT to_char(zk_claim_next('/regress/claims/next', '7 days', '2027-02-24 12:00+00') AT TIME ZONE 'UTC', 'Dy YYYY-MM-DD HH24:MI');
+SELECT zk_claim_next('/regress/claims/months', step::interval, upto::timestamptz) AT TIME ZONE 'UTC'
+FROM (VALUES ('1 month', '1997-03-31 23:59+00'), ('1 month', '1997-05-01+00'), ('1 month', '1997-05-01+00'), ('1 year', '1999-12-31+00'),
+  ('3 months', '2000-12-31+00'), ('90 min', '2001-01-01 01:31+00')) t (step, upto);
+SELECT outcome(format('SELECT zk_claim_next(%L, %L, %L, %L)', '/regress/claims/next', step, upto, "limit"))
+FROM (VALUES ('0', 'now', 1), ('-1 day', 'now', 1), ('1 month 1 day', 'now', 1), ('2147483647 days', 'now', 1), (NULL, 'now', 1),
+  ('1 day', NULL, 1), ('1 day', 'infinity', 1), ('1 day', 'now', 0), ('1000 years', '4000-01-01 BC', 1)) t (step, upto, "limit");
 -- a path and those below it have claims of their own, beside a lock
 SELECT path, zk_claim(path, clock_timestamp())
 FROM unnest(ARRAY['/regress/claims/tree', '/regress/claims/tree/leaf', '/regress/claims/tree/leaf/leaf']) path;

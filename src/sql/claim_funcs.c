@@ -38,6 +38,8 @@
 #include "backend/call.h"
 #include "backend/display.h"
 #include "backend/wait.h"
+#include "common/int.h"
+#include "datatype/timestamp.h"
 #include "fault.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -48,8 +50,12 @@
 #include "utils/timestamp.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_claim);
+COMPAT_FUNCTION_INFO_V1(zk_claim_next);
 COMPAT_FUNCTION_INFO_V1(zk_last_claim);
 COMPAT_FUNCTION_INFO_V1(zk_claim_reset);
+
+/* From the beginning of 2000, from which PostgreSQL counts */
+#define DAYS_TO_2001 366
 
 /* A claim, or a reset, that is being made */
 typedef struct Claiming
@@ -308,6 +314,110 @@ zk_claim(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("slot must be finite"),
 						errdetail("After an infinite slot, none could be claimed any more.")));
 	PG_RETURN_BOOL(ask_claim(&claiming));
+}
+
+/*
+ * Returns the number of the period in which a moment is, for periods of so many months, or else of
+ * so many microseconds: number 0 begins with 2001 in UTC, which is with a Monday, too.
+ */
+static int64
+period_number(TimestampTz moment, int months, int64 us)
+{
+	int64 size = months > 0 ? months : us;
+	int64 distance = moment - DAYS_TO_2001 * USECS_PER_DAY;
+
+	if (months > 0)
+	{
+		struct pg_tm tm;
+		fsec_t		 fraction;
+
+		if (timestamp2tm(moment, NULL, &tm, &fraction, NULL, NULL) != 0)
+			ereport(ERROR, (errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+							errmsg("timestamp out of range")));
+		distance = (int64) (tm.tm_year - 2001) * MONTHS_PER_YEAR + tm.tm_mon - 1;
+	}
+	return distance >= 0 ? distance / size : -((-distance + size - 1) / size);
+}
+
+/* Returns the moment at which the period of a number begins. */
+static TimestampTz
+period_begin(int64 number, int months, int64 us)
+{
+	struct pg_tm tm = {.tm_mday = 1};
+	Timestamp	 begin = DAYS_TO_2001 * USECS_PER_DAY + number * us;
+	int64		 month = number * months;
+
+	/* Years are counted from 1, so that no remainder is negative. */
+	if (months > 0)
+	{
+		month += 2000 * MONTHS_PER_YEAR;
+		tm.tm_year = (int) (1 + month / MONTHS_PER_YEAR);
+		tm.tm_mon = (int) (1 + month % MONTHS_PER_YEAR);
+	}
+	if (month < 0 || (months > 0 && tm2timestamp(&tm, 0, NULL, &begin) != 0) ||
+		!IS_VALID_TIMESTAMP(begin))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE), errmsg("timestamp out of range")));
+	return begin;
+}
+
+/*
+ * zk_claim_next(path text, step interval, upto timestamptz, "limit" integer) returns timestamptz
+ *
+ * Claims the oldest slot that is not claimed, of those that began between the last claim on the path and
+ * "upto": a slot is the beginning of a period of length "step".  Returns NULL if there is none.
+ * Without a last claim, it is the slot in which "upto" is.
+ *
+ *	step	months, or days and a time; days have 24 hours
+ *	limit	number of slots that are caught up at most, with the present one; older ones are
+ *			passed over.  NULL: all
+ */
+Datum
+zk_claim_next(PG_FUNCTION_ARGS)
+{
+	char	   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	Interval   *step;
+	int64		us;
+	TimestampTz upto;
+	int64		present;
+
+	argument_refuse_null(fcinfo, 1, "step");
+	argument_refuse_null(fcinfo, 2, "end");
+	step = PG_GETARG_INTERVAL_P(1);
+	upto = PG_GETARG_TIMESTAMPTZ(2);
+	if (pg_mul_s64_overflow(step->day, USECS_PER_DAY, &us) ||
+		pg_add_s64_overflow(us, step->time, &us) || step->month < 0 || us < 0 ||
+		(step->month > 0) == (us > 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("step must be a number of months, or one of days and a time, above zero")));
+	if (TIMESTAMP_NOT_FINITE(upto))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("the last slot must be finite")));
+	if (!PG_ARGISNULL(3) && PG_GETARG_INT32(3) < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("limit must be at least 1")));
+	present = period_number(upto, step->month, us);
+
+	/* If others are faster, the next one is tried. */
+	for (;;)
+	{
+		Claiming  claiming = {.path = path};
+		ClaimNode node = read_claim_node(&claiming);
+		int64	  number = present;
+
+		if (node.record.claimed && IS_VALID_TIMESTAMP(node.record.slot))
+			number = period_number(node.record.slot, step->month, us) + 1;
+		if (number > present)
+			PG_RETURN_NULL();
+		if (!PG_ARGISNULL(3))
+			number = Max(number, present - PG_GETARG_INT32(3) + 1);
+		claiming = (Claiming){.path = path,
+							  .wanted.claimed = true,
+							  .wanted.slot = period_begin(number, step->month, us)};
+		if (ask_claim(&claiming))
+			PG_RETURN_TIMESTAMPTZ(claiming.wanted.slot);
+	}
 }
 
 /*

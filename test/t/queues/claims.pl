@@ -32,6 +32,27 @@ subtest 'a hundred ask at once' => sub {
 	$_->disconnect foreach @sessions;
 };
 
+subtest 'slots that were missed are caught up by several, each once' => sub {
+	$t->query('CREATE TABLE done (slot timestamptz)');
+	is($t->query(q{SELECT zk_claim('/c/next', '2026-01-01 00:00+00')}), 't', 'a slot, long ago');
+	# How many slots a session has claimed, which each writes down where it runs
+	my $catch_up = q{DO $$ DECLARE slot timestamptz; BEGIN LOOP
+		slot := zk_claim_next('/c/next', '1 hour', '2026-01-02 12:00+00');
+		EXIT WHEN slot IS NULL;
+		INSERT INTO done VALUES (slot);
+		COMMIT;
+	END LOOP; END $$};
+	my @sessions = map { $_->session } ($b) x 5;
+	$_->query_start($catch_up) foreach @sessions;
+	$s->query('CREATE TABLE done (slot timestamptz)');
+	$s->query($catch_up);
+	$_->finish foreach @sessions;
+	my @done = sort map { split /,/ } map { $_->query(q{SELECT coalesce(string_agg(extract(epoch FROM slot)::text, ','), '') FROM done}) } $s, $t;
+	my $first = 1767225600;    # 2026-01-01
+	is_deeply([ map { int } @done ], [ map { $first + 3600 * $_ } 1 .. 36 ], 'each slot is claimed once, and none is left out');
+	$_->disconnect foreach @sessions;
+};
+
 subtest 'it stays, whatever becomes of the server' => sub {
 	my ($dying, $claim) = ($a->session, claim_of('/c/stays', 1));
 	is($dying->query($claim), 't', 'it is claimed in a session');
@@ -177,6 +198,6 @@ foreach my $what (sort keys %made_again)
 }
 
 $_->end_sessions foreach $a, $b;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/many', '/c/order', '/l/reset',
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/many', '/c/order', '/c/next', '/l/reset',
 	map { "/l/held$_" } 0 .. $#held);
 done_clean($zk, $a, $b);
