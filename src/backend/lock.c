@@ -1,16 +1,16 @@
 /*
  * lock.c
- *		Locking paths: one, or several together.
+ *		Locking paths, one or several together; permits of semaphores; and reservations.
  *
  * The first acquisition of a lock adds an entry to shared memory, and a hold to the session's
  * own list (hold_ask()).  It waits on the session's latch until the worker has granted or
- * refused the request (wait_for_hold()).  Further acquisitions only count.  lock_acquire()
- * calls ask_for_lock() and take_lock() for one lock, and acquires several all or none.
+ * refused the request (wait_for_hold()).  Further acquisitions only count.
  *
  * A call that must not wait for others has the worker look at the path before it creates a
  * node there; a call that waits does not, as the look would find most paths free.
  *
- * A session whose call fails holds what it held before, as often as before (transaction.c).
+ * A session whose call fails holds what it held before, as often as before (transaction.c, which
+ * has the releases, too).
  *
  * Runs in: backends.
  *
@@ -22,8 +22,11 @@
 #include "backend/lock.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
+#include "compat.h"
+#include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
+#include "shared/settings.h"
 
 /* Compares paths by the order in which everybody locks them, for qsort() and bsearch(). */
 int
@@ -60,8 +63,9 @@ ask_for_lock(LockTarget *target, LockScope scope, AskManner manner)
 	target->hold = hold;
 }
 
+/* Begins a wait for a lock, or until it can be asked for. */
 static void
-begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
+begin_lock_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
 {
 	const Hold *shared = hold_of_lock(target->path, LOCK_MODE_SHARED);
 
@@ -88,7 +92,7 @@ take_lock(LockTarget *target, LockScope scope, int64 timeout_ms)
 		Wait wait;
 		bool granted;
 
-		begin_wait(&wait, target, timeout_ms);
+		begin_lock_wait(&wait, target, timeout_ms);
 		granted = wait_for_hold(&wait, target->hold);
 
 		/* A request that did not look is made again, alone, and that one is counted. */
@@ -144,91 +148,26 @@ time_left(int64 timeout_ms, int64 start_us)
  */
 
 /*
- * Acquires the first n locks of an array together, as far as they are free, and gives the
- * rest back.
- *
- * Returns how many were acquired: all before the first that was not free, or for which no
- * time was left.
+ * Returns how many of the first n locks of an array can be asked for together: those before the
+ * first whose path lies below another one.  They are in the order of their bytes.
  */
-static int
-acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms)
-{
-	int64 start_us = zklock_now_us();
-	int	  acquired = 0;
-
-	for (int i = 0; i < n; i++)
-		ask_for_lock(&targets[i], scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_GRAB);
-	while (acquired < n && take_lock(&targets[acquired], scope, time_left(timeout_ms, start_us)))
-		acquired++;
-	hold_drop_unacquired(ENTRY_NOTICE);
-	return acquired;
-}
-
-/*
- * Waits until the worker is done with the first n locks of an array, which were given back:
- * they count among the session's share until then, and the session's own node of the same
- * path must be out of its way.  That depends on ZooKeeper, not on other holders.
- *
- * Returns false if the timeout passes first.
- */
-static bool
-wait_for_given_back(const LockTarget *targets, int n, int64 timeout_ms)
-{
-	Wait wait;
-	int	 settled = 0;
-
-	begin_wait(&wait, targets, timeout_ms);
-	while (settled < n && wait_until_settled(&wait, targets[settled].hold->entry,
-											 targets[settled].hold->generation))
-		settled++;
-	if (settled < n)
-		wait_end(&wait, false);
-	return settled == n;
-}
-
-/*
- * Acquires the first lock of an array, when the worker is done with what was given back.
- *
- *	given_back	number of locks that were given back, from the first on
- */
-static bool
-acquire_alone(LockTarget *targets, int given_back, LockScope scope, int64 timeout_ms)
-{
-	int64 start_us = zklock_now_us();
-
-	if (given_back > 0 && !wait_for_given_back(targets, given_back, timeout_ms))
-		return false;
-	ask_for_lock(targets, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
-	return take_lock(targets, scope, time_left(timeout_ms, start_us));
-}
-
-/* Returns true if a path lies below one of n others, which are in the order of their bytes. */
-static bool
-lies_below(const char *path, const LockTarget *targets, int n)
-{
-	char  above[ZKLOCK_MAX_PATH + 1];
-	char *slash;
-
-	strlcpy(above, path, sizeof(above));
-	while ((slash = strrchr(above, '/')) != NULL)
-	{
-		LockTarget key = {.path = above};
-
-		*slash = '\0';
-		if (bsearch(&key, targets, n, sizeof(LockTarget), lock_compare_targets) != NULL)
-			return true;
-	}
-	return false;
-}
-
-/* Returns how many of the first n locks of an array can be asked for together. */
 static int
 number_together(const LockTarget *targets, int n)
 {
 	for (int i = 1; i < n; i++)
 	{
-		if (lies_below(targets[i].path, targets, i))
-			return i;
+		char  above[ZKLOCK_MAX_PATH + 1];
+		char *slash;
+
+		strlcpy(above, targets[i].path, sizeof(above));
+		while ((slash = strrchr(above, '/')) != NULL)
+		{
+			LockTarget key = {.path = above};
+
+			*slash = '\0';
+			if (bsearch(&key, targets, i, sizeof(LockTarget), lock_compare_targets) != NULL)
+				return i;
+		}
 	}
 	return n;
 }
@@ -245,30 +184,65 @@ bool
 lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 {
 	int64 start_us = zklock_now_us();
+	bool  is_try = timeout_ms == LOCK_NO_WAIT;
 	int	  most = set.n; /* most locks that are asked for together */
 	int	  acquired = 0;
-	int	  mark;
+	int	  mark = transaction_begin_call();
 
-	mark = transaction_begin_call();
 	while (acquired < set.n)
 	{
 		LockTarget *next = &set.targets[acquired];
 		int			n = number_together(next, Min(most, set.n - acquired));
-		int			free = 0;
+		int			given_back = 0;
 
+		/*
+		 * Together: all before the first that is not free, or for which no time is left, are
+		 * acquired; the rest is given back.
+		 */
 		if (n > 1)
-			free = acquire_together(next, n, scope, time_left(timeout_ms, start_us));
-		acquired += free;
-		if (free == n)
 		{
-			most = Min(2 * most, set.n);
-			continue;
-		}
-		if (n > 1 && timeout_ms == LOCK_NO_WAIT)
-			break;
-		if (n > 1)
+			int free = 0;
+
+			for (int i = 0; i < n; i++)
+				ask_for_lock(&next[i], scope, is_try ? ASK_AND_LOOK : ASK_AND_GRAB);
+			while (free < n && take_lock(&next[free], scope, time_left(timeout_ms, start_us)))
+				free++;
+			hold_drop_unacquired(ENTRY_NOTICE);
+			acquired += free;
+			if (free == n)
+			{
+				most = Min(2 * most, set.n);
+				continue;
+			}
+			if (is_try)
+				break;
 			most = Max(free, 2);
-		if (!acquire_alone(next + free, n > 1 ? n - free : 0, scope, time_left(timeout_ms, start_us)))
+			given_back = n - free;
+			next += free;
+		}
+
+		/*
+		 * Alone, when the worker is done with those that were given back: they count among the
+		 * session's share until then, and the session's own node of the same path must be out of
+		 * its way.  That depends on ZooKeeper, not on other holders.
+		 */
+		if (given_back > 0)
+		{
+			Wait wait;
+			int	 settled = 0;
+
+			begin_lock_wait(&wait, next, time_left(timeout_ms, start_us));
+			while (settled < given_back && wait_until_settled(&wait, next[settled].hold->entry,
+															  next[settled].hold->generation))
+				settled++;
+			if (settled < given_back)
+			{
+				wait_end(&wait, false);
+				break;
+			}
+		}
+		ask_for_lock(next, scope, is_try ? ASK_AND_LOOK : ASK_AND_WAIT);
+		if (!take_lock(next, scope, time_left(timeout_ms, start_us)))
 			break;
 		acquired++;
 	}
@@ -318,4 +292,143 @@ lock_proved_token(const char *path)
 	if (hold == NULL || lease_state() != LEASE_HOLDS || hold_entry(hold, &status) == ENTRY_NONE)
 		return 0;
 	return status.state == ENTRY_GRANTED ? status.token : 0;
+}
+
+/* ------------------------------------------------------------------------
+ * Permits of semaphores
+ *
+ * A session gets a permit in two steps, as with Curator's InterProcessSemaphoreV2.  First
+ * comes the turn: the exclusive lock on <path>/locks, for which the sessions of this server
+ * queue as for any other lock.  The session whose turn it is asks for a node in
+ * <path>/leases, waits until the node is a permit, and then gives the turn up.  So sessions
+ * get permits in the order in which they ask for them, and only one client in all watches the
+ * permits' nodes.
+ *
+ * The turn brings order, not safety (see recipe.c).  Therefore a session that has lost
+ * its turn goes on waiting for the permit, and a call that does not wait asks for no turn:
+ * while somebody waits, the nodes show that no permit is free.
+ *
+ * Turn and permit are a hold each (hold.c).  A session may hold several permits of one
+ * semaphore.
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Acquires one more permit of a semaphore that has "number" of them.
+ *
+ *	path		UTF-8, checked
+ *	scope		transaction level: until the transaction ends, or is rolled back to
+ *				an earlier savepoint
+ *	timeout_ms	LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds
+ *
+ * Returns false if none was free in that time.
+ */
+bool
+permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
+{
+	EntryRequest request = {.terms = {.mode = LOCK_MODE_EXCLUSIVE, .permits = number}, .scope = scope};
+	bool		 is_try = timeout_ms == LOCK_NO_WAIT;
+	bool		 granted;
+	Hold *asked;
+	Wait  wait;
+	int	  mark;
+
+	mark = transaction_begin_call();
+	request.kind = is_try ? REQUEST_PERMIT : REQUEST_TURN;
+	request.manner = is_try ? ASK_AND_LOOK : ASK_AND_WAIT;
+	asked = hold_ask(&request, path);
+	wait_begin(&wait, path, "SemaphorePermit", STATS_SEMAPHORE, timeout_ms);
+	granted = wait_for_hold(&wait, asked);
+	if (granted && asked->kind == REQUEST_TURN)
+	{
+		request.kind = REQUEST_PERMIT;
+		asked = hold_ask(&request, path);
+		granted = wait_for_hold(&wait, asked);
+	}
+	wait_end(&wait, granted);
+	if (granted)
+		transaction_acquired(asked, LOCK_MODE_EXCLUSIVE, scope);
+	if (asked->kind == REQUEST_PERMIT)
+	{
+		int others = entry_status(asked->entry).others_permits;
+
+		if (others != 0 && others != number)
+			ereport(NOTICE, (errmsg("semaphore \"%s\" is in use with another number of permits",
+									display_path(path)),
+							 errdetail("This call asked for one of %d permits, a holder for one of %d; the smaller number counts.",
+									   number, others)));
+	}
+	transaction_end_call(mark, granted);
+	return granted;
+}
+
+/* ------------------------------------------------------------------------
+ * Reservations
+ *
+ * A session that reserves a path waits for the lock like any other (lock.c), and hands it over
+ * to the server when it is granted; shared/entry.c has what follows.
+ *
+ * Reservations stay when their sessions end, so a session's share does not bound them.  All
+ * those of a role together have as many entries as one session may, and all roles together
+ * half of them.  A request counts itself when it is there for others to count, so requests at
+ * the same time do not exceed that.
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Reserves a path.  Returns false if it was not granted in time.
+ *
+ *	duration_ms		how long the reservation lasts unless it is renewed
+ *	timeout_ms		LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds
+ *	token			is set to its fencing token
+ */
+bool
+reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *token)
+{
+	EntryRequest request = {.kind = REQUEST_LOCK,
+							.terms = {.mode = LOCK_MODE_EXCLUSIVE},
+							.scope = LOCK_SCOPE_RESERVATION,
+							.max_hold_ms = duration_ms,
+							.manner = timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT};
+	int			 mark = transaction_begin_call();
+	Hold		*hold;
+	Wait		 wait;
+	bool		 granted;
+	int			 share = share_of_entries(zklock_max_locks_per_session, entries_limit());
+	int			 half = Max(entries_limit() / 2, 1);
+	int			 of_role;
+	int			 all;
+
+	/* It would wait for itself. */
+	if (hold_of_lock(path, LOCK_MODE_SHARED) != NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("cannot reserve ZooKeeper path \"%s\": this session owns a lock there",
+							   display_path(path)),
+						errhint("Release the lock first.")));
+	hold = hold_ask(&request, path);
+
+	/* Are there too many, this one included? */
+	of_role = reservation_count(GetUserId(), &all);
+	if (of_role > share || (all > half && !superuser()))
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper reservations"),
+				 of_role > share ? errdetail("Role \"%s\" may have %d.",
+											 GetUserNameFromId(GetUserId(), false), share)
+								 : errdetail("All roles together may have %d.", half),
+				 errhint("End reservations, or ask an administrator to increase \"zklock.max_locks_per_session\" or \"zklock.max_locks\".")));
+	wait_begin(&wait, path, "ExclusiveLock", STATS_LOCK_EXCLUSIVE, timeout_ms);
+	granted = wait_for_hold(&wait, hold);
+	wait_end(&wait, granted);
+	if (!granted)
+	{
+		transaction_end_call(mark, false);
+		return false;
+	}
+	*token = entry_status(hold->entry).token;
+
+	/* A later cancellation would find a reservation whose token nobody knows. */
+	interrupt_check_client();
+	if (!hold_hand_over(hold))
+		hold_report_lost(hold);
+	return true;
 }

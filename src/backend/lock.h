@@ -1,7 +1,7 @@
 /*
  * lock.h
- *		Locking and unlocking paths, the fencing tokens of their locks, and the permits of
- *		semaphores.
+ *		Locking and unlocking paths, the fencing tokens of their locks, permits of semaphores,
+ *		and reservations.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -44,5 +44,7 @@ extern int64 lock_proved_token(const char *path);
 
 extern bool permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms);
 extern bool permit_release(const char *path);
+
+extern bool reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *token);
 
 #endif /* ZKLOCK_LOCK_H */

@@ -1,7 +1,7 @@
 /*
  * reliance.h
  *		What a transaction relies on besides what it holds: terms of leadership,
- *		reservations, and locks that it has released; and asking for reservations and ending them.
+ *		reservations, and locks that it has released.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -48,11 +48,6 @@ typedef struct Reliance
 /* That of this session's transaction */
 extern Reliance transaction_reliance;
 
-/* reserve.c */
-extern bool reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *token);
-extern bool reserve_end(const char *path, const Reservation *reservation);
-
-/* reliance.c */
 extern bool				leadership_rely(int election, int64 *token);
 extern void				leadership_set_stakes(uint8 which, uint8 stake);
 extern void				reliance_add(const char *path, const Reservation *reservation);

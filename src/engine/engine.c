@@ -46,7 +46,7 @@
  *
  * A turn at a semaphore is limited as well, since a session that is stopped while it has its
  * turn would hold up all others.  A session that merely waits for its permit loses nothing:
- * it goes on waiting, in its place (permit.c), while the next one begins to.
+ * it goes on waiting, in its place (backend/lock.c), while the next one begins to.
  *
  * The time of a reservation is its own, and backends may move it (shared/entry.c): they have the
  * worker look at it, as it may end sooner.

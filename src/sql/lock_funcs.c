@@ -473,7 +473,13 @@ zk_unreserve(PG_FUNCTION_ARGS)
 	char	   *path = argument_path(fcinfo, ANY_PATH);
 	Reservation reservation;
 
-	PG_RETURN_BOOL(find_reservation(fcinfo, path, &reservation) && reserve_end(path, &reservation));
+	if (!find_reservation(fcinfo, path, &reservation) ||
+		!reservation_end(&reservation, compat_my_proc_number()))
+		PG_RETURN_BOOL(false);
+
+	/* Others can have the lock when the call returns; a cancellation ends only the wait. */
+	wait_for_release(path, reservation.index, reservation.generation);
+	PG_RETURN_BOOL(true);
 }
 
 /* ------------------------------------------------------------------------
