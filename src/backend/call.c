@@ -330,6 +330,7 @@ create_with_parents(Caller *caller, const char *used, const ZkCall *node)
 {
 	ZkNodeKind kind = zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER;
 	CallStep  *made = palloc(sizeof(CallStep));
+	int		   code = 0; /* why the node was not created */
 
 	/* A contender stands behind the others. */
 	if (node->node_kind != ZK_PERSISTENT_SEQUENTIAL)
@@ -344,6 +345,7 @@ create_with_parents(Caller *caller, const char *used, const ZkCall *node)
 		call_batch(caller, made, 1, CALL_AS_KNOWN);
 		if (made->result.outcome != CALL_NO_NODE)
 			return made;
+		code = made->result.code;
 		if (zklock_parent_nodes == PARENTS_EXISTING)
 			request_report_failure(ENTRY_NONE, used, FAILURE_NO_PATH, 0);
 		while (next == MISSING_LOOK || next == MISSING_CREATE)
@@ -373,7 +375,7 @@ create_with_parents(Caller *caller, const char *used, const ZkCall *node)
 		if (next == MISSING_TOO_DEEP)
 			request_report_failure(ENTRY_NONE, used, FAILURE_TOO_DEEP, 0);
 	}
-	request_report_failure(ENTRY_NONE, used, FAILURE_REFUSED, made->result.code);
+	request_report_failure(ENTRY_NONE, used, FAILURE_REFUSED, code);
 }
 
 /*

@@ -288,6 +288,23 @@ cohort_replaced_for(const Contender *c)
 			   : NULL;
 }
 
+/*
+ * Returns true if the node of an arrival is to replace the cohort's.  It joins a cohort of its
+ * own in this round, or when it has looked.
+ */
+static bool
+cohort_is_awaited(const Cohort *cohort)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &cohort->path->arrivals)
+	{
+		if (cohort_replaced_for(dlist_container(Contender, link, iter.cur)) == cohort)
+			return true;
+	}
+	return false;
+}
+
 static void
 tie_replacement(Cohort *cohort, Cohort *old)
 {
@@ -1319,8 +1336,9 @@ cohort_next_step(Cohort *cohort)
 			return false;
 
 		case COHORT_DELETING:
-			if (cohort->replaced_by)
-				return false; /* its node is deleted when the other's is created */
+			/* A node that another is to replace is deleted when that is created. */
+			if (cohort->replaced_by || cohort_is_awaited(cohort))
+				return false;
 			if (cohort->node_calls == 0 && engine_await(cohort->retry_at))
 			{
 				if (cohort->claim_gone)
