@@ -206,7 +206,7 @@ CREATE VIEW zk_advisory.escapes AS
 		VALUES ('^(?!.*\mpg_catalog\M.*\mzk_advisory\M).*\mzk_advisory\M.*\mpg_catalog\M'::text)
 	), own AS (
 		SELECT oid FROM pg_catalog.pg_proc
-		WHERE pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND proname::text ~ '^pg_(try_)?advisory_'::text
+		WHERE pronamespace OPERATOR(pg_catalog.=) 'pg_catalog'::pg_catalog.regnamespace AND proname::text ~ '^pg_(try_)?advisory_'::text
 	), parsed (classid, objid, objsubid, tree) AS (
 		SELECT 'pg_catalog.pg_proc'::pg_catalog.regclass, oid, 0, prosqlbody::text FROM pg_catalog.pg_proc
 		UNION ALL
@@ -238,9 +238,10 @@ CREATE VIEW zk_advisory.escapes AS
 			LEFT JOIN LATERAL (
 				SELECT pg_catalog.substr(item, 13)
 				FROM pg_catalog.pg_db_role_setting d CROSS JOIN pg_catalog.unnest(d.setconfig) item
-				WHERE item ~ '^search_path='::text AND d.setrole IN (r.oid, 0) AND d.setdatabase IN (0,
-					(SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))
-				ORDER BY d.setrole = 0, d.setdatabase = 0 LIMIT 1
+				WHERE item ~ '^search_path='::text AND d.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[r.oid, 0::oid])
+					AND d.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::oid,
+						(SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())])
+				ORDER BY d.setrole OPERATOR(pg_catalog.=) 0, d.setdatabase OPERATOR(pg_catalog.=) 0 LIMIT 1
 			) found (setting) ON true
 		WHERE r.rolcanlogin
 	)
