@@ -35,6 +35,7 @@ use Carp;
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
+use Zklock::Jars;
 use Zklock::JavaPeer;
 use Zklock::Util qw(default_timeout);
 
@@ -64,8 +65,8 @@ sub _compiled($name, @libraries)
 
 sub _classes
 {
-	state $classes = Zklock::Java::compile(
-		PostgreSQL::Test::Utils::tempdir('load_classes'), Zklock::JavaPeer::classpath(), "$source/JavaLoad.java");
+	state $classes = compile(
+		PostgreSQL::Test::Utils::tempdir('load_classes'), classpath(@peer_jars), "$source/JavaLoad.java");
 	return $classes;
 }
 
@@ -85,7 +86,7 @@ sub _java($class, $name)
 {
 	return $class->_start($name, 'java', '-Xms128m', '-Xmx512m', '-XX:-UsePerfData',
 		'-Dorg.slf4j.simpleLogger.defaultLogLevel=warn',
-		'-cp', join(':', _classes(), Zklock::JavaPeer::classpath(), Zklock::Java::classpath('postgresql')), 'JavaLoad');
+		'-cp', join(':', _classes(), classpath(@peer_jars), classpath('postgresql')), 'JavaLoad');
 }
 
 sub curator($class, $hosts) { return $class->_java('curator')->_connected($hosts); }

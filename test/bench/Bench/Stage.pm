@@ -88,7 +88,6 @@ sub new($class, $place, %opt)
 		tickTime    => 2000,
 		heap        => 512,
 		forceSync   => 'yes',
-		request_log => 0,
 		# As it runs in earnest, not as it starts quickly
 		java => [ '-XX:TieredStopAtLevel=4', '-Dzookeeper.preAllocSize=16384' ]);
 	# A leader answers its own clients sooner than those of the others.

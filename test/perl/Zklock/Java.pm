@@ -13,11 +13,11 @@ Zklock::Java - a Java program of test/interop that answers one line per request
   my $java = Zklock::Java->program('FencePeer', jars => [...], sources => { FencedMutex => $source });
 
 The description of each program is in its source. C<program> compiles it for this test, with more
-sources by name of the class. For classes that say how they are compiled themselves:
+sources by name of the class. For classes that are compiled otherwise:
 
-  classpath(@names)                          of Debian's jars with these names
-  compile($directory, $classpath, @sources)  returns the directory
-  Zklock::Java->new(name => ..., main => $class, classpath => ...)
+  Zklock::Java->new(name => ..., main => $class, classpath => ..., archive => ..., dir => ...)
+
+The archive is one of Zklock::Jars, the directory that of the process.
 
 =cut
 
@@ -27,39 +27,15 @@ use v5.36;
 
 use parent 'Zklock::LinePeer';
 
-use Carp;
-use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
-
-my $interop = dirname(__FILE__) . '/../../interop';
-
-sub classpath
-{
-	my @jars = map { "/usr/share/java/$_.jar" } @_;
-	foreach my $jar (@jars)
-	{
-		# Not every release of guava has failureaccess apart; netty is for TLS alone.
-		croak "$jar is missing: tools/install-deps installs it" unless -e $jar || $jar =~ /failureaccess|netty/;
-	}
-	return join(':', grep { -e } @jars);
-}
-
-sub compile($directory, $classpath, @sources)
-{
-	my @quick = map { "-J-XX:$_" } qw(+UseSerialGC TieredStopAtLevel=1 -UsePerfData);
-	system('javac', @quick, qw(-nowarn -proc:none), '-cp', $classpath, '-sourcepath', $interop, '-d', $directory,
-		map { m{/} ? $_ : "$interop/$_.java" } @sources) == 0
-	  or croak "cannot compile @sources: is a JDK installed (Debian package default-jdk-headless)?";
-	return $directory;
-}
+use Zklock::Jars;
 
 sub new($class, %arg)
 {
 	return $class->SUPER::new(
 		name => $arg{name},
-		argv => [
-			'java', qw(-Xms32m -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData),
-			'-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-cp', $arg{classpath}, $arg{main} ]);
+		dir  => $arg{dir},
+		argv => [ java_command($arg{archive}, '-Xmx128m', '-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-cp', $arg{classpath}, $arg{main}) ]);
 }
 
 sub program($class, $main, %arg)

@@ -29,8 +29,8 @@ Zklock::JavaPeer - contenders that use Curator, ZooKeeper's recipe, or do as Hiv
 
 The Java program is test/interop/LockPeer.java, which describes its commands, with PeerLocks.java, where
 the kinds of locks are, Semaphores.java, Elections.java and Queues.java. All commands are methods; those
-with C<_start> return the number of a request instead of its result. It is compiled once per test
-run, into the directory ZKLOCK_JAVA_CLASSES, or else for each test.
+with C<_start> return the number of a request instead of its result. It is in the directory ZKLOCK_JAVA, as
+Zklock::Jars has it, or compiled for the test.
 
 =cut
 
@@ -41,40 +41,39 @@ use v5.36;
 use parent 'Zklock::Java';
 
 use Carp;
-use Fcntl ':flock';
 use PostgreSQL::Test::Utils;
-
-our @jars = qw(curator-recipes curator-framework curator-client zookeeper zookeeper-jute
-  zookeeper-recipes-lock zookeeper-recipes-election zookeeper-recipes-queue guava
-  failureaccess jackson-databind jackson-core jackson-annotations slf4j-api slf4j-simple);
+use Zklock::Jars;
 
 my $number = 0;
+my $classes;
 
-sub classpath { return Zklock::Java::classpath(@jars); }
-
+# The class path, and the directory in which it is valid. The jar's name is relative: elsewhere the archive would not be
+# taken for its own.
 sub _classes
 {
-	my $directory = $ENV{ZKLOCK_JAVA_CLASSES} ||= PostgreSQL::Test::Utils::tempdir('classes');
-	mkdir $directory;
-	open(my $lock, '>>', "$directory/.lock") or croak "$directory/.lock: $!";
-	flock($lock, LOCK_EX) or croak "$directory/.lock: $!";
-	Zklock::Java::compile($directory, classpath(), qw(PeerLocks LockPeer SetCounter)) unless -e "$directory/SetCounter.class";
-	return $directory;
+	my $jars = classpath(@peer_jars);
+	my $directory = $ENV{ZKLOCK_JAVA} // '';
+	return ("peers.jar:$jars", $directory) if -s "$directory/peers.jar";
+	$classes ||= compile(PostgreSQL::Test::Utils::tempdir('classes'), $jars, qw(LockPeer PeerLocks SetCounter));
+	return ("$classes:$jars", undef);
 }
 
 # Sets the counter by which a server that does not run numbers the children of a node.
 sub set_counter($class, $server, $path, $number)
 {
-	system('java', '-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-cp', _classes() . ':' . classpath(),
-		'SetCounter', $server->dir . '/data', $path, $number) == 0
+	my ($classpath, $directory) = _classes();
+	system('env', $directory ? "--chdir=$directory" : (),
+		java_command('', '-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-cp', $classpath,
+			'SetCounter', $server->dir . '/data', $path, $number)) == 0
 	  or croak "cannot set the counter of $path";
 	return;
 }
 
 sub new($class, %arg)
 {
+	my ($classpath, $directory) = _classes();
 	return $class->SUPER::new(
-		name => $arg{name} || 'java_' . ++$number, main => 'LockPeer', classpath => _classes() . ':' . classpath());
+		name => $arg{name} || 'java_' . ++$number, main => 'LockPeer', classpath => $classpath, archive => 'peers', dir => $directory);
 }
 
 foreach my $command (qw(release node prove participants refusals interrupt container revoke ttl))

@@ -41,7 +41,7 @@ Of C<standalone> and C<ensemble>, all optional:
                    test counts must not depend on when they go. ZooKeeper has 60000.
   forceSync        'no' (default) or 'yes': fsync of the transaction log
   heap             MB, default 128
-  request_log      1 (default) or 0: log every request; requests() needs it
+  request_log      1: log every request, as requests() needs it
   links            1: the servers of an ensemble reach each other through proxies
   conf             { key => value } added to zoo.cfg
   java             [ '-Dzookeeper.x=y', ... ]

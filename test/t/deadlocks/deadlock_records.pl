@@ -9,7 +9,7 @@ use Zklock::Cast qw(fails);
 use Zklock::Deadlock;
 use Zklock::JavaPeer;
 
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b', conf => ["deadlock_timeout = '100ms'"], b => { faults => '' });
+my ($zk, $proxy, $a, $b) = cast('a b', zk => { request_log => 1 }, proxied => 'b', conf => ["deadlock_timeout = '100ms'"], b => { faults => '' });
 my ($a1, $a2, $b1, $b2) = (sessions($a, 'a1 a2'), sessions($b, 'b1 b2'));
 my $root = '/zklock-waits';
 my $sh   = $zk->shell;

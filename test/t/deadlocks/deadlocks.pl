@@ -18,7 +18,7 @@ system_or_bail('gcc', '-shared', '-fPIC', '-o', "$clock/set_clock.so", 'test/pre
 local $ENV{CLOCK_SET_BACK} = "$clock/back";
 local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, "$clock/set_clock.so");
 
-my ($zk, $a, $b, $c) = cast('a b c',
+my ($zk, $a, $b, $c) = cast('a b c', zk => { request_log => 1 },
 	conf => [ "deadlock_timeout = '100ms'", 'log_lock_waits = on', 'max_prepared_transactions = 2' ]);
 $a->value('CREATE TABLE t (id int PRIMARY KEY, n int)');
 $a->value('INSERT INTO t SELECT id, 0 FROM generate_series(1, 9) id');

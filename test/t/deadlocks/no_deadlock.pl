@@ -13,7 +13,7 @@ use Zklock::Deadlock;
 use constant CROWD => 150;
 
 my $seconds = $ENV{ZKLOCK_LOAD_SECONDS} || 6;
-my ($zk, @servers) = cast('a b', zk => { request_log => 0 }, max_connections => CROWD + 20, conf => ["deadlock_timeout = '2ms'"]);
+my ($zk, @servers) = cast('a b', max_connections => CROWD + 20, conf => ["deadlock_timeout = '2ms'"]);
 my @paths   = map { "/d/p$_" } 1 .. 5;
 
 # Locks are taken in one order, rows last and in one order as well: this never deadlocks.

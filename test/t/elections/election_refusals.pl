@@ -6,7 +6,7 @@
 use Zklock::Test;
 use Zklock::Election;
 
-my ($zk, $proxy, $a) = cast('a', proxied => 'a');
+my ($zk, $proxy, $a) = cast('a', zk => { request_log => 1 }, proxied => 'a');
 my $shell = $zk->shell;
 my $s     = $a->session;
 my $election = Zklock::Election->new($zk, '/e/leader');

@@ -13,7 +13,7 @@ use Zklock::Election;
 
 my $path = '/e/leader';
 # Commits wait for a synchronous standby, which takes streaming.
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s', allows_streaming => 1,
+my ($zk, $proxy, $a, $b) = cast('a b', zk => { request_log => 1 }, proxied => 'a', timeout => '20s', allows_streaming => 1,
 	a => { conf => [ "zklock.elections = '$path'", "zklock.server_name = 'alpha'" ] }, b => { conf => ["zklock.server_name = 'beta'"] });
 my $election = Zklock::Election->new($zk, $path);
 

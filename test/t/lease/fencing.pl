@@ -8,6 +8,7 @@ use Zklock::Test;
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
 use Zklock::Cast qw(fails);
+use Zklock::Jars;
 use Zklock::JavaPeer;
 
 # Where the data is, it may be locked from anywhere.
@@ -119,7 +120,7 @@ subtest 'a session of the server that has the data cannot write under a lost loc
 
 my $user = $data->value('SELECT current_user');
 $data->value('CREATE TABLE unfenced (who text)');
-my $java = Zklock::Java->program('FencePeer', jars => [ @Zklock::JavaPeer::jars, 'postgresql' ], sources => { FencedMutex => "
+my $java = Zklock::Java->program('FencePeer', jars => [ @peer_jars, 'postgresql' ], sources => { FencedMutex => "
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.zookeeper.data.Stat;

@@ -6,7 +6,7 @@ use Zklock::Test;
 use JSON::PP;
 use Sys::Hostname;
 
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b');
+my ($zk, $proxy, $a, $b) = cast('a b', zk => { request_log => 1 }, proxied => 'b');
 my @servers = ($a, $b);
 my $shell = $zk->shell;
 my $path  = '/t/exclusion';

@@ -10,7 +10,7 @@ use Zklock::Test;
 use Time::HiRes qw(time);
 use Zklock::JavaPeer;
 
-my ($zk, $a, $b) = cast('a b', conf => [ "zklock.path_dialects = '/hive/*=hive'", "zklock.parent_nodes = 'persistent'" ]);
+my ($zk, $a, $b) = cast('a b', zk => { request_log => 1 }, conf => [ "zklock.path_dialects = '/hive/*=hive'", "zklock.parent_nodes = 'persistent'" ]);
 my $shell = $zk->shell;
 
 my $s       = $a->session;

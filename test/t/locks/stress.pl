@@ -25,9 +25,7 @@ my $seed   = $ENV{ZKLOCK_STRESS_SEED}   || int(rand(1_000_000));
 srand($seed);
 note "$rounds rounds, seed $seed";
 
-# The log of every request would be most of the work.
 my ($zk, @servers) = cast('a b',
-	zk              => { request_log => 0 },
 	timeout         => '30s',
 	max_connections => $sessions_per_server + 20,
 	conf            => [ "log_statement = 'none'", "log_min_messages = 'warning'" ]);

@@ -7,7 +7,7 @@
 use Zklock::Test;
 use Zklock::Cast qw(fails);
 
-my ($zk, $a, $b) = cast('a b', timeout => '20s');
+my ($zk, $a, $b) = cast('a b', zk => { request_log => 1 }, timeout => '20s');
 my $shell = $zk->shell;
 # The administrator may do everything, whatever the world may not.
 $shell->add_auth('digest', 'admin:secret');

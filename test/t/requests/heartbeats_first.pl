@@ -12,7 +12,7 @@ my $rounds  = 8;
 
 # Deep paths fill a small heap.
 my ($zk, $a) = cast('a',
-	zk              => { heap => 1024, request_log => 0 },
+	zk              => { heap => 1024 },
 	max_connections => 120,
 	timeout         => '6s',
 	conf            => ["log_statement = 'none'"]);

@@ -11,7 +11,7 @@
 use Zklock::Test;
 use Zklock::Cast qw(fails);
 
-my ($zk, $a) = cast('a', timeout => '30s', zk => { request_log => 0 }, conf => ["log_statement = 'none'"]);
+my ($zk, $a) = cast('a', timeout => '30s', conf => ["log_statement = 'none'"]);
 my $s  = $a->session;
 my ($few, $many, $rounds) = (250, 1400, 100);
 

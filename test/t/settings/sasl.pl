@@ -233,6 +233,7 @@ subtest 'GSSAPI' => sub {
 	start_kdc();
 	my $server_keys = keytab('zookeeper.keytab', 'zookeeper/localhost');
 	my $gssapi = Zklock::ZooKeeper->standalone(
+		request_log => 1,
 		java => [
 			$required[0], $required[-1], "-Djava.security.krb5.conf=$dir/krb5.conf",
 			jaas('gssapi.conf', qq(com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true

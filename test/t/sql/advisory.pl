@@ -9,7 +9,7 @@ use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
 
 my $top = dirname(__FILE__) . '/../../..';
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', conf => ['max_prepared_transactions = 2']);
+my ($zk, $proxy, $a, $b) = cast('a b', zk => { request_log => 1 }, proxied => 'a', conf => ['max_prepared_transactions = 2']);
 my ($install, $lock, $look, $shards) = slurp_file("$top/doc/advisory-locks.md") =~ /^```sql\n(.*?)^```$/msg;
 my $path = '/advisory/postgres/42';
 

@@ -103,8 +103,7 @@ sub session_timeout { return $session_timeout; }
 sub start($self)
 {
 	my $zk = $self->{zookeeper} = Zklock::ZooKeeper->ensemble(3,
-		links => 1, tickTime => $tick_time, syncLimit => $sync_limit,
-		request_log => 0, container_check => 1000);
+		links => 1, tickTime => $tick_time, syncLimit => $sync_limit, container_check => 1000);
 	my $names = "$self->{directory}/names.so";
 	PostgreSQL::Test::Utils::system_or_bail('gcc', '-shared', '-fPIC', '-o', $names, 'test/preload/names.c', '-ldl');
 	$ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, $names);

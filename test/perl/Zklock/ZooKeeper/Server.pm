@@ -18,14 +18,9 @@ use IO::Socket::INET;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time);
-use Zklock::Java;
+use Zklock::Jars;
 use Zklock::Process;
 use Zklock::Util qw(wait_until tail on_failure);
-
-# ZooKeeper's manifest names the other jars it needs. Debian leaves the choice of an
-# slf4j backend to the installation: slf4j-simple writes to standard error, which is
-# all that is wanted here. For TLS: more of Netty than the manifest names.
-my @jars = qw(zookeeper zookeeper-jute slf4j-api slf4j-simple netty-codec netty-resolver);
 
 # Our own main class, compiled once per test.
 my $classes;
@@ -35,7 +30,7 @@ sub new($class, $name, $id, $port, $peers, %opt)
 	my $dir = $opt{place} ? "$opt{place}/$name" : PostgreSQL::Test::Utils::tempdir($name);
 	mkdir $dir;
 	my $self = bless {
-		heap => 128, java => [], forceSync => 'no', container_check => 3_600_000, request_log => 1,
+		heap => 128, java => [], forceSync => 'no', container_check => 3_600_000, request_log => 0,
 		%opt,
 		name => $name,
 		id   => $id,
@@ -93,12 +88,14 @@ sub start($self, %opt)
 {
 	croak "$self->{name} runs already" if $self->running;
 	my $simple    = '-Dorg.slf4j.simpleLogger';
-	my $classpath = Zklock::Java::classpath(@jars);
+	my $classpath = classpath(@server_jars);
 	my $main      = 'org.apache.zookeeper.server.quorum.QuorumPeerMain';
+	my $archive   = 'server';
 	if ($self->{stale_nodes})
 	{
 		$main = 'StaleNode';
-		$classes ||= Zklock::Java::compile(PostgreSQL::Test::Utils::tempdir('server_classes'), $classpath, $main);
+		$archive = '';
+		$classes ||= compile(PostgreSQL::Test::Utils::tempdir('server_classes'), $classpath, $main);
 		$classpath = "$classes:$classpath";
 	}
 	$self->{start_mark} = $self->mark;
@@ -111,9 +108,7 @@ sub start($self, %opt)
 		dir  => $self->{dir},
 		argv => [
 			(defined $self->{file_size} ? ('sh', '-c', "ulimit -f @{[2 * $self->{file_size}]}; exec \"\$@\"", 'sh') : ()),
-			'java', '-Xms32m', "-Xmx$self->{heap}m",
-			# A quick start counts for more than speed later on.
-			qw(-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -XX:-UsePerfData),
+			java_command($archive, "-Xmx$self->{heap}m"),
 			"$simple.showDateTime=true", "$simple.dateTimeFormat=HH:mm:ss.SSS",
 			"$simple.showShortLogName=true",
 			(   map { "$simple.log.org.apache.zookeeper.$_=warn" }
