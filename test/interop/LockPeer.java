@@ -191,17 +191,18 @@ public final class LockPeer {
 
   private Object connect(String hosts, int sessionTimeout) throws Exception {
     close();
+    int patience = Math.max(15000, sessionTimeout);
     client =
         CuratorFrameworkFactory.builder()
             .connectString(hosts)
             .sessionTimeoutMs(sessionTimeout)
-            .connectionTimeoutMs(15000)
+            .connectionTimeoutMs(patience)
             .retryPolicy(new ExponentialBackoffRetry(50, 20, 1000))
             // Curator 5.7 no longer puts that into its nodes by itself.
             .defaultData(InetAddress.getLoopbackAddress().getHostAddress().getBytes(StandardCharsets.UTF_8))
             .build();
     client.start();
-    if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
+    if (!client.blockUntilConnected(2 * patience, TimeUnit.MILLISECONDS)) {
       throw new IllegalStateException("cannot connect to " + hosts);
     }
     return hex(client.getZookeeperClient().getZooKeeper().getSessionId());

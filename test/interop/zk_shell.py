@@ -20,6 +20,7 @@ Zklock/Shell.pm describes them.
 import inspect
 import json
 import logging
+import os
 import re
 import shlex
 import socket
@@ -33,6 +34,9 @@ from kazoo.exceptions import LockTimeout, NoNodeError
 from kazoo.recipe.election import Election
 from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 from kazoo.security import make_acl, make_digest_acl_credential
+
+# On a busy machine all takes longer.
+FACTOR = float(os.environ.get("ZKLOCK_TEST_FACTOR") or 1)
 
 # Names that other clients' exclusive locks have; kazoo's own is always respected.
 EXCLUSIVE_NAMES = ["lock-", "__WRIT__", "LOCK-EXCLUSIVE-", "x-[0-9a-f]+-"]
@@ -123,7 +127,7 @@ class Shell:
             self.close_connection(client)
         # By itself kazoo waits up to a minute between attempts, and its session ends meanwhile.
         zk = KazooClient(hosts=hosts, timeout=timeout, connection_retry={"max_tries": -1, "max_delay": 1})
-        zk.start(timeout=30)
+        zk.start(timeout=30 * FACTOR)
         self.clients[client] = zk
         return hex(zk.client_id[0])
 
@@ -159,7 +163,7 @@ class Shell:
         It stays, silent, until detach(). A server that is asked for the session by two
         connections at once, the other being the owner's, forgets to answer one."""
         for attempt in range(5):
-            server = socket.create_connection(("127.0.0.1", port), timeout=3)
+            server = socket.create_connection(("127.0.0.1", port), timeout=3 * FACTOR)
             self.attached.append(server)
             try:
                 return resume(server, int(session_id, 0), timeout=timeout)
@@ -192,7 +196,7 @@ class Shell:
 
     def another_connection(self, client):
         address = self.client(client)._connection._socket.getpeername()
-        return socket.create_connection(address, timeout=10)
+        return socket.create_connection(address, timeout=10 * FACTOR)
 
     def add_auth(self, scheme, credential, client="main"):
         self.client(client).add_auth(scheme, credential)
@@ -210,7 +214,7 @@ class Shell:
         zk = self.client(client)
         created = [zk.create_async(path, data.encode(), ephemeral=True, sequence=True)
                    for _ in range(int(count))]
-        return [future.get(timeout=60) for future in created][-1]
+        return [future.get(timeout=60 * FACTOR) for future in created][-1]
 
     def delete(self, path, client="main", recursive=False):
         self.client(client).delete(path, recursive=recursive)

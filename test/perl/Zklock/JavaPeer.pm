@@ -9,9 +9,10 @@ Zklock::JavaPeer - contenders that use Curator, ZooKeeper's recipe, or do as Hiv
 =head1 SYNOPSIS
 
   my $java = Zklock::JavaPeer->new;
-  my $session = $java->connect($zk->connect_string, 10000);   # '0x100...'
+  my $session = $java->connect($zk->connect_string);           # '0x100...'
+  $java->connect($zk->connect_string, 2000);                   # ms, as they are; default: 30 s, scaled
 
-  my $got = $java->acquire('j1', '/lock', 5000);        # ms; without: for ever
+  my $got = $java->acquire('j1', '/lock', 5000);        # ms, scaled; without: for ever
   my $id = $java->acquire_start('j2', '/lock', -1, 'recipe');   # another kind of lock; does not wait
   my $got = $java->result($id);                         # 1, or 0 after the timeout
   my ($path, $czxid, $owner) = @{ $java->node('j1') };
@@ -43,6 +44,7 @@ use parent 'Zklock::Java';
 use Carp;
 use PostgreSQL::Test::Utils;
 use Zklock::Jars;
+use Zklock::Util qw(scaled);
 
 my $number = 0;
 my $classes;
@@ -95,11 +97,14 @@ foreach my $command (qw(acquire permit queue))
 	*$command = sub ($self, @arg) { return $self->result($self->$start(@arg)); };
 }
 
-sub connect($self, $hosts, $timeout = 10000) { return $self->call('connect', $hosts, $timeout); }
+sub connect($self, $hosts, $timeout = scaled(30000)) { return $self->call('connect', $hosts, $timeout); }
+
+# A negative one is for ever.
+sub scaled_wait($timeout) { return $timeout > 0 ? scaled($timeout) : $timeout; }
 
 sub acquire_start($self, $name, $path, $timeout = -1, $kind = 'mutex')
 {
-	return $self->send('acquire', $name, $path, $timeout, $kind);
+	return $self->send('acquire', $name, $path, scaled_wait($timeout), $kind);
 }
 
 sub counter_start($self, $file, $rounds, $path, $sleep, $kind = 'mutex')
@@ -109,7 +114,7 @@ sub counter_start($self, $file, $rounds, $path, $sleep, $kind = 'mutex')
 
 sub permit_start($self, $name, $path, $permits, $timeout = -1)
 {
-	return $self->send('permit', 'acquire', $name, $path, $permits, $timeout);
+	return $self->send('permit', 'acquire', $name, $path, $permits, scaled_wait($timeout));
 }
 
 sub permit_release($self, $name) { return $self->call('permit', 'release', $name); }

@@ -29,7 +29,7 @@ use Carp;
 use IO::Select;
 use JSON::PP;
 use Time::HiRes qw(time);
-use Zklock::Util qw(default_timeout tail);
+use Zklock::Util qw(default_timeout scaled tail);
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 
@@ -82,7 +82,7 @@ sub ready($self, $id)
 sub answer($self, $id, $timeout = undef)
 {
 	croak "no such request" unless exists $self->{asked}{$id};
-	$timeout //= default_timeout();
+	$timeout = defined $timeout ? scaled($timeout) : default_timeout();
 	my $end = time + $timeout;
 	until (exists $self->{answers}{$id})
 	{

@@ -20,7 +20,6 @@ use v5.36;
 use Errno qw(EAGAIN EINPROGRESS EINTR EWOULDBLOCK);
 use Exporter qw(import);
 use IO::Handle;
-use IO::Select;
 use IO::Socket::INET;
 use JSON::PP;
 use Socket qw(IPPROTO_TCP TCP_NODELAY);
@@ -130,28 +129,29 @@ sub serve(%on)
 {
 	while (1)
 	{
+		# Bits by file descriptor, as select takes them: this is run through for each message.
 		@listeners = grep { defined fileno $_->[0] } @listeners;
-		my %accept = map { fileno $_->[0] => $_->[1] } @listeners;
-		my $reads  = IO::Select->new(\*STDIN, map { $_->[0] } @listeners);
-		my $writes = IO::Select->new;
-		foreach my $entry (values %by_handle)
+		my ($reads, $writes) = ('', '');
+		vec($reads, $_, 1) = 1 foreach 0, map { fileno $_->[0] } @listeners;
+		while (my ($fd, $entry) = each %by_handle)
 		{
 			my ($c, $name) = @$entry;
 			my $side = $c->{$name};
 			# Reading the end of a connection again and again would only spin.
-			$reads->add($side->{socket})  if !$side->{eof} && $on{reads}->($c, $name);
-			$writes->add($side->{socket}) if $side->{out} ne '';
+			vec($reads,  $fd, 1) = 1 if !$side->{eof} && $on{reads}->($c, $name);
+			vec($writes, $fd, 1) = 1 if $side->{out} ne '';
 		}
-		my ($readable) = IO::Select->select($reads, $writes, undef, $on{timeout}->());
-		foreach my $handle (@{ $readable || [] })
+		if (select($reads, $writes, undef, $on{timeout}->()) > 0)
 		{
-			# What was done before may have closed it, or forbidden to read it.
-			next unless defined fileno $handle;
-			my $accept = $accept{ fileno $handle };
-			my ($c, $name) = @{ $by_handle{ fileno $handle } || [] };
-			if    ($handle == \*STDIN) { answer_commands($on{commands}); }
-			elsif ($accept)            { $accept->(); }
-			elsif ($on{reads}->($c, $name)) { read_some($c->{$name}); }
+			answer_commands($on{commands}) if vec($reads, 0, 1);
+			my %accept = map { fileno $_->[0] => $_->[1] } grep { defined fileno $_->[0] } @listeners;
+			foreach my $fd (grep { vec($reads, $_, 1) } 1 .. 8 * length($reads) - 1)
+			{
+				# What was done before may have closed it, or forbidden to read it.
+				if (my $accept = $accept{$fd}) { $accept->(); next; }
+				my ($c, $name) = @{ $by_handle{$fd} // next };
+				read_some($c->{$name}) if $on{reads}->($c, $name);
+			}
 		}
 		$on{round}->();
 	}

@@ -24,7 +24,7 @@ creates the extension in database postgres and waits until C<zk_session> says
 
   zookeeper        a Zklock::ZooKeeper, or a connect string; sets zklock.servers
   chroot           appended to the connect string of a Zklock::ZooKeeper
-  conf             a list of lines for postgresql.conf
+  conf             a list of lines for postgresql.conf; zklock.session_timeout is scaled, as Zklock::Util has it
   faults           a build with faults, and which are on at first: 'orphan,slow-writes' or ''
   stage            root of another uninstalled build than that of ZKLOCK_STAGE
   environment      { NAME => 'value' } for the server
@@ -81,7 +81,7 @@ use Test::More ();
 use Zklock::Faults;
 use Zklock::Process;
 use Zklock::Session;
-use Zklock::Util qw(wait_until tail children_of freeze thaw on_failure);
+use Zklock::Util qw(wait_until scaled tail children_of freeze thaw on_failure);
 
 # The rest of PostgreSQL::Test::Cluster as it is.
 foreach my $method (
@@ -145,7 +145,7 @@ sub _base_conf($self, %opt)
 	my $zk = $opt{zookeeper};
 	push @conf, 'zklock.tick_time = ' . (blessed $zk && $zk->can('tick_time') ? $zk->tick_time : 500);
 	push @conf, 'zklock.servers = ' . _quote(blessed $zk ? $zk->connect_string($opt{chroot}) : $zk) if defined $zk;
-	return join("\n", @conf, @{ $opt{conf} || [] });
+	return join("\n", @conf, map { s/^(zklock\.session_timeout = ')(\d+)/$1 . scaled($2)/er } @{ $opt{conf} || [] });
 }
 
 my @nodes;

@@ -15,7 +15,7 @@ Zklock::Session - one SQL session, with statements that run in the background
 
   $s->query_start("SELECT zk_lock('/a')");   # returns at once
   ... $s->busy ...
-  my $r = $s->result;                        # waits for its end (at most 60 s)
+  my $r = $s->result;                        # waits for its end (at most as long as Zklock::Util says)
   my $text = $s->finish;                     # the same, but the text; croaks on an error
 
   $s->start_waiting($sql [, $path]);     # query_start, until zk_locks shows that it waits
@@ -57,7 +57,7 @@ use IO::Select;
 use List::Util qw(min);
 use Test::More ();
 use Time::HiRes qw(time);
-use Zklock::Util qw(default_timeout);
+use Zklock::Util qw(default_timeout scaled);
 
 our @CARP_NOT = qw(Zklock::Server);
 
@@ -132,7 +132,7 @@ sub busy($self)
 sub result($self, $timeout = undef)
 {
 	croak "$self->{name} runs no statement" unless $self->{statement};
-	$timeout //= default_timeout();
+	$timeout = defined $timeout ? scaled($timeout) : default_timeout();
 	my $end = time + $timeout;
 	while ($self->_awaits)
 	{

@@ -9,7 +9,7 @@ Zklock::Shell - ZooKeeper administration, and contenders that use kazoo's Lock
 =head1 SYNOPSIS
 
   my $sh = Zklock::Shell->new;          # or the shared one of a test: $zk->shell
-  $sh->connect($zk->connect_string, timeout => 10);
+  $sh->connect($zk->connect_string, timeout => 10);    # s; default 30, scaled
 
   my $path = $sh->create('/a/b', data => 'x', ephemeral => 1, sequence => 1,
       makepath => 1, acl => [ [ 'digest', 'user:password', 'r' ] ]);
@@ -35,7 +35,7 @@ Zklock::Shell - ZooKeeper administration, and contenders that use kazoo's Lock
 
 A contender with kazoo's Lock that respects Curator's names as well:
 
-  $sh->lock('me', '/lock');             # waits; croaks if it takes longer than 60 s
+  $sh->lock('me', '/lock');             # waits; croaks if it takes too long
   my $got = $sh->lock('me', '/lock', timeout => 0.5);  # s; 1, or 0 after the timeout
   my $id = $sh->lock_start('me', '/lock');             # does not wait
   ... $sh->ready($id) ...
@@ -71,6 +71,7 @@ use v5.36;
 use parent 'Zklock::LinePeer';
 
 use File::Basename qw(dirname);
+use Zklock::Util qw(scaled);
 
 our @CARP_NOT = qw(Zklock::LinePeer Zklock::ZooKeeper Zklock::Server);
 
@@ -95,6 +96,7 @@ foreach my $command (keys %positional)
 	no strict 'refs';
 	*$command = sub ($self, @arg) {
 		my @fixed = splice(@arg, 0, $positional{$command});
+		unshift @arg, timeout => scaled(30) if $command eq 'connect';
 		return $self->call($command, @fixed, {@arg});
 	};
 }

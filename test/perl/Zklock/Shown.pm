@@ -20,7 +20,8 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
                        connected
   start_connected, restart_connected
   session_file         where it remembers its ZooKeeper session for after a crash
-  worker_ticks         processor time that all threads of the worker have used, in ticks of 10 ms
+  worker_effort        how often the threads of the worker have waited for something, and the processor time
+                       that they have used, in ticks of 10 ms; it grows
   restart_worker       terminates it, and returns when the next one runs; wait_session tells
                        when that is connected
   wait_new_worker($pid)
@@ -79,12 +80,13 @@ sub session_file($self) { return $self->data_dir . '/pg_stat_tmp/zklock.session'
 sub session_id($self) { return $self->zk_session->{session_id}; }
 sub worker_pid($self) { return $self->zk_session->{worker_pid}; }
 
-# Exact, as the ticks that "stat" counts are not.
-sub worker_ticks($self)
+# The time is exact, as the ticks that "stat" counts are not.
+sub worker_effort($self)
 {
-	my @tasks = glob '/proc/' . $self->worker_pid . '/task/*/schedstat' or die 'the kernel does not tell of processor time';
+	my @tasks = glob '/proc/' . $self->worker_pid . '/task/*' or die 'the worker has no threads';
 	# A thread may end meanwhile.
-	return sum0(map { (split ' ', eval { PostgreSQL::Test::Utils::slurp_file($_) } // '0')[0] } @tasks) / 1e7;
+	my $of = sub ($file, $what) { return sum0(map { (eval { PostgreSQL::Test::Utils::slurp_file("$_/$file") } // '') =~ $what } @tasks); };
+	return ($of->('status', qr/^voluntary_ctxt_switches:\s+(\d+)/m), $of->('schedstat', qr/^(\d+)/) / 1e7);
 }
 
 # While a server restarts after a crash it takes no connections: that is no failure here.

@@ -27,7 +27,7 @@ C<cast($names, %options)> starts a ZooKeeper server and PostgreSQL servers with 
 returns them. Options:
 
   proxied  the servers that talk to ZooKeeper through a proxy each; these are returned, too
-  timeout  zklock.session_timeout of all servers
+  timeout  zklock.session_timeout of all servers, scaled as Zklock::Util has it
   zk       options of Zklock::ZooKeeper; C<ensemble>: so many servers
 
 All others are those of Zklock::Server->new, for each of the servers. What one server alone has stands
@@ -53,10 +53,10 @@ use Test2::API ();
 use Test::More ();
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(freeze increasing thaw wait_until);
+use Zklock::Util qw(freeze increasing scaled thaw wait_until);
 use Zklock::ZooKeeper;
 
-our @EXPORT = qw(cast done_clean freeze increasing thaw wait_until);
+our @EXPORT = qw(cast done_clean freeze increasing scaled thaw wait_until);
 
 sub import($class)
 {

@@ -18,7 +18,10 @@ Zklock::Util - what every part of the test harness shares
                        polls until the block returns something true, and returns that. Croaks
                        "timed out after N s waiting for $what" otherwise. Nothing else in the
                        harness polls
-  default_timeout      seconds that any wait takes at most: ZKLOCK_TEST_TIMEOUT, else 60
+  default_timeout      seconds that any wait takes at most: ZKLOCK_TEST_TIMEOUT, else 60, scaled
+  scaled($time)        a number, or a time with a unit ('4s'), times ZKLOCK_TEST_FACTOR: how much longer than
+                       on an idle machine things took when the run began. Limits, and the timeouts of sessions, are
+                       scaled where they are set; what wait_until takes is
   nap($seconds)        sleeps for a fraction of a second
   increasing(@numbers) is each number larger than the one before?
   most_at_once([ $from, $until ], ...)
@@ -45,12 +48,22 @@ use v5.36;
 
 use Carp;
 use Exporter 'import';
+use POSIX qw(ceil);
 use Test::More ();
 use Time::HiRes qw(time);
 
-our @EXPORT_OK = qw(wait_until default_timeout tail children_of freeze thaw on_failure nap increasing most_at_once overlaps secret);
+our @EXPORT_OK = qw(wait_until default_timeout scaled tail children_of freeze thaw on_failure nap increasing most_at_once overlaps secret);
 
-sub default_timeout { return $ENV{ZKLOCK_TEST_TIMEOUT} || 60; }
+sub factor { return $ENV{ZKLOCK_TEST_FACTOR} || 1; }
+
+sub scaled($time)
+{
+	my ($number, $unit) = $time =~ /^([\d.]+)(.*)$/ or croak "no time: $time";
+	$number = ceil($number * factor());
+	return $unit eq '' ? $number : "$number$unit";
+}
+
+sub default_timeout { return $ENV{ZKLOCK_TEST_TIMEOUT} || scaled(60); }
 
 sub children_of($parent)
 {
@@ -86,7 +99,7 @@ sub nap($seconds) { select(undef, undef, undef, $seconds); return; }
 
 sub wait_until :prototype(&$;$) ($condition, $what, $timeout = undef)
 {
-	$timeout //= default_timeout();
+	$timeout = defined $timeout ? scaled($timeout) : default_timeout();
 	my $end  = time + $timeout;
 	my $step = 0.005;
 

@@ -199,7 +199,7 @@ subtest 'what a server may not tell, its log says once, and it is told when it m
 
 subtest 'a Java holder in the chain, and no circle: nobody gives up' => sub {
 	my $java = Zklock::JavaPeer->new;
-	$java->connect($zk->connect_string, 10000);
+	$java->connect($zk->connect_string);
 	is($java->acquire('j', '/r/a', 5000), 1, 'a Java service holds a lock');
 	steps('a1 has /r/b, b1 has /r/c, a1 wants /r/a, b1 wants /r/b');
 	wait_until { records() == 2 } 'both servers to tell';

@@ -152,7 +152,7 @@ subtest 'a reservation is shown as one, on each server, and no session for it' =
 
 subtest 'shared locks, permits, and other clients' => sub {
 	my $java = Zklock::JavaPeer->new;
-	my $java_session = $java->connect($zk->connect_string, 10000);
+	my $java_session = $java->connect($zk->connect_string);
 	is($java->acquire('j', '/w/a', 5000), 1, 'a Java service holds a lock');
 	steps('a1 has /w/s:1, b1 has /w/b, b2 has /w/c, b1 wants to share /w/a, b2 wants /w/s:1');
 	shown($a, $_) foreach $b1, $b2;

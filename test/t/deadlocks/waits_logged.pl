@@ -13,7 +13,7 @@ my ($zk, $proxy, $a, $b) = cast('a b',
 END { $zk->resume if $zk; }
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
-$java->connect($zk->connect_string, 10000);
+$java->connect($zk->connect_string);
 
 # The log tells that a session of a waits for something, for so many, and why that is not had.
 sub logged($mark, $name, $what, $detail)

@@ -8,5 +8,5 @@ use FindBin;
 use lib "$FindBin::Bin/../../nemesis/lib";
 use Nemesis::Run;
 
-Nemesis::Run->new(seconds => 40, seed => 1)->test;
+Nemesis::Run->new(seconds => scaled(40), seed => 1)->test;
 done_testing;

@@ -12,7 +12,7 @@ use Zklock::Cast qw(:DEFAULT lost clean scene undisturbed scene_ends);
 use Zklock::Util qw(children_of);
 
 my ($zk, $short_proxy, $proxy, $a, $b, $c) = cast('a b c',
-	proxied => 'a c', timeout => '4s', c => { timeout => '15s' });
+	proxied => 'a c', a => { timeout => '4s' }, b => { timeout => '30s' }, c => { timeout => '15s' });
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
 
 $_->wait_value("SELECT lease_remaining > '0' AND lease_remaining < negotiated_timeout FROM zk_session", 't') foreach $a, $b, $c;

@@ -10,7 +10,7 @@ use Zklock::JavaPeer;
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a');
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
-my $java_session = $java->connect($zk->connect_string, 10000);
+my $java_session = $java->connect($zk->connect_string);
 my $admin = $a->session(name => 'admin');
 my $user  = $admin->query('SELECT session_user');
 

@@ -48,6 +48,7 @@ my $traffic = q{
 			PERFORM pg_advisory_unlock(1);
 			PERFORM zk_unlock('/e/%2$s');
 			PERFORM zk_unlock('/e/%1$s');
+			PERFORM pg_sleep(0.002);
 		END LOOP;
 	END $$};
 

@@ -10,7 +10,7 @@ use Zklock::JavaPeer;
 my ($zk, $a, $b) = cast('a b');
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
-my $java_session = $java->connect($zk->connect_string, 10000);
+my $java_session = $java->connect($zk->connect_string);
 my ($s1, $s2, $admin) = map { $a->session(name => $_) } qw(s1 s2 admin);
 my $t    = $b->session(name => 't');
 my $user = $s1->query('SELECT session_user');

@@ -15,7 +15,7 @@ use Zklock::JavaPeer;
 my ($zk, $a, $b) = cast('a b', conf => ["zklock.parent_nodes = 'persistent'"]);
 my $kazoo = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
-$java->connect($zk->connect_string, 10000);
+$java->connect($zk->connect_string);
 my $alarm = qr/WARNING:  clients that do not wait for each other/;
 
 # Waits for the lock that somebody else has, until that one releases it.

@@ -14,7 +14,7 @@ my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', zk => { container_check =
 my ($s, $t) = ($a->session, $b->session);
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
-$java->connect($zk->connect_string, 10000);
+$java->connect($zk->connect_string);
 
 sub claim_of($path, $day = 0) { return "SELECT zk_claim('$path', date '2026-01-01' + $day)"; }
 

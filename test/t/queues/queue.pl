@@ -119,7 +119,7 @@ wait_until { $s->query("SELECT count(zk_queue_remove('@{[ MANY ]}')) FROM genera
 
 my @shared;
 my $java = Zklock::JavaPeer->new;
-$java->connect($zk->connect_string, 10000);
+$java->connect($zk->connect_string);
 
 foreach my $kind (qw(zookeeper curator))
 {

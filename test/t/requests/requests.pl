@@ -144,7 +144,6 @@ subtest 'fifty locks do not wait for each other' => sub {
 	$proxy->asked;
 	$_->query('SELECT zk_unlock_all()') foreach @s;
 	my $asked = $proxy->asked;
-	delete $asked->{exists}; # where an answer takes long, the worker has the client library look for it
 	is_deeply($asked, { delete => 50 }, 'each is released by one request');
 };
 

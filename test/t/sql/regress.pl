@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 
 my $top = abs_path(dirname(__FILE__) . '/../../..');
 # pg_regress itself would wait for ever for a statement that hangs.
-my ($zk, $server) = cast('main', zk => { request_log => 1 }, connect => 0, conf => [ 'max_prepared_transactions = 2', "statement_timeout = '30s'" ]);
+my ($zk, $server) = cast('main', zk => { request_log => 1 }, connect => 0, conf => [ 'max_prepared_transactions = 2', "statement_timeout = '@{[ scaled('30s') ]}'" ]);
 
 my ($regress) = slurp_file("$top/Makefile") =~ /^REGRESS = ((?:.*\\\n)*.*)$/m;
 my @tests = sort split(' ', $regress =~ s/\\\n//gr);

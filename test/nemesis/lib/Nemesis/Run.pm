@@ -36,7 +36,7 @@ use Test::More;
 use Zklock::Process;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until nap on_failure);
+use Zklock::Util qw(wait_until nap on_failure scaled);
 use Zklock::ZooKeeper;
 
 # An isolated ZooKeeper server serves for syncLimit x tickTime = 7 s, longer than a session
@@ -46,7 +46,7 @@ my $sync_limit      = 14;
 my $session_timeout = 4;
 
 # After the healing some attempt must end in each of these periods, until all have ended.
-my $bound = 20;
+my $bound = scaled(20);
 
 sub new($class, %default)
 {
@@ -66,7 +66,7 @@ sub test($self)
 	my @schedule = Nemesis::Schedule->plan(
 		seed            => $self->{seed},
 		seconds         => $self->{seconds},
-		session_timeout => $session_timeout,
+		session_timeout => $self->session_timeout,
 		faults          => $self->{faults});
 	note "seed $self->{seed}, $self->{seconds} s, " . @schedule . ' faults';
 	$self->start;
@@ -96,7 +96,7 @@ sub quiet_server { return $_[0]{servers}[2]; }
 sub client_count { return $_[0]{clients}; }
 
 # Seconds
-sub session_timeout { return $session_timeout; }
+sub session_timeout { return scaled($session_timeout); }
 
 # ---- the cast
 

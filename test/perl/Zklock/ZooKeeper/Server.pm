@@ -20,7 +20,7 @@ use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time);
 use Zklock::Jars;
 use Zklock::Process;
-use Zklock::Util qw(wait_until tail on_failure);
+use Zklock::Util qw(wait_until scaled tail on_failure);
 
 # Our own main class, compiled once per test.
 my $classes;
@@ -41,10 +41,10 @@ sub new($class, $name, $id, $port, $peers, %opt)
 
 	my %conf = (
 		tickTime                => $opt{tickTime},
-		initLimit               => 20,
-		syncLimit               => $opt{syncLimit} || 10,
+		initLimit               => scaled(20),
+		syncLimit               => scaled($opt{syncLimit} || 10),
 		minSessionTimeout       => $opt{minSessionTimeout} || 2 * $opt{tickTime},
-		maxSessionTimeout       => $opt{maxSessionTimeout} || 60000,
+		maxSessionTimeout       => scaled($opt{maxSessionTimeout} || 60000),
 		dataDir                 => "$dir/data",
 		clientPort              => $port,
 		clientPortAddress       => '127.0.0.1',
