@@ -16,6 +16,7 @@ use IO::Socket::INET;
 use File::Basename qw(dirname);
 use IPC::Run;
 use PostgreSQL::Test::Utils;
+use Zklock::Jars;
 use Zklock::JavaPeer;
 use Zklock::Process;
 use Zklock::Session;
@@ -119,7 +120,7 @@ class Example {
 }
 END
 	append_to_file("$directory/Example.java", $imports . $class);
-	is(system('javac', '-nowarn', '-proc:none', '-cp', Zklock::JavaPeer::classpath(), '-d', $directory, "$directory/Example.java"),
+	is(system('javac', '-nowarn', '-proc:none', '-cp', classpath(@peer_jars), '-d', $directory, "$directory/Example.java"),
 		0, "$name: Java compiles");
 	return $directory;
 }
@@ -132,7 +133,7 @@ sub pool_port
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
 	my $conf = PostgreSQL::Test::Utils::tempdir('pool') . '/pgbouncer.ini';
 	my $to = 'host=' . $server->host . ' port=' . $server->port . ' user=' . $server->value('SELECT current_user') . ' dbname=postgres';
-	my ($databases) = map { $_->[1] } grep { $_->[0] eq 'ini' } blocks('doc/guide.md');
+	my ($databases) = map { $_->[1] } grep { $_->[0] eq 'ini' && $_->[1] =~ /dbname/ } blocks('doc/guide.md');
 	is($databases =~ s/host=\S+ dbname=app/$to/g, 2, 'the guide has two pools');
 	append_to_file($conf, join "\n", $databases, '[pgbouncer]', 'listen_addr = 127.0.0.1', "listen_port = $port", 'unix_socket_dir =', 'auth_type = any',
 		'pool_mode = transaction', 'default_pool_size = 2', 'ignore_startup_parameters = extra_float_digits', '');
