@@ -17,7 +17,6 @@ use File::Basename qw(dirname);
 use IPC::Run;
 use PostgreSQL::Test::Utils;
 use Zklock::Jars;
-use Zklock::JavaPeer;
 use Zklock::Process;
 use Zklock::Session;
 
