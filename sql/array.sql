@@ -21,7 +21,7 @@ SELECT zk_unlock_all();
 -- other kinds of arrays
 SELECT zk_lock('{/regress/array_a}'::text[]);
 SELECT zk_lock('[7:8]={/regress/array_a,/regress/array_b}'::text[]);
-SELECT zk_lock('{/regress/array_a}'::varchar[], '1 s');
+SELECT zk_lock('{/regress/array_a}'::varchar[], '30 s');
 SELECT zk_lock(paths => ARRAY['/regress/array_a'], timeout => NULL);
 SELECT * FROM held;
 SELECT zk_unlock_all();
@@ -35,7 +35,7 @@ SELECT count(*) FROM held;
 BEGIN;
 SELECT zk_xact_lock(ARRAY['/regress/array_b', '/regress/array_a', '/regress/array_b']);
 SAVEPOINT s;
-SELECT zk_xact_lock(ARRAY['/regress/array_c', '/regress/array_a'], '1 s');
+SELECT zk_xact_lock(ARRAY['/regress/array_c', '/regress/array_a'], '30 s');
 SELECT * FROM held;
 SELECT zk_unlock(ARRAY['/regress/array_b', '/regress/array_c']);
 ROLLBACK TO s;

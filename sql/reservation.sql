@@ -3,7 +3,7 @@
 \a
 
 -- the example of the documents
-SELECT zk_reserve('/regress/reserved', '30s', '5s') AS token \gset
+SELECT zk_reserve('/regress/reserved', '30s', '30s') AS token \gset
 SELECT zk_renew('/regress/reserved', :token, '30s');
 BEGIN;
 SELECT zk_rely('/regress/reserved', :token);

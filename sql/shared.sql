@@ -29,7 +29,7 @@ SELECT zk_unlock('/regress/shared_a');
 BEGIN;
 SELECT zk_xact_lock_shared('/regress/shared_a'), zk_try_xact_lock_shared('/regress/shared_b');
 SAVEPOINT s;
-SELECT zk_xact_lock_shared('/regress/shared_a'), zk_xact_lock_shared('/regress/shared_c', '1 s');
+SELECT zk_xact_lock_shared('/regress/shared_a'), zk_xact_lock_shared('/regress/shared_c', '30 s');
 SELECT * FROM held_in_mode;
 ROLLBACK TO s;
 SELECT * FROM held_in_mode;

@@ -9,7 +9,7 @@ CREATE VIEW held_modes AS
 SELECT zk_lock_tree('/regress/tree/db/t/p', '/regress/tree');
 SELECT * FROM held_modes;
 -- another part of the same whole, and the same once more
-SELECT zk_lock_tree_shared('/regress/tree/db/u', '/regress/tree', '1s');
+SELECT zk_lock_tree_shared('/regress/tree/db/u', '/regress/tree', '30s');
 SELECT zk_lock_tree('/regress/tree/db/t/p', '/regress/tree', '0');
 SELECT * FROM held_modes;
 SELECT zk_unlock_tree('/regress/tree/db/t/p', '/regress/tree');
@@ -34,7 +34,7 @@ SELECT * FROM held_modes;
 
 -- at transaction level they go with the transaction, or the savepoint
 BEGIN;
-SELECT zk_xact_lock_tree('/regress/tree/db/t', '/regress/tree', '1s');
+SELECT zk_xact_lock_tree('/regress/tree/db/t', '/regress/tree', '30s');
 SAVEPOINT s;
 SELECT zk_xact_lock_tree_shared('/regress/tree/db/u', '/regress/tree');
 SELECT * FROM held_modes;
@@ -105,13 +105,13 @@ CREATE DOMAIN patience AS interval;
 CREATE FUNCTION lock_part(varchar, varchar, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock_tree' LANGUAGE C;
 CREATE FUNCTION lock_all(paths, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock_array' LANGUAGE C;
 CREATE FUNCTION lock_one(varchar, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock_text' LANGUAGE C;
-SELECT lock_part('/regress/tree/db/t', '/regress/tree', '1s');
+SELECT lock_part('/regress/tree/db/t', '/regress/tree', '30s');
 SELECT * FROM held_modes;
 SELECT zk_unlock_all();
-SELECT lock_all('{/regress/tree/db/t, /regress/tree/db/u}', '1s');
+SELECT lock_all('{/regress/tree/db/t, /regress/tree/db/u}', '30s');
 SELECT * FROM held_modes;
 SELECT zk_unlock_all();
-SELECT lock_one('/regress/tree/db/t', '1s');
+SELECT lock_one('/regress/tree/db/t', '30s');
 SELECT * FROM held_modes;
 SELECT zk_unlock_all();
 DROP FUNCTION lock_part(varchar, varchar, patience), lock_all(paths, patience), lock_one(varchar, patience);

@@ -24,7 +24,7 @@ SELECT zk_lock_shared('/regress/upgrade_a'), zk_try_lock('/regress/upgrade_a'),
 SELECT * FROM held_in_mode;
 SELECT zk_unlock('/regress/upgrade_a'), zk_unlock('/regress/upgrade_a');
 SELECT * FROM held_in_mode;
-SELECT zk_lock('/regress/upgrade_a', '1 s'), zk_unlock_shared('/regress/upgrade_a'),
+SELECT zk_lock('/regress/upgrade_a', '30 s'), zk_unlock_shared('/regress/upgrade_a'),
   zk_unlock_shared('/regress/upgrade_a');
 SELECT * FROM held_in_mode;
 -- to and fro

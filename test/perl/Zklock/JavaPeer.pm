@@ -10,7 +10,7 @@ Zklock::JavaPeer - contenders that use Curator, ZooKeeper's recipe, or do as Hiv
 
   my $java = Zklock::JavaPeer->new;
   my $session = $java->connect($zk->connect_string);           # '0x100...'
-  $java->connect($zk->connect_string, 2000);                   # ms, as they are; default: 30 s, scaled
+  $java->connect($zk->connect_string, scaled(4000));           # ms; default: 30 s, scaled
 
   my $got = $java->acquire('j1', '/lock', 5000);        # ms, scaled; without: for ever
   my $id = $java->acquire_start('j2', '/lock', -1, 'recipe');   # another kind of lock; does not wait

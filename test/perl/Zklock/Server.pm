@@ -24,7 +24,8 @@ creates the extension in database postgres and waits until C<zk_session> says
 
   zookeeper        a Zklock::ZooKeeper, or a connect string; sets zklock.servers
   chroot           appended to the connect string of a Zklock::ZooKeeper
-  conf             a list of lines for postgresql.conf; zklock.session_timeout is scaled, as Zklock::Util has it
+  conf             a list of lines for postgresql.conf; what zklock.session_timeout has in
+                   seconds is scaled, as Zklock::Util has it
   faults           a build with faults, and which are on at first: 'orphan,slow-writes' or ''
   stage            root of another uninstalled build than that of ZKLOCK_STAGE
   environment      { NAME => 'value' } for the server
@@ -145,7 +146,7 @@ sub _base_conf($self, %opt)
 	my $zk = $opt{zookeeper};
 	push @conf, 'zklock.tick_time = ' . (blessed $zk && $zk->can('tick_time') ? $zk->tick_time : 500);
 	push @conf, 'zklock.servers = ' . _quote(blessed $zk ? $zk->connect_string($opt{chroot}) : $zk) if defined $zk;
-	return join("\n", @conf, map { s/^(zklock\.session_timeout = ')(\d+)/$1 . scaled($2)/er } @{ $opt{conf} || [] });
+	return join("\n", @conf, map { s/^(zklock\.session_timeout = ')(\d+)(?=s')/$1 . scaled($2)/er } @{ $opt{conf} || [] });
 }
 
 my @nodes;

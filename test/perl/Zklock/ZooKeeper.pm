@@ -36,7 +36,7 @@ Of C<standalone> and C<ensemble>, all optional:
   tickTime         ms, default 500: sessions of 1 s and more, expiry seen within
                    half a second. ZooKeeper's sample configuration has 2000.
   syncLimit        ticks, default 10; scaled, as Zklock::Util has it
-  minSessionTimeout, maxSessionTimeout     ms, default 2 ticks and 60000, the latter scaled
+  minSessionTimeout, maxSessionTimeout     ms, default 2 ticks and 60000, scaled
   container_check  ms between looks for empty containers, default an hour: what a
                    test counts must not depend on when they go. ZooKeeper has 60000.
   forceSync        'no' (default) or 'yes': fsync of the transaction log

@@ -33,8 +33,8 @@ subtest 'a failover of the ensemble' => sub {
 
 foreach my $server ($a, $b)
 {
-	$server->set_conf('zklock.session_timeout' => '4s');
-	$server->wait_value('SELECT negotiated_timeout FROM zk_session', '00:00:04');
+	$server->set_conf('zklock.session_timeout' => scaled('4s'));
+	$server->wait_value("SELECT negotiated_timeout = '@{[ scaled('4s') ]}' FROM zk_session", 't');
 	$server->wait_session;
 }
 $election->wait_state($a, 'elected');

@@ -84,7 +84,7 @@ foreach my $case (@java_peers, [ "kazoo's Election", 'kazoo', '/e/kazoo' ])
 
 subtest 'a peer whose process dies leaves leadership to the server, and the other way round' => sub {
 	$java->close_session;
-	$java->connect($zk->connect_string, 2000);
+	$java->connect($zk->connect_string, scaled(4000));
 	$java->stand("j$_->[1]", $_->[2], $_->[1]) foreach @java_peers;
 	both($_->[2], 2) foreach @java_peers;
 	$a->kill9;

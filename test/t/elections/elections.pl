@@ -253,7 +253,7 @@ subtest 'a deleted node ends the term, and the server stands again' => sub {
 };
 
 $b->set_conf('zklock.elections' => '');
-$a->reconfigure('zklock.session_timeout' => '4s');
+$a->reconfigure('zklock.session_timeout' => scaled('4s'));
 my $standby = Zklock::Server->standby('standby', primary => $a, zookeeper => $zk,
 	conf => [ "zklock.elections = '$path'", "zklock.session_timeout = '4s'", "zklock.server_name = 'gamma'" ]);
 

@@ -15,10 +15,10 @@ $a->value('CREATE TABLE t (i int)');
 subtest 'a session whose timeout is made longer may end after the one that it was created with' => sub {
 	in_transaction($a, 'holder', '/t/longer', 'INSERT INTO t VALUES (1)');
 	my $id = $a->session_id;
-	$a->reconfigure('zklock.session_timeout' => '40s');
-	$a->wait_value("SELECT negotiated_timeout = '40s' FROM zk_session", 't');
+	$a->reconfigure('zklock.session_timeout' => scaled('40s'));
+	$a->wait_value("SELECT negotiated_timeout = '@{[ scaled('40s') ]}' FROM zk_session", 't');
 	my $since = $a->value('SELECT clock_timestamp()');
-	$a->wait_value("SELECT clock_timestamp() + lease_remaining > '$since'::timestamptz + interval '4s' FROM zk_session", 't');
+	$a->wait_value("SELECT clock_timestamp() + lease_remaining > '$since'::timestamptz + interval '@{[ scaled('4s') ]}' FROM zk_session", 't');
 	is($a->session_id, $id, 'its session goes on with a longer timeout');
 	queue($b, 'next', '/t/longer');
 
@@ -36,10 +36,10 @@ subtest 'a timeout that is made shorter counts before ZooKeeper has granted it' 
 	$b->wait_renewed;
 	$zk->pause;
 	my $since = $b->value('SELECT clock_timestamp()');
-	$b->set_conf('zklock.session_timeout' => '5s');
+	$b->set_conf('zklock.session_timeout' => scaled('5s'));
 	$b->restart_worker;
 	# One of 15 s would last longer, and one that is over would be over later.
-	$b->wait_value("SELECT clock_timestamp() + lease_remaining < '$since'::timestamptz + '10s' FROM zk_session", 't');
+	$b->wait_value("SELECT clock_timestamp() + lease_remaining < '$since'::timestamptz + '@{[ scaled('10s') ]}' FROM zk_session", 't');
 	is($b->zk_session->{state}, 'connecting', 'the lease is as short as the timeout asked for, before that is granted');
 	$zk->resume;
 	$b->wait_session;
@@ -68,8 +68,9 @@ subtest 'a longer timeout counts as soon as nobody depends on the session, which
 	my $id = $g->session_id;
 	hold($b, 'foreigner', '/t/foreign');
 	queue($g, 'waiter', '/t/foreign');
-	$g->set_conf('zklock.session_timeout' => '40s');
-	$g->wait_value(q{SELECT last_error = 'the lease goes by a session timeout of 6000 ms, not 40000 ms, until another ZooKeeper session begins' FROM zk_session}, 't');
+	$g->set_conf('zklock.session_timeout' => scaled('40s'));
+	$g->wait_value("SELECT last_error = 'the lease goes by a session timeout of @{[ scaled(6000) ]} ms, not @{[ scaled(40000) ]} ms, until another ZooKeeper session begins'
+		FROM zk_session", 't');
 	is($g->session_id, $id, 'who waits keeps the place, in the same session; zk_session says what counts');
 	$s{foreigner}->hands_over('/t/foreign', $s{waiter}, 'it is served');
 	is($g->session_id, $id, 'it holds the lock');

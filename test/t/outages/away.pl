@@ -171,7 +171,7 @@ foreach my $what (sort keys %away)
 }
 
 # Silence is noticed in two thirds of the session timeout.
-$a->reconfigure('zklock.session_timeout' => '6s');
+$a->reconfigure('zklock.session_timeout' => scaled('6s'));
 
 foreach my $trouble (qw(hung requests replies both))
 {

@@ -42,16 +42,16 @@ foreach my $delay (300, 1500)
 
 $c->wait_session;
 
-foreach my $delay (1500, 6000)
+foreach my $delay (scaled(1500), scaled(6000))
 {
-	subtest "answers that take $delay ms are too slow for a session timeout of 4 s" => sub {
+	subtest "answers that take $delay ms are too slow for a session timeout of @{[ scaled('4 s') ]}" => sub {
 		my $path = "/d/late$delay";
 		hold($c, 'holder', $path);
 		queue($c, 'local', $path);
 		queue($b, 'remote', $path);
 		in_transaction($c, 'xact', "$path-xact", 'INSERT INTO t VALUES (1)');
 		$late_proxy->delay($delay);
-		ok($c->wait_lock($s{holder}, 'suspended', $path), "$delay ms, too late for a session timeout of 4 s: suspended");
+		ok($c->wait_lock($s{holder}, 'suspended', $path), "$delay ms, too late: suspended");
 		$s{xact}->query_start('COMMIT');
 		on($c, 'trier');
 		is($s{trier}->try("SELECT zk_try_lock('$path-free')")->{sqlstate}, '58030', 'nobody can tell whether a lock is free');
@@ -105,7 +105,7 @@ subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
 	my $mark = $a->log_mark;
 	$a->set_conf('zklock.commit_guard' => 'quorum', 'log_min_messages' => 'debug1');
 	wait_until { $s{holder}->query('SHOW zklock.commit_guard') eq 'quorum' } 'new settings';
-	$a->set_conf('zklock.session_timeout' => '20s');
+	$a->set_conf('zklock.session_timeout' => scaled('20s'));
 	$a->restart_worker;
 	is($s{waiter}->cancelled, '57014', 'a wait is cancelled');
 	is($s{goer}->terminated, '57P01', 'a session terminated');

@@ -41,7 +41,7 @@ subtest 'Curator ends a wait, or its life, in its own ways' => sub {
 	$java->close_session;
 	is($s->finish, 't', 'a Curator session that ends leaves the lock to SQL');
 	$s->query("SELECT zk_unlock('$lock')");
-	$java->connect($zk->connect_string, 2000);
+	$java->connect($zk->connect_string, scaled(4000));
 	$java->acquire('k', $lock);
 	$s->query_start("SELECT zk_lock('$lock')");
 	blocked_by($s);

@@ -239,7 +239,7 @@ subtest 'a timeout that passes during a request returns NULL' => sub {
 };
 
 subtest 'who does not wait is told that ZooKeeper is away' => sub {
-	$a->reconfigure('zklock.session_timeout' => '5s');
+	$a->reconfigure('zklock.session_timeout' => scaled('5s'));
 	$proxy->cut;
 	wait_until { $a->value('SELECT lease_remaining FROM zk_session') =~ /^(|00:00:00)$/ } 'the lease to lapse';
 	foreach my $call ("zk_queue_remove('@{[ QUEUE ]}')", "zk_queue_offer('@{[ QUEUE ]}', 'x')", "zk_queue_take('@{[ QUEUE ]}', '1ms')")

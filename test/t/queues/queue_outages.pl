@@ -19,7 +19,7 @@ my @stages = map { { queue => "/q/$names[$_]", proxy => $cast[$_], server => $ca
 sub last_for($part)
 {
 	my $begun = time;
-	wait_until { time - $begun >= $part * TIMEOUT } "$part of the session timeout to pass";
+	wait_until { time - $begun >= $part * scaled(TIMEOUT) } "$part of the session timeout to pass";
 	return;
 }
 

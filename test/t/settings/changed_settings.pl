@@ -9,7 +9,7 @@
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT clean);
 
-my ($here, $a, $b) = cast('a b', timeout => '10s', zk => { ensemble => 3 });
+my ($here, $a, $b) = cast('a b', conf => ['zklock.session_timeout = 30000'], zk => { ensemble => 3 });
 my $there = Zklock::ZooKeeper->standalone;
 my $tick  = $a->value('SHOW zklock.tick_time');
 
@@ -59,7 +59,7 @@ sub another   { return isnt($a->session_id, $id, 'in another session'); }
 # Each setting, with another value and the one that it had
 my %changes = (
 	servers         => [ $here->connect_string . ',127.0.0.1:1', $here->connect_string ],
-	session_timeout => [ '25s',                                  '10s' ],
+	session_timeout => [ '45s',                                  '30s' ],
 	tick_time       => [ '1min',                                 $tick ],
 	auth_file       => [ '/no/such/file',                        '' ],
 	acl             => [ 'creator',                              'open' ],
@@ -95,7 +95,7 @@ subtest 'what waits is taken up when the last lock is released, in the same sess
 	queue($a, 'waiter', '/m/foreign');
 	my $place = $a->wait_queued($s{waiter}, '/m/foreign')->{node};
 	remember();
-	put_off('servers session_timeout', servers => $here->connect_string . ',127.0.0.1:1', session_timeout => '15s');
+	put_off('servers session_timeout', servers => $here->connect_string . ',127.0.0.1:1', session_timeout => '35s');
 	hold($a, 'other', '/m/other');
 	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'one lock is released');
 	is($a->worker_pid, $worker, 'but another one is still held');
@@ -103,7 +103,7 @@ subtest 'what waits is taken up when the last lock is released, in the same sess
 	is($s{other}->query("SELECT zk_unlock('/m/other')"), 't', 'it is released as well');
 	taken_up($mark, 'then it is taken up');
 	continued();
-	is($a->zk_session->{negotiated_timeout}, '00:00:15', 'the new timeout is in force');
+	is($a->zk_session->{negotiated_timeout}, '00:00:35', 'the new timeout is in force');
 	is(($a->locks("path = '/m/foreign'"))[0]{node}, $place, 'who waits has kept its place');
 	is($a->value('SELECT term FROM zk_elections WHERE is_leader'), $term, 'and who leads its term');
 	$s{foreigner}->hands_over('/m/foreign', $s{waiter}, 'the queue goes on');
@@ -261,11 +261,11 @@ subtest 'to terminate the worker takes settings up now, and keeps the locks if t
 	in_transaction($a, 'committer', '/m/xact', 'CREATE TABLE t ()');
 	queue($b, 'behind', '/root/m/held');
 	remember();
-	my $mark = put_off('servers session_timeout', servers => $here->connect_string('/root') =~ s/,/,127.0.0.1:1,/r, session_timeout => '12s');
+	my $mark = put_off('servers session_timeout', servers => $here->connect_string('/root') =~ s/,/,127.0.0.1:1,/r, session_timeout => '32s');
 	$a->value("SELECT pg_terminate_backend($worker)");
 	taken_up($mark, 'it is taken up');
 	continued();
-	is($a->zk_session->{negotiated_timeout}, '00:00:12', 'the new timeout is in force');
+	is($a->zk_session->{negotiated_timeout}, '00:00:32', 'the new timeout is in force');
 	is_deeply(holdings($a), $before, 'holders hold');
 	ok($s{committer}->try('COMMIT')->{ok}, 'a transaction that relied on one commits');
 	ok($s{behind}->busy, 'others wait');
@@ -279,14 +279,14 @@ subtest 'what has been set just before it is terminated is taken up as well' => 
 	remember();
 	my $mark = $a->log_mark;
 	# No signal has told the worker of it.
-	$a->value("ALTER SYSTEM SET zklock.session_timeout = '10s'");
+	$a->value("ALTER SYSTEM SET zklock.session_timeout = '30s'");
 	$a->value("SELECT pg_terminate_backend($worker)");
 	$a->wait_log(qr/LOG:  zklock worker restarts because of changed settings: "zklock.session_timeout"$/m, $mark);
 	$a->reload;
 	$a->wait_new_worker($worker);
 	$a->wait_session;
 	continued();
-	is($a->zk_session->{negotiated_timeout}, '00:00:10', 'the new timeout is in force');
+	is($a->zk_session->{negotiated_timeout}, '00:00:30', 'the new timeout is in force');
 	is_deeply(holdings($a), $before, 'holders hold');
 };
 

@@ -143,7 +143,7 @@ subtest 'the default is 64 locks for each connection' => sub {
 
 subtest 'a tick time with which nothing can be proved is reported' => sub {
 	my $mark = $server->log_mark;
-	shared_memory(q{zklock.tick_time = '6s'}, q{zklock.session_timeout = '5s'});
+	shared_memory(q{zklock.tick_time = '6s'}, q{zklock.session_timeout = '5000ms'});
 	$server->wait_log(qr/WARNING:  "zklock\.tick_time" is 6000 ms, too long for a session timeout of 5000 ms/, $mark);
 	pass('a tick time with which nothing can be proved is reported');
 };

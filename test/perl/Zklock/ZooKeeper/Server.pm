@@ -44,7 +44,7 @@ sub new($class, $name, $id, $port, $peers, %opt)
 		initLimit               => scaled(20),
 		syncLimit               => scaled($opt{syncLimit} || 10),
 		minSessionTimeout       => $opt{minSessionTimeout} || 2 * $opt{tickTime},
-		maxSessionTimeout       => scaled($opt{maxSessionTimeout} || 60000),
+		maxSessionTimeout       => $opt{maxSessionTimeout} || scaled(60000),
 		dataDir                 => "$dir/data",
 		clientPort              => $port,
 		clientPortAddress       => '127.0.0.1',
