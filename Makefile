@@ -13,7 +13,7 @@
 #
 #   make demo            show what it does, with real servers
 #   make demo-shell      the same servers, with a psql prompt
-#   make test            all tests            (JOBS=8 TESTS=test/t/locks SLOW=... MUTANT=...)
+#   make test            all tests            (JOBS=12 TESTS=test/t/locks SLOW=... MUTANT=...)
 #                        and, without TESTS, the models and 20 seconds of the simulation
 #   make nemesis         a run with random faults, and a checker of what the clients
 #                        saw (DURATION=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
@@ -21,7 +21,7 @@
 #                        DURATION=... PATHS="/hive /ez" MUTANT=... SHRINK=1 ...): test/simulate/README
 #   make mutants         that the tests find the bugs of test/faults/README.md, of which
 #                        MUTANT=... switches one on
-#   make test-assert     all tests, with the extension's assertions (JOBS=8 TESTS=test/t/...)
+#   make test-assert     all tests, with the extension's assertions (JOBS=12 TESTS=test/t/...)
 #   make model           the models of the arguments in doc/internals.md, and their wrong variants
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
@@ -95,7 +95,8 @@ endif
 
 BUILD = $(CURDIR)/build
 SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h src/bin/*/*.c test/unit/*.c test/unit/*.h test/simulate/*.[ch] test/fuzz/*.c test/coverage/*.c test/way/*.c test/preload/*.c test/bench/*.[ch])
-JOBS ?= 8
+# Most of a test is waiting: more of them than processors keep these busy.
+JOBS ?= 12
 TESTS ?=
 SLOW ?=
 FUZZ_SECONDS ?= 30
