@@ -70,7 +70,7 @@ pg_noreturn extern void request_report_other_use(const char *path, const char *d
 pg_noreturn extern void request_report_unreachable(const char *path);
 pg_noreturn extern void request_report_failure(int index, const char *path, Failure failure, int code);
 
-/* node_data.c: the data of a node, which describe the session that it stands for */
+/* display.c: the data of a node, which describe the session that it stands for */
 extern char *node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt);
 extern char *node_data_unique(uint8 *uuid);
 
