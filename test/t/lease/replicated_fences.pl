@@ -131,6 +131,8 @@ subtest 'a subscriber without the extension stops at the first fence, until it h
 	$from->query('CREATE PUBLICATION everything FOR ALL TABLES');
 	my $subscribe = q{CREATE SUBSCRIPTION %s CONNECTION '} . $east->connstr('shop') =~ s/'//gr . q{' PUBLICATION everything};
 	$to->query(sprintf $subscribe, 'older');
+	# The first copy of the table would bring what comes after the fence.
+	wait_until { $to->query(q{SELECT count(*) FROM pg_subscription_rel WHERE srsubstate = 'r'}) == 1 } 'the first copy';
 	my $mark = $west->log_mark;
 	$from->query($_) foreach 'CREATE EXTENSION zklock', q{SELECT zk_fence('/shop', 1)}, 'INSERT INTO sold VALUES (1)';
 	my $missing = qr{"zk_fencing(?:.zk_fences)?" does not exist};

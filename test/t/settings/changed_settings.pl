@@ -159,7 +159,9 @@ subtest 'a reload that changes nothing leaves nothing in memory' => sub {
 	$reload->();
 	my $before = $used->();
 	$reload->();
-	is($used->(), $before, 'the worker uses as much as before');
+	# A request that is under way takes some, too.
+	wait_until { $used->() <= $before } 'the worker to use no more than before';
+	pass('the worker uses as much as before');
 	$c->stop;
 };
 
