@@ -9,9 +9,6 @@ use Zklock::Run;
 my ($zk, $a, $b) = cast('a b', conf => ["zklock.elections = '/t/leader'"], a => { conf => ["zklock.elections = '/t/leader, /jobs/leader'"] });
 my $shell = $zk->shell;
 
-# What a command says of itself that runs until its file is there
-my $until = 'until [ -e "$0" ]; do sleep 0.1; done';
-
 subtest 'a command has the lock while it runs' => sub {
 	my $run = run($a, ['/t/run'], 'sh', '-c', 'echo $ZKLOCK_PATH $ZKLOCK_TOKEN; exit 3');
 	is($run->{status}, 3, 'its exit status is passed on');
