@@ -62,7 +62,7 @@ static dlist_head pending_releases = DLIST_STATIC_INIT(pending_releases);
 static int nentries = 0;
 
 /* ------------------------------------------------------------------------
- * What the session has
+ * The holds of the session
  * ------------------------------------------------------------------------
  */
 

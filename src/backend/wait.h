@@ -58,7 +58,7 @@ extern bool	 wait_until(Wait *wait, WaitLook look, void *arg);
 extern int64 wait_attend(void *wait);
 extern void	 wait_end(Wait *wait, bool granted);
 
-/* What a session waits for */
+/* Waits for what was asked */
 extern bool		  wait_for_hold(Wait *wait, Hold *hold);
 extern WaitAnswer wait_look_at_hold(const Wait *wait, void *hold);
 extern bool		  wait_until_settled(Wait *wait, int entry, uint32 generation);

@@ -453,7 +453,7 @@ find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
 			continue;
 
 		/*
-		 * What its own session has is not in the way of a contender, unless the recipe judges
+		 * Nodes of its own session are not in the way of a contender, unless the recipe judges
 		 * all at once.  But a node that is not known to be the cohort's may be another client's,
 		 * and counts no matter who is behind the cohort.
 		 */

@@ -617,7 +617,7 @@ element_name_sort(char *const *children, int n, ElementName *elements)
 }
 
 /* ------------------------------------------------------------------------
- * Who the data of a zklock node say it is
+ * Contenders in the data of nodes
  *
  * The data is what backend/display.c writes: a JSON object whose first member is the
  * version, with strings and numbers and no space between them; or, for Hive's names,

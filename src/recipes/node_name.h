@@ -179,7 +179,7 @@ extern int		   element_name_sort(char *const *children, int n, ElementName *elem
 extern const char *element_name_other_use(const char *child);
 
 /* ------------------------------------------------------------------------
- * Who the data of a zklock node says it is
+ * Contenders in the data of nodes
  * ------------------------------------------------------------------------
  */
 

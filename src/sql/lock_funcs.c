@@ -273,37 +273,35 @@ zk_fencing_token(PG_FUNCTION_ARGS)
 /*
  * zk_lease_remaining(path text) returns interval
  *
- * Returns for how long this session is proved to hold what it has at the path, a lock or a
- * permit, or this server to lead there: zero while that is suspended.  Raises an error if it is
- * lost.
+ * Returns for how long this session is proved to hold all that it has at the path, locks or
+ * permits: zero while these are suspended.  Without any, it is for how long this server is proved to
+ * lead there.  Raises an error if one is lost, or there is none.
  */
 Datum
 zk_lease_remaining(PG_FUNCTION_ARGS)
 {
-	char	   *path = argument_path(fcinfo, ANY_PATH);
-	int			election = election_find(path);
-	Interval   *result = palloc0(sizeof(Interval));
-	int64		now = zklock_now_us();
-	const Hold *hold = NULL;
-	int64		term;
+	char	 *path = argument_path(fcinfo, ANY_PATH);
+	int		  election = election_find(path);
+	Interval *result = palloc0(sizeof(Interval));
+	int64	  now = zklock_now_us();
+	bool	  holds = false;
+	int64	  term;
 
-	/* The lease is read before the hold: then it is the lease of its grant. */
+	/* The lease is read before the holds: then it is the lease of their grants. */
 	result->time = Max(lease_until() - now, 0);
-	for (const Hold *other = hold_next(NULL); other && hold == NULL; other = hold_next(other))
+	for (const Hold *hold = hold_next(NULL); hold; hold = hold_next(hold))
 	{
-		if (hold_is_acquired(other) && other->kind != REQUEST_ELEMENT && strcmp(other->path, path) == 0)
-			hold = other;
-	}
-	if (hold)
-	{
-		int64 expires_us;
+		EntryStatus status;
 
-		hold_check(hold);
-		expires_us = entry_status(hold->entry).expires_us;
-		if (expires_us != 0)
-			result->time = Min(result->time, Max(expires_us - now, 0));
+		if (!hold_is_acquired(hold) || hold->kind == REQUEST_ELEMENT || strcmp(hold->path, path) != 0)
+			continue;
+		if (hold_entry(hold, &status) == ENTRY_NONE)
+			hold_report_lost(hold);
+		if (status.expires_us != 0)
+			result->time = Min(result->time, Max(status.expires_us - now, 0));
+		holds = true;
 	}
-	else if (election == ELECTION_NONE || !transaction_leads(election, &term))
+	if (!holds && (election == ELECTION_NONE || !transaction_leads(election, &term)))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("you hold nothing at ZooKeeper path \"%s\"", display_path(path)),
 						errhint("Lock the path in this session first.")));

@@ -76,7 +76,7 @@ typedef enum Wanted
 	WANT_NOTHING /* but the claim */
 } Wanted;
 
-/* What the command line asks for */
+/* The command line */
 static struct
 {
 	const char *dbname;
@@ -213,9 +213,8 @@ become_command(pid_t keeper, int report)
  * when --kill-after has passed.
  */
 static void
-run_keeper(int fd)
+run_keeper(int fd, int64 deadline)
 {
-	int64 deadline = NEVER;
 	int64 kill_at = NEVER; /* the group is being ended; SIGKILL comes then */
 	bool  ended = false;
 	int	  status = 0;
@@ -241,9 +240,15 @@ run_keeper(int fd)
 		int			  child_status;
 		pid_t		  child;
 
-		/* The end of the group's last process is an event only if it is a child of this one. */
-		wait_for_events(fds, lengthof(fds),
-						ended ? Min(now_ms() + 100, kill_at) : Min(deadline, kill_at));
+		int64 wake_at = options.no_kill ? NEVER : deadline;
+
+		/*
+		 * A deadline that has passed wakes nobody again.  The end of the group's last process is
+		 * an event only if it is a child of this one.
+		 */
+		if (kill_at != NEVER)
+			wake_at = ended || now_ms() >= kill_at ? now_ms() + 100 : kill_at;
+		wait_for_events(fds, lengthof(fds), wake_at);
 		while (next_signal() != 0)
 			;
 
@@ -296,9 +301,12 @@ run_keeper(int fd)
 	_exit(0);
 }
 
-/* Starts the keeper, which starts the command.  Returns the socket to it. */
+/*
+ * Starts the keeper, which starts the command, with a deadline from the beginning.  Returns the
+ * socket to it.
+ */
 static int
-start_keeper(pid_t *keeper)
+start_keeper(pid_t *keeper, int64 deadline)
 {
 	int	  fds[2];
 	pid_t parent = getpid();
@@ -325,7 +333,7 @@ start_keeper(pid_t *keeper)
 	(void) setpgid(0, 0);
 	if (getppid() != parent)
 		_exit(EXIT_TROUBLE);
-	run_keeper(fds[1]);
+	run_keeper(fds[1], deadline);
 	return -1; /* not reached */
 }
 
@@ -421,8 +429,11 @@ report_holders(void)
 				 " ' ' || owner, ' another client'), created FROM %s.zk_contenders($1) WHERE granted",
 				 schema);
 	const char *values[] = {options.lock_path};
-	PGresult   *result = PQexecParams(conn, query, 1, NULL, values, NULL, NULL, 0);
+	PGresult   *result;
 
+	/* Whoever waits is to get the lock as soon as it is free. */
+	PQclear(PQexec(conn, "SET statement_timeout = '2s'"));
+	result = PQexecParams(conn, query, 1, NULL, values, NULL, NULL, 0);
 	for (int i = 0; i < PQntuples(result); i++)
 		pg_log_info("\"%s\" is held by%s since %s", options.lock_path,
 					PQgetvalue(result, i, 0), PQgetvalue(result, i, 1));
@@ -466,8 +477,12 @@ run_query(const char *what, const char *query, int nvalues, const char *const *v
 				(void) PQcancel(cancel, error, sizeof(error));
 			exit(128 + signal_number);
 		}
-		if (fds[0].revents != 0 && !PQconsumeInput(connection) && what)
-			fail(what, NULL);
+		if (fds[0].revents != 0 && !PQconsumeInput(connection))
+		{
+			if (what)
+				fail(what, NULL);
+			return NULL;
+		}
 		if (now_ms() >= until)
 			return NULL;
 		if (now_ms() >= report_at)
@@ -678,8 +693,7 @@ run_command(void)
 	if (proof.token)
 		setenv("ZKLOCK_TOKEN", proof.token, 1);
 
-	keeper_fd = start_keeper(&keeper);
-	send_message(keeper_fd, TO_DEADLINE, proof.deadline);
+	keeper_fd = start_keeper(&keeper, proof.deadline);
 	ask_at = now_ms() + POLL_MS;
 	while (!ended)
 	{
@@ -764,7 +778,8 @@ run_command(void)
 		if (now_ms() >= kill_at)
 		{
 			pg_log_error("the process that keeps the command does not answer");
-			(void) kill(-command, SIGKILL);
+			if (command != 0)
+				(void) kill(-command, SIGKILL);
 			(void) kill(keeper, SIGKILL);
 			break;
 		}
@@ -969,6 +984,12 @@ read_options(int argc, char **argv)
 				break;
 			case OPTION_SILENCE:
 				options.silence = read_time("silence", optarg);
+				if (options.silence < 2 * POLL_MS)
+				{
+					pg_log_error("invalid time \"%s\" for option --silence: it must be at least 1 s",
+								 optarg);
+					bad_usage();
+				}
 				break;
 			case OPTION_NO_KILL:
 				options.no_kill = true;
@@ -1014,8 +1035,13 @@ read_options(int argc, char **argv)
 	}
 	options.command = &argv[optind];
 
+	if (options.claim && options.wanted != WANT_LOCK)
+	{
+		pg_log_error("--claim cannot be used with --shared, --permits or --leader");
+		bad_usage();
+	}
 	options.lock_path = pg_strdup(options.path);
-	if (options.claim && !waits && options.wanted == WANT_LOCK)
+	if (options.claim && !waits)
 		options.wanted = WANT_NOTHING;
 	else if (options.claim)
 		options.lock_path = psprintf("%s.running", options.path);

@@ -17,7 +17,7 @@ C<run> waits for its end, C<start> does not. The database is server's, if the op
 C<run_shell($server, $line, $input)> is C<run> for a line of bash.
 
 C<wait_started> waits until the command runs, C<wait_holds> until the server shows its lock, C<wait_says> until its
-standard error matches. C<keeper> and C<command> are processes; C<group> is the number of those in the command's
+standard error matches. C<keeper> and C<command> are processes; C<wait_asleep> waits until zklock-run and the keeper sleep; C<group> is the number of those in the command's
 group. C<close_input> closes the command's input, C<status> waits for the end and returns the exit status as a shell
 has it; C<end> is both, of a command that ends well.
 
@@ -120,6 +120,16 @@ sub group($self)
 		$n++ if defined $group && $group == $self->{command} && $state ne 'Z';
 	}
 	return $n;
+}
+
+# A process that asks again and again without waiting is never asleep.
+sub wait_asleep($self, $name)
+{
+	foreach my $pid ($self->{process}->pid, $self->{keeper})
+	{
+		wait_until { slurp_file("/proc/$pid/stat") =~ /.*\) S / } "process $pid to sleep";
+	}
+	return pass($name);
 }
 
 sub close_input($self) { close delete $self->{process}{in}; return; }

@@ -35,6 +35,13 @@ subtest 'the lock is lost' => sub {
 	lose_lock();
 	ends($job, 70, qr/is lost/, 'so is one that ignores SIGTERM');
 
+	$job = family([ '--kill-after', '1h' ], q{trap '' TERM;});
+	lose_lock();
+	$job->wait_says(qr/ending the command/, 'one that has long to end');
+	$job->wait_asleep('is waited for without a busy loop');
+	kill 'KILL', -$job->command;
+	is($job->status, 70, 'and has lost its lock');
+
 	$job = start($a, [ '--no-kill', $path ], 'cat');
 	$job->wait_started;
 	lose_lock();
@@ -58,6 +65,16 @@ subtest 'the database' => sub {
 	freeze($backend);
 	ends($job, 70, qr/nothing proves any more that "$path" is held/, 'a session that is silent does, when the lease is over');
 	thaw($backend);
+	wait_until { !$a->lock_count } 'its lock to be gone';
+	$job = start($a, [ '--no-kill', $path ], 'cat');
+	$job->wait_holds($path);
+	($backend) = map { $_->{pid} } $a->locks("path = '$path'");
+	freeze($backend);
+	$job->wait_says(qr/nothing proves any more/, 'with --no-kill that is said');
+	$job->wait_asleep('and the deadline that has passed makes nobody busy');
+	thaw($backend);
+	$job->close_input;
+	is($job->status, 70, 'the command has ended by itself');
 	wait_until { !$a->lock_count } 'its lock to be gone';
 
 	$job = family();
