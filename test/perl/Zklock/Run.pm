@@ -122,12 +122,12 @@ sub group($self)
 	return $n;
 }
 
-# A process that asks again and again without waiting is never asleep.
+# A process that asks again and again without waiting is hardly ever asleep.
 sub wait_asleep($self, $name)
 {
 	foreach my $pid ($self->{process}->pid, $self->{keeper})
 	{
-		wait_until { slurp_file("/proc/$pid/stat") =~ /.*\) S / } "process $pid to sleep";
+		wait_until { !grep { slurp_file("/proc/$pid/stat") !~ /.*\) S / } 1 .. 50 } "process $pid to sleep";
 	}
 	return pass($name);
 }
