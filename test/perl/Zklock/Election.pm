@@ -101,6 +101,8 @@ sub watch($self, @servers)
 		$session->query("SET zklock.on_lock_loss = 'abort'");
 		$session->query_start("SELECT term, min(answered) AS since, greatest(min(answered), max(asked))
 			FROM watch_leader('$self->{path}') WHERE term IS NOT NULL GROUP BY term ORDER BY since");
+		# It has looked when it sleeps.
+		$server->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, 'PgSleep');
 		push @{ $self->{watching} }, [ $server, $session ];
 	}
 	return;
