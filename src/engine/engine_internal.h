@@ -4,10 +4,10 @@
  *
  * node.c explains the terms.  Each file calls only those before it:
  *
- *		path.c			what the engine has: paths, cohorts, their bytes and calls; messages
+ *		path.c			what the engine has: paths, cohorts, what they cost; calls, messages
  *		contender.c		the steps in the life of one request
  *		kept.c			nodes that are kept for a moment when nobody needs them
- *		watch.c			listings of a path's children, watches on nodes, checks
+ *		watch.c			listings of a path's children, watches on nodes, room for them; checks
  *		parents.c		creating the missing levels of a path
  *		node.c			the life of a node of ours; who stands behind it, and who is granted
  *		engine.c		the engine as the main loop sees it
@@ -122,25 +122,7 @@ typedef struct Path
 	int			parents_code;	 /* ... and ZooKeeper's code */
 } Path;
 
-/*
- * A cohort's life.  It stands for one attempt and one node name.  cohort_advance() makes the
- * steps but one: the answer that the node was created makes it CREATED.
- *
- *		PLANNED -> CREATING -> CREATED -> GRANTED -> DELETING -> GONE
- *		CREATING -> PLANNED					nothing was created
- *		GRANTED -> DOWNGRADING -> GRANTED
- *		CREATED, DOWNGRADING -> DELETING	nobody needs the node any more
- *		PLANNED, CREATING, CREATED, GRANTED, DOWNGRADING -> GONE
- *
- *	PLANNED			no node; the create is sent once the cohort before has its node
- *	CREATING		the create is sent, and right behind it a listing of the path; if
- *					the reply is lost, another listing shows whether the node exists
- *	CREATED			the node exists; the recipe says for whom the cohort waits
- *	GRANTED			it waits for nobody; contenders are granted from its queue
- *	DOWNGRADING		its node is being replaced by its downgraded node, a shared one
- *	DELETING		nobody needs it; the delete is repeated until the node is gone
- *	GONE			taken off its path; freed when its last call is answered
- */
+/* A cohort's life, which cohort_next_step() draws and makes */
 typedef enum CohortState
 {
 	COHORT_PLANNED,
@@ -443,7 +425,7 @@ extern size_t  path_cost(const Path *path, const char *name);
 extern void	   cohort_charge(Cohort *cohort, int64 payer);
 extern void	   cohort_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler);
 extern bool	   cohort_call_end(Cohort *cohort);
-extern bool	   report_is_news(int level, const Path *path, const char *subject);
+extern bool	   report_once(int level, const Path *path, const char *subject);
 extern void	   report_losses_add(Losses *losses, const Contender *c);
 extern char	  *report_losses_take(Losses *losses);
 
@@ -479,7 +461,7 @@ extern void	   path_foreign_clear(Path *path);
 extern void	   watch_child_give_up(Path *path);
 extern void	   watch_remove(const Path *path, const char *child);
 extern void	   watch_blocker_give_up(Cohort *cohort, WatchState state);
-extern bool	   cohort_confirmed(Cohort *cohort, const ZkReply *reply);
+extern bool	   cohort_confirm(Cohort *cohort, const ZkReply *reply);
 extern void	   watch_own(Cohort *cohort);
 extern bool	   watch_blocker(Cohort *cohort, const char *name);
 extern void	   watch_for_orphans(const Cohort *cohort);

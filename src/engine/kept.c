@@ -64,7 +64,7 @@ static Moment	  moments[8192];
 static dlist_head kept = DLIST_STATIC_INIT(kept); /* cohorts, the longest kept first */
 
 static uint64
-hash_of(const Path *path)
+path_hash(const Path *path)
 {
 	return hash_bytes_extended((const unsigned char *) path->path, strlen(path->path), 0);
 }
@@ -73,14 +73,14 @@ hash_of(const Path *path)
 void
 kept_visited(const Path *path)
 {
-	moments[hash_of(path) % lengthof(moments)] = (Moment){.at = zklock_now_ms() + VISITED_MS};
+	moments[path_hash(path) % lengthof(moments)] = (Moment){.at = zklock_now_ms() + VISITED_MS};
 }
 
 /* Returns true if the lock was released here a moment ago, and nobody else has been there. */
 static bool
-is_hot(const Path *path)
+path_is_hot(const Path *path)
 {
-	uint64		  hash = hash_of(path);
+	uint64		  hash = path_hash(path);
 	const Moment *last = &moments[hash % lengthof(moments)];
 
 	return last->path == hash && zklock_now_ms() < last->at + zklock_keep_idle;
@@ -91,7 +91,7 @@ is_hot(const Path *path)
  * last.
  */
 static bool
-is_suitable(const Cohort *cohort)
+kept_is_suitable(const Cohort *cohort)
 {
 	const Contender *c = cohort_head_or_last_owner(cohort);
 
@@ -103,7 +103,7 @@ is_suitable(const Cohort *cohort)
 bool
 kept_later(const Cohort *cohort)
 {
-	return is_suitable(cohort) && cohort->path->nforeign == 0 && is_hot(cohort->path);
+	return kept_is_suitable(cohort) && cohort->path->nforeign == 0 && path_is_hot(cohort->path);
 }
 
 /* Ends the time for which a cohort is kept, if it is: it is not kept again. */
@@ -117,7 +117,7 @@ kept_end(Cohort *cohort)
 
 /* Gives up the cohort that has been kept for longest. */
 static void
-give_up_oldest(void)
+kept_give_up_oldest(void)
 {
 	Cohort *cohort = dlist_head_element(Cohort, kept_link, &kept);
 
@@ -138,11 +138,11 @@ kept_settle(Cohort *cohort)
 	int			index;
 	EntryStatus status;
 
-	if (cohort->state != COHORT_GRANTED || !is_suitable(cohort))
+	if (cohort->state != COHORT_GRANTED || !kept_is_suitable(cohort))
 		return false;
 	if (is_new)
 	{
-		uint64	hash = hash_of(path);
+		uint64	hash = path_hash(path);
 		Moment *last = &moments[hash % lengthof(moments)];
 
 		/* This server has released the lock. */
@@ -166,7 +166,7 @@ kept_settle(Cohort *cohort)
 		index = entry_index(cohort->last_owner);
 		status = entry_status(index);
 		if (status.state == ENTRY_RELEASING && status.mode == LOCK_MODE_EXCLUSIVE &&
-			!entry_is_overrun(status.expires_us) && is_hot(path))
+			!entry_is_overrun(status.expires_us) && path_is_hot(path))
 		{
 			if (engine.kept_bytes + cohort->bytes <= MAX_KEPT_BYTES && entry_keep(index))
 			{
@@ -178,7 +178,7 @@ kept_settle(Cohort *cohort)
 
 			/* There is no room: the one that has been kept for longest gives way, for the next. */
 			if (!dlist_is_empty(&kept))
-				give_up_oldest();
+				kept_give_up_oldest();
 		}
 	}
 	kept_end(cohort);
@@ -205,7 +205,7 @@ void
 kept_expire(void)
 {
 	while (zklock_now_ms() >= kept_next_wakeup())
-		give_up_oldest();
+		kept_give_up_oldest();
 }
 
 /*

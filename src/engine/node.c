@@ -243,7 +243,7 @@ cohort_is_identified(const Cohort *cohort)
 
 /* Records in the entries of all its contenders what is known of a cohort's node. */
 static void
-publish_node(Cohort *cohort)
+cohort_publish(Cohort *cohort)
 {
 	for (Contender *c = cohort_head(cohort); c; c = contender_behind(c))
 		contender_publish(c);
@@ -528,21 +528,14 @@ contender_cannot_coexist(const Contender *c)
  */
 
 /*
- * Makes a call about the cohort's node, which must not wait for calls that watch; counts its
- * reply, and returns false then if the cohort is gone.
+ * Makes a call about the cohort's node, which must not wait for calls that watch.  The handlers
+ * count it out.
  */
 static void
 node_call(Cohort *cohort, ZkCall call, ZkReplyHandler handler)
 {
 	cohort->node_calls++;
 	cohort_call(cohort, call, handler);
-}
-
-static bool
-node_call_end(Cohort *cohort)
-{
-	cohort->node_calls--;
-	return cohort_call_end(cohort);
 }
 
 /*
@@ -560,7 +553,7 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 	if (!path->recipe->read(name, &cohort->peer) || !cohort->peer.numbered)
 		elog(ERROR, "unexpected node name \"%s\"", name);
 	cohort->czxid = czxid;
-	publish_node(cohort);
+	cohort_publish(cohort);
 	parents_exist(path);
 
 	/* A path that is created again numbers anew. */
@@ -569,7 +562,7 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 	if (cohort->replaces)
 		cohort_note_end(cohort->replaces, END_DELETED);
 
-	if (cohort->peer.sequence >= SEQUENCE_WARNING && report_is_news(WARNING, path, "sequence"))
+	if (cohort->peer.sequence >= SEQUENCE_WARNING && report_once(WARNING, path, "sequence"))
 		ereport(WARNING,
 				(errmsg("half of the sequence numbers of ZooKeeper path \"%s\" are used up", path->path),
 				 errdetail("The last one was " INT64_FORMAT ". From " INT64_FORMAT
@@ -596,7 +589,8 @@ on_node_created(void *arg, const ZkReply *reply)
 	bool	fixed_name = cohort->path->recipe->fixed_name;
 	bool	replaces = reply->asked->kind == ZK_REPLACE;
 
-	if (!node_call_end(cohort))
+	cohort->node_calls--;
+	if (!cohort_call_end(cohort))
 		return;
 	if (replaces && cohort->replaces && (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE))
 		cohort_note_end(cohort->replaces, END_DELETED);
@@ -658,7 +652,8 @@ on_node_sought(void *arg, const ZkReply *reply)
 	Cohort *cohort = arg;
 	Path   *path = cohort->path;
 
-	if (!node_call_end(cohort) || cohort->state != COHORT_CREATING)
+	cohort->node_calls--;
+	if (!cohort_call_end(cohort) || cohort->state != COHORT_CREATING)
 		return;
 	if (reply->asked->kind == ZK_GET_CHILDREN)
 	{
@@ -699,7 +694,7 @@ on_node_sought(void *arg, const ZkReply *reply)
  * caller is to log that: once in a state, if need be at a later attempt.
  */
 static bool
-cohort_refused(Cohort *cohort)
+cohort_note_refusal(Cohort *cohort)
 {
 	static int64 log_at; /* no message before, ms */
 
@@ -745,7 +740,8 @@ on_node_answered(void *arg, const ZkReply *reply)
 	Path   *path = cohort->path;
 	bool	gone = reply->outcome == CALL_NO_NODE;
 
-	if (!node_call_end(cohort) || (reply->asked->kind == ZK_REPLACE && cohort->ended > END_MISSING))
+	cohort->node_calls--;
+	if (!cohort_call_end(cohort) || (reply->asked->kind == ZK_REPLACE && cohort->ended > END_MISSING))
 	{
 		/* Nobody needs the downgraded node: another client's node has got the cohort's name. */
 		if (reply->asked->kind == ZK_REPLACE && reply->outcome == CALL_OK)
@@ -769,9 +765,9 @@ on_node_answered(void *arg, const ZkReply *reply)
 			else if (cohort_consumes(cohort) &&
 					 (gone || (reply->outcome == CALL_OK && !cohort_owns(cohort, &reply->stat))))
 				cohort->claim_gone = true;
-			else if (cohort_confirmed(cohort, reply))
+			else if (cohort_confirm(cohort, reply))
 				cohort->identified = true;
-			else if (reply->outcome == CALL_REFUSED && cohort_refused(cohort))
+			else if (reply->outcome == CALL_REFUSED && cohort_note_refusal(cohort))
 				ereport(LOG, (errmsg("could not look at ZooKeeper node \"%s/%s\": %s",
 									 path->path, cohort->name, zk_error_name(reply->code)),
 							  errdetail("Nobody can get this %s until that succeeds; it is repeated.",
@@ -781,7 +777,7 @@ on_node_answered(void *arg, const ZkReply *reply)
 		case ZK_SET_DATA:
 			if (reply->outcome == CALL_REFUSED)
 				cohort->retry_at = zklock_now_ms() + RETRY_MS;
-			else if (cohort_confirmed(cohort, reply))
+			else if (cohort_confirm(cohort, reply))
 			{
 				cohort->marked = true;
 				cohort->version = reply->stat.version;
@@ -794,7 +790,7 @@ on_node_answered(void *arg, const ZkReply *reply)
 			else if (reply->outcome == CALL_REFUSED && reply->code != ZK_BAD_VERSION &&
 					 !zk_error_is_breakdown(reply->code))
 			{
-				if (cohort_refused(cohort))
+				if (cohort_note_refusal(cohort))
 					ereport(LOG,
 							(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
 									path->path, cohort->name, zk_error_name(reply->code)),
@@ -815,7 +811,7 @@ on_node_answered(void *arg, const ZkReply *reply)
 				cohort->claim_gone = true;
 			else if (reply->outcome == CALL_OK || gone)
 				cohort_note_end(cohort, END_DELETED);
-			else if (reply->outcome != CALL_UNKNOWN && cohort_refused(cohort))
+			else if (reply->outcome != CALL_UNKNOWN && cohort_note_refusal(cohort))
 				ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s",
 									 path->path, cohort->name, zk_error_name(reply->code)),
 							  errdetail("Nobody can get this %s until the node is gone; the deletion is repeated.",
@@ -990,7 +986,7 @@ cohort_create(Cohort *cohort)
 	cohort->list_error = 0;
 	if (cohort->payer == PAYER_NONE)
 		cohort_charge(cohort, entry_payer(entry_of(cohort_head(cohort))));
-	publish_node(cohort);
+	cohort_publish(cohort);
 
 	create.path = path_node(path, cohort->name);
 	if (cohort->replaces)
@@ -1073,16 +1069,27 @@ contender_grant(Contender *c)
 }
 
 /*
- * Makes the next step of a cohort, by what is known now, or sends what that waits for.  Returns
- * true if it has made a step to another state, from which it may go on; if not, the cohort may
- * be freed.
+ * The life of a cohort.  It stands for one attempt and one node name.
  *
- *		PLANNED		no node yet
- *		CREATING	the create is sent, and it is not known whether there is a node
- *		CREATED		the node exists; the cohort waits for older contenders
- *		GRANTED		it waits for nobody; those in its queue are granted
- *		DOWNGRADING	its node is being replaced by a shared one
- *		DELETING	nobody needs the node; the delete is repeated until it is gone
+ *		PLANNED -> CREATING -> CREATED -> GRANTED -> DELETING -> GONE
+ *		CREATING -> PLANNED					nothing was created
+ *		GRANTED -> DOWNGRADING -> GRANTED
+ *		CREATED, DOWNGRADING -> DELETING	nobody needs the node any more
+ *		PLANNED, CREATING, CREATED, GRANTED, DOWNGRADING -> GONE
+ *
+ *	PLANNED			no node; the create is sent once the cohort before has its node
+ *	CREATING		the create is sent, and right behind it a listing of the path; if
+ *					the reply is lost, another listing shows whether the node exists
+ *	CREATED			the node exists; the recipe says for whom the cohort waits
+ *	GRANTED			it waits for nobody; contenders are granted from its queue
+ *	DOWNGRADING		its node is being replaced by its downgraded node, a shared one
+ *	DELETING		nobody needs it; the delete is repeated until the node is gone
+ *	GONE			taken off its path; freed when its last call is answered
+ *
+ * This makes the next step, by what is known now, or sends what that waits for.  Answers make
+ * two: that the node was created (CREATED), or was not (PLANNED).  cohort_end() makes the one to
+ * GONE.  Returns true if the cohort may go on from the state that it has now; if not, it may be
+ * freed.
  */
 static bool
 cohort_next_step(Cohort *cohort)
@@ -1285,7 +1292,7 @@ cohort_next_step(Cohort *cohort)
 				cohort->downgraded_name[0] = '\0';
 				(void) recipe->read(cohort->name, &cohort->peer);
 				cohort->request.mode = cohort->peer.mode;
-				publish_node(cohort);
+				cohort_publish(cohort);
 				for (Contender *c = cohort_head(cohort); c; c = contender_behind(c))
 					contender_downgraded(c);
 				return true;

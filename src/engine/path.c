@@ -1,7 +1,6 @@
 /*
  * path.c
- *		What the engine has: paths, their cohorts, the bytes that nodes and watches take, and
- *		calls under way.
+ *		What the engine has: paths, their cohorts, what these cost, and calls under way.
  *
  * Bytes
  * -----
@@ -106,7 +105,11 @@ path_find(const char *name)
 	return strlen(name) <= ZKLOCK_MAX_PATH ? hash_search(engine.paths, name, HASH_FIND, NULL) : NULL;
 }
 
-/* Marks a path to which something has happened: it is looked at in this round. */
+/*
+ * Marks a path to which something has happened.  It is looked at when all answers, events and
+ * requests of the round have been taken in: so what comes together is decided together, and no
+ * handler finds a cohort freed under it.
+ */
 void
 path_mark(Path *path)
 {
@@ -150,7 +153,10 @@ cohort_has_downgraded_node(const Cohort *cohort)
 }
 
 /*
- * Returns true if a node that has the cohort's name is the cohort's.  The czxid of a
+ * Returns true if a node that has the cohort's name is the cohort's.  The owner alone does not
+ * tell that:  when a path has been deleted and created again, a node that our session has made
+ * for another cohort, and whose reply was lost, may have the name of a holder's.  It is no proof
+ * that nobody else has held the lock in between, and the token would be too old.  The czxid of a
  * downgraded node is not known, but our session creates no other node of its name later.
  */
 bool
@@ -251,13 +257,13 @@ cohort_call_end(Cohort *cohort)
  */
 
 /*
- * Returns true if a message about a path is news; this worker then does not write it again.
+ * Returns true the first time that a message about a path is to be written, and never again.
  * The subject distinguishes the messages about one path.  Each role is counted by itself, so it
  * silences nothing that others cause; and so is each level: a warning that two clients hold a
  * lock at once is not lost after many messages of less weight.
  */
 bool
-report_is_news(int level, const Path *path, const char *subject)
+report_once(int level, const Path *path, const char *subject)
 {
 	static HTAB *reported;
 

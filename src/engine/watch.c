@@ -57,7 +57,7 @@
  * czxid with which it was created, then the node was there when the check was committed, too,
  * as an old czxid never comes back.
  *
- * engine_internal.h draws a watch's life, path.c counts its bytes.
+ * engine_internal.h draws a watch's life.  path.c says what its bytes are counted for.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written; everything
  * else here is private to the worker.
@@ -108,7 +108,7 @@ PG_USED_FOR_ASSERTS_ONLY static const bool watch_steps[][WATCH_REFUSED + 1] = {
 
 /* Returns how many bytes nodes, or watches, may take together when this request is served. */
 static size_t
-budget(const Entry *entry)
+packet_budget(const Entry *entry)
 {
 	return entry->request.reserve == RESERVE_OPEN ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
 }
@@ -123,8 +123,8 @@ path_has_room(const Path *path, const Entry *entry)
 
 	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_limit()))
 		return FAILURE_SHARE_FULL;
-	if (engine.node_bytes + bytes > budget(entry) ||
-		engine.watch_bytes + 3 * bytes > budget(entry) + engine.kept_bytes)
+	if (engine.node_bytes + bytes > packet_budget(entry) ||
+		engine.watch_bytes + 3 * bytes > packet_budget(entry) + engine.kept_bytes)
 		return FAILURE_SESSION_FULL;
 	return FAILURE_NONE;
 }
@@ -136,7 +136,7 @@ path_has_room(const Path *path, const Entry *entry)
 static bool
 watch_has_room(const Path *path, const char *name, const Entry *entry)
 {
-	size_t room = entry ? budget(entry) : PACKET_BUDGET;
+	size_t room = entry ? packet_budget(entry) : PACKET_BUDGET;
 
 	return !ZKLOCK_FAULT("watches-full") &&
 		   engine.watch_bytes + path_cost(path, name) <= room + engine.kept_bytes;
@@ -303,7 +303,7 @@ report_if_heedless(const Path *path, const char *name, const RecipeRequest *requ
 {
 	RecipeHeedless why;
 
-	if (!path->recipe->heedless(name, request, &why) || !report_is_news(WARNING, path, why.theirs))
+	if (!path->recipe->heedless(name, request, &why) || !report_once(WARNING, path, why.theirs))
 		return;
 	ereport(WARNING,
 			(errmsg("clients that do not wait for each other lock ZooKeeper path \"%s\"", path->path),
@@ -343,7 +343,7 @@ on_data_read(void *arg, const ZkReply *reply)
  * is there.
  */
 static bool
-tick_off(const char *node, char **names, bool *ours, int n)
+listing_tick_off(const char *node, char **names, bool *ours, int n)
 {
 	char **found = n > 0 ? bsearch(&node, names, n, sizeof(char *), pg_qsort_strcmp) : NULL;
 
@@ -369,11 +369,11 @@ take_in_children(Path *path, const ZkReply *reply)
 	{
 		if (!cohort_has_node(cohort))
 			continue;
-		cohort->listed = tick_off(cohort->name, names, ours, n);
+		cohort->listed = listing_tick_off(cohort->name, names, ours, n);
 
 		/* If its downgraded node is there instead, that has taken its place. */
 		if (cohort->state == COHORT_DOWNGRADING &&
-			tick_off(cohort->downgraded_name, names, ours, n) && !cohort->listed)
+			listing_tick_off(cohort->downgraded_name, names, ours, n) && !cohort->listed)
 			cohort->listed = cohort->downgraded = true;
 		if (!cohort->listed && cohort->state != COHORT_DELETING)
 			cohort_note_end(cohort, END_DELETED);
@@ -400,7 +400,7 @@ take_in_children(Path *path, const ZkReply *reply)
 		 * The recipe does not know the name.  One that ends in a sequence may be meant as a
 		 * contender; others, such as paths below this one, are not.
 		 */
-		if (node_name_has_sequence(names[i]) && report_is_news(LOG, path, "unrecognised"))
+		if (node_name_has_sequence(names[i]) && report_once(LOG, path, "unrecognised"))
 			ereport(LOG,
 					(errmsg("ignoring child \"%s\" of %s path \"%s\"", names[i], recipe->name, path->path),
 					 errdetail("Its name is not one that a known %s recipe writes.", recipe->name)));
@@ -530,7 +530,7 @@ own_call_end(Cohort *cohort, const ZkReply *reply)
  * it is not, the cohort's is gone.
  */
 bool
-cohort_confirmed(Cohort *cohort, const ZkReply *reply)
+cohort_confirm(Cohort *cohort, const ZkReply *reply)
 {
 	if (reply->outcome == CALL_OK && cohort_owns(cohort, &reply->stat))
 		return true;
@@ -584,7 +584,7 @@ on_own_read(void *arg, const ZkReply *reply)
 	watch_own_set(cohort, reply->outcome != CALL_OK ? WATCH_NONE
 						  : watch					? WATCH_SET
 													: WATCH_REFUSED);
-	if (cohort_confirmed(cohort, reply) && watch &&
+	if (cohort_confirm(cohort, reply) && watch &&
 		node_contender_is_broken(reply->data, reply->data_length))
 		entries_expect_deletion(cohort->id, LOSS_BROKEN);
 }
@@ -649,7 +649,7 @@ on_orphan_deleted(void *arg, const ZkReply *reply)
  * looked at again as long as it is there.
  */
 static void
-delete_orphan(Path *path, const char *name)
+orphan_delete(Path *path, const char *name)
 {
 	if (ZKLOCK_FAULT("orphan") || !zk_client_connected())
 		return;
@@ -668,7 +668,7 @@ static void on_owner_read(void *arg, const ZkReply *reply);
 
 /* Looks whose the next of other clients' contenders is. */
 static void
-look_at_next(Path *path, ZkOwner owner)
+orphan_look_at_next(Path *path, ZkOwner owner)
 {
 	const char *name = path->foreign[path->orphans_next++].name;
 
@@ -678,7 +678,7 @@ look_at_next(Path *path, ZkOwner owner)
 }
 
 /*
- * Handles the reply to look_at_next(), and goes on with the one behind it.  The round ends
+ * Handles the reply to orphan_look_at_next(), and goes on with the one behind it.  The round ends
  * early if nobody is left who could wait.  A listing that comes meanwhile may have a few left
  * out; the next round finds them.
  */
@@ -689,10 +689,10 @@ on_owner_read(void *arg, const ZkReply *reply)
 
 	path->calls--;
 	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
-		delete_orphan(path, strrchr(reply->asked->path, '/') + 1);
+		orphan_delete(path, strrchr(reply->asked->path, '/') + 1);
 	if (path->orphans_next < path->nforeign && cohort_first(path) && zk_client_connected())
 	{
-		look_at_next(path, reply->asked->owner);
+		orphan_look_at_next(path, reply->asked->owner);
 		return;
 	}
 	path->orphans_at = zklock_now_ms() + RETRY_MS;
@@ -716,7 +716,7 @@ watch_for_orphans(const Cohort *cohort)
 	if (!engine_await(path->orphans_at))
 		return;
 	path->orphans_at = NEVER;
-	look_at_next(path, cohort_owner(cohort));
+	orphan_look_at_next(path, cohort_owner(cohort));
 }
 
 /* ------------------------------------------------------------------------
@@ -736,7 +736,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 		watch_blocker_set(cohort, WATCH_SET);
 		cohort->blocker_announces = node_contender_has_version(reply->data, reply->data_length);
 		if (reply->stat.ephemeral_owner == engine.session_id)
-			delete_orphan(path, cohort->blocker);
+			orphan_delete(path, cohort->blocker);
 		else if (session_info_has_ended(reply->stat.ephemeral_owner))
 		{
 			char subject[32];
@@ -746,7 +746,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 			 * session that may be so for a moment.
 			 */
 			snprintf(subject, sizeof(subject), "stale " INT64_FORMAT, reply->stat.czxid);
-			if (report_is_news(LOG, path, subject))
+			if (report_once(LOG, path, subject))
 				ereport(LOG,
 						(errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
 								cohort->blocker, path->path,
@@ -949,7 +949,7 @@ on_checked(void *arg, const ZkReply *reply)
 	bool	   passed;
 
 	if (reply->asked->kind == ZK_EXISTS)
-		passed = is_node && cohort_confirmed(cohort, reply);
+		passed = is_node && cohort_confirm(cohort, reply);
 	else if (reply->outcome == CALL_OK && is_node && reusable)
 	{
 		ask_for_proof(call, ZK_EXISTS);

@@ -109,6 +109,19 @@ foreach my $outage (sort keys %outage)
 		$a->assert_clean($zk, "$path/holder");
 	};
 
+	# The name, and the session that owns the node, are those of the holder's: only the czxid is not.
+	subtest "nor does he hold it by a node that this server made for something else, while $outage" => sub {
+		hold($a, 'holder', "$path/mistaken");
+		my $mistaken;
+		$outage{$outage}->(sub { $mistaken = made_again("$path/mistaken", $exclusive, 0, \&foisted); });
+		$a->wait_lock($s{holder}, 'lost', "$path/mistaken");
+		lost($a, 'holder', "$path/mistaken");
+		$a->settle;
+		$shell->delete($mistaken);
+		all_disconnect();
+		$a->assert_clean($zk, "$path/mistaken");
+	};
+
 	foreach my $recurs (0, 1)
 	{
 		my $how = $recurs ? 'fails for a node that has the name' : 'succeeds for the node';
