@@ -245,7 +245,7 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 			queue->written = NULL;
 	} while (step->result.outcome == CALL_NO_NODE && create_marker_parent(queue));
 
-	if (step->result.outcome == CALL_REFUSED && zk_error_is_permission(step->result.code))
+	if (step->result.outcome == CALL_REFUSED && zk_error(step->result.code).lacks_permission)
 		request_report_failure(ENTRY_NONE, queue->path, FAILURE_NO_MARKER, step->result.code);
 	shown = *step;
 	shown.asked.path = queue->path;

@@ -550,7 +550,7 @@ request_report_failure(int index, const char *path, Failure failure, int code)
 		limit = psprintf("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes.",
 						 share_of_bytes(entry_at(index)->request.share, entries_limit()),
 						 PACKET_BUDGET, SHARE_NODE_BYTES);
-	if (failure == FAILURE_REFUSED && zk_error_is_permission(code))
+	if (failure == FAILURE_REFUSED && zk_error(code).lacks_permission)
 		failure = FAILURE_DENIED;
 	if (failure == FAILURE_REFUSED && code == ZK_QUOTA_EXCEEDED)
 		failure = FAILURE_QUOTA;
@@ -560,6 +560,6 @@ request_report_failure(int index, const char *path, Failure failure, int code)
 	if (failure == FAILURE_UNREACHABLE)
 		request_report_unreachable(path);
 	ereport(ERROR, (errcode(text->sqlerrcode), errmsg(text->message, display_path(path)),
-					failure_describe(failure, code != 0 ? zk_error_name(code) : NULL),
+					failure_describe(failure, code != 0 ? zk_error(code).name : NULL),
 					limit ? errdetail_internal("%s", limit) : 0));
 }

@@ -220,7 +220,7 @@ report_refusal(Search *search, const char *what, int code)
 	if (!search->findings.refusal_is_logged)
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("could not %s ZooKeeper node \"%s\": %s", what, WAIT_RECORD_ROOT,
-						zk_error_name(code)),
+						zk_error(code).name),
 				 errdetail("Deadlocks across servers are not found."),
 				 errhint("Create the node, with rights for all servers to create, read and delete nodes below it.")));
 	search->findings.refusal_is_logged = true;

@@ -296,7 +296,7 @@ on_session_synced(void *arg, const ZkReply *reply)
 		path_mark_all();
 		return;
 	}
-	ereport(LOG, (errmsg("could not synchronize with ZooKeeper: %s", zk_error_name(code)),
+	ereport(LOG, (errmsg("could not synchronize with ZooKeeper: %s", zk_error(code).name),
 				  errdetail("Nothing is locked or released until that succeeds; it is repeated.")));
 	engine.sync_at = zklock_now_ms() + SYNC_AGAIN_MS;
 	(void) engine_await(engine.sync_at);

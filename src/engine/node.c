@@ -622,7 +622,7 @@ on_node_created(void *arg, const ZkReply *reply)
 			 * same, so the cohort stays CREATING until that is found out.  The claim of an
 			 * element is refused only then.
 			 */
-			if (!zk_error_is_breakdown(reply->code))
+			if (!zk_error(reply->code).is_breakdown)
 				cohort_step(cohort, COHORT_PLANNED);
 			else if (fixed_name)
 			{
@@ -769,7 +769,7 @@ on_node_answered(void *arg, const ZkReply *reply)
 				cohort->identified = true;
 			else if (reply->outcome == CALL_REFUSED && cohort_note_refusal(cohort))
 				ereport(LOG, (errmsg("could not look at ZooKeeper node \"%s/%s\": %s",
-									 path->path, cohort->name, zk_error_name(reply->code)),
+									 path->path, cohort->name, zk_error(reply->code).name),
 							  errdetail("Nobody can get this %s until that succeeds; it is repeated.",
 										path->recipe->name)));
 			break;
@@ -788,12 +788,12 @@ on_node_answered(void *arg, const ZkReply *reply)
 			if (reply->outcome == CALL_OK)
 				cohort->listed = cohort->downgraded = true;
 			else if (reply->outcome == CALL_REFUSED && reply->code != ZK_BAD_VERSION &&
-					 !zk_error_is_breakdown(reply->code))
+					 !zk_error(reply->code).is_breakdown)
 			{
 				if (cohort_note_refusal(cohort))
 					ereport(LOG,
 							(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
-									path->path, cohort->name, zk_error_name(reply->code)),
+									path->path, cohort->name, zk_error(reply->code).name),
 							 errdetail("Nobody can share this lock until that is done; the attempt is repeated.")));
 			}
 			else
@@ -813,7 +813,7 @@ on_node_answered(void *arg, const ZkReply *reply)
 				cohort_note_end(cohort, END_DELETED);
 			else if (reply->outcome != CALL_UNKNOWN && cohort_note_refusal(cohort))
 				ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s",
-									 path->path, cohort->name, zk_error_name(reply->code)),
+									 path->path, cohort->name, zk_error(reply->code).name),
 							  errdetail("Nobody can get this %s until the node is gone; the deletion is repeated.",
 										path->recipe->name)));
 			break;
@@ -1020,7 +1020,7 @@ static bool
 cohort_is_hidden(const Cohort *cohort)
 {
 	return cohort->state == COHORT_CREATING && cohort->list_error != 0 &&
-		   zk_error_outcome(cohort->list_error) != CALL_UNKNOWN;
+		   zk_error(cohort->list_error).outcome != CALL_UNKNOWN;
 }
 
 /* Makes a cohort DELETING that nobody needs any more.  Its one node has the cohort's name. */

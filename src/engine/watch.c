@@ -637,9 +637,9 @@ on_orphan_deleted(void *arg, const ZkReply *reply)
 	else if (reply->outcome != CALL_NO_NODE && reply->outcome != CALL_UNKNOWN && zklock_now_ms() >= log_at)
 	{
 		log_at = zklock_now_ms() + REFUSED_PAUSE_MS;
-		ereport(LOG,
-				(errmsg("could not delete ZooKeeper node \"%s\": %s", node, zk_error_name(reply->code)),
-				 errdetail("This server left it behind; it blocks others, and the deletion is repeated.")));
+		ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s\": %s", node,
+							 zk_error(reply->code).name),
+					  errdetail("This server left it behind; it blocks others, and the deletion is repeated.")));
 	}
 }
 

@@ -542,7 +542,7 @@ outcome_for_session(const CallUnderWay *call, const ZkReply *reply)
 		return CALL_NOT_EMPTY;
 
 	/* A write may have been made, even if a server that broke down says something else. */
-	return zk_error_is_breakdown(reply->code) && !call_is_read(call->asked->kind) ? CALL_UNKNOWN
+	return zk_error(reply->code).is_breakdown && !call_is_read(call->asked->kind) ? CALL_UNKNOWN
 																				  : CALL_REFUSED;
 }
 
@@ -872,7 +872,7 @@ attend_slot(int index)
 		return;
 	if (marker_may_stay(work))
 		send_batch(work);
-	else if (work->deletion == DELETION_REFUSED && zk_error_is_permission(work->deletion_code))
+	else if (work->deletion == DELETION_REFUSED && zk_error(work->deletion_code).lacks_permission)
 		answer_session(work, CALL_ASKED, CALL_REFUSED, work->deletion_code);
 }
 
@@ -900,8 +900,8 @@ attend_all_slots(void)
  * ------------------------------------------------------------------------
  */
 
-/* Takes up what sessions ask. */
-void
+/* Takes up what sessions ask.  Returns when it wants to be called next, ms. */
+int64
 worker_calls_attend(void)
 {
 	if (synchronized != connection && engine_session_synchronized())
@@ -928,7 +928,7 @@ worker_calls_attend(void)
 
 	/* Impatient batches are refused: there is no connection, and the lease has lapsed. */
 	if (zk_client_connected() || lease_state() == LEASE_HOLDS)
-		return;
+		return delete_again_at;
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		CallSlot *slot = works[i].slot;
@@ -936,12 +936,6 @@ worker_calls_attend(void)
 		if (call_slot_state(slot) == CALL_ASKED && slot->patience == CALL_IMPATIENT)
 			answer_session(&works[i], CALL_ASKED, CALL_UNREACHABLE, 0);
 	}
-}
-
-/* Returns when worker_calls_attend() wants to be called, ms. */
-int64
-worker_calls_next_wakeup(void)
-{
 	return delete_again_at;
 }
 

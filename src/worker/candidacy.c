@@ -272,10 +272,11 @@ attend_candidacy(int i, bool stopping)
 
 			publish_candidacy(i, CANDIDACY_FAILED, NULL);
 			if (first)
-				ereport(LOG, (errmsg(failure_texts[status.failure].message, election->path),
-							  failure_describe(status.failure, status.error_code != 0
-																   ? zk_error_name(status.error_code)
-																   : NULL)));
+				ereport(LOG,
+						(errmsg(failure_texts[status.failure].message, election->path),
+						 failure_describe(status.failure, status.error_code != 0
+															  ? zk_error(status.error_code).name
+															  : NULL)));
 			retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 		}
 		entry_give_up(candidacy->entry, ENTRY_NO_NOTICE);

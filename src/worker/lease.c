@@ -259,21 +259,6 @@ lease_attend(void)
 		zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_heartbeat, NULL);
 }
 
-/* Returns when lease_attend() wants to be called, ms. */
-int64
-lease_next_wakeup(void)
-{
-	int64 next = NEVER;
-
-	if (proof == PROOF_BEGUN || proof == PROOF_RENEWED)
-		next = lease_until();
-	else if (proof == PROOF_SUSPENDED)
-		next = lease_over();
-	if (zk_client_connected() && proof != PROOF_NO_SESSION && outstanding < MAX_OUTSTANDING)
-		next = Min(next, next_beat);
-	return next == NEVER ? NEVER : next / 1000 + 1;
-}
-
 /* ------------------------------------------------------------------------
  * The session's timeout
  * ------------------------------------------------------------------------
@@ -317,63 +302,6 @@ lease_is_possible(void)
 	return proof == PROOF_NO_SESSION || timeout / 1000 >= 2 * zklock_session->settings.tick_time;
 }
 
-/* Returns true if the lease of the present session is over, and no lock is held under it. */
-bool
-lease_has_run_out(void)
-{
-	return proof == PROOF_OVER;
-}
-
-/* Says why there cannot: one or two sentences. */
-static void
-describe_timeout(char *text, size_t size)
-{
-	const SessionSettings *used = &zklock_session->settings;
-	int					   granted = (int) (timeout / 1000);
-	int					   needed = 2 * used->tick_time;
-
-	if (zklock_session->info.negotiated_timeout > granted)
-		snprintf(text, size,
-				 "The ZooKeeper session was once granted a timeout of %d ms, and gives way to another when no lock is held. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
-				 granted, used->tick_time, needed);
-	else if (used->session_timeout > granted)
-		snprintf(text, size,
-				 "ZooKeeper has granted a session timeout of %d ms of the %d ms asked for. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
-				 granted, used->session_timeout, used->tick_time, needed);
-	else
-		snprintf(text, size,
-				 "The session timeout is %d ms. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
-				 granted, used->tick_time, needed);
-}
-
-/*
- * Logs if the session timeout is too short for any lease, unless these times have been checked
- * already.
- */
-void
-lease_check_timeout(void)
-{
-	const SessionSettings *used = &zklock_session->settings;
-	char				   detail[ZKLOCK_ERROR_SIZE];
-	int					   granted = (int) (timeout / 1000);
-
-	if (granted == checked_timeout && used->tick_time == checked_tick)
-		return;
-	checked_timeout = granted;
-	checked_tick = used->tick_time;
-	if (lease_is_possible())
-		return;
-	describe_timeout(detail, sizeof(detail));
-	ereport(WARNING,
-			(errmsg("\"zklock.tick_time\" is %d ms, too long for a session timeout of %d ms",
-					used->tick_time, granted),
-			 errdetail("It cannot be proved in time that the session is alive, so locks are neither granted nor kept. %s",
-					   detail),
-			 granted < used->session_timeout
-				 ? errhint("Raise maxSessionTimeout of the ZooKeeper servers, or set \"zklock.tick_time\" to their tickTime.")
-				 : errhint("Raise \"zklock.session_timeout\", or set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
-}
-
 /* ------------------------------------------------------------------------
  * What keeps locks from being granted
  * ------------------------------------------------------------------------
@@ -382,14 +310,48 @@ lease_check_timeout(void)
 /*
  * Shows what is in the way of granting locks, if that has changed: in zk_session, and in the
  * errors of sessions that fail to get a lock.  It follows from the session's state, its
- * settings, the chroot and the lease.
+ * settings, the chroot and the lease.  Comes last in a round, and returns when lease_attend()
+ * wants to be called, ms.
  */
-void
+int64
 lease_attend_obstacle(void)
 {
 	const SessionInfo	  *session = &zklock_session->info;
 	const SessionSettings *used = &zklock_session->settings;
+	int					   granted = (int) (timeout / 1000);
+	int					   needed = 2 * used->tick_time;
+	char				   too_short[ZKLOCK_ERROR_SIZE] = ""; /* why no lease is possible */
 	char				   text[ZKLOCK_ERROR_SIZE] = "";
+	int64				   next = NEVER;
+
+	if (!lease_is_possible() && session->negotiated_timeout > granted)
+		snprintf(too_short, sizeof(too_short),
+				 "The ZooKeeper session was once granted a timeout of %d ms, and gives way to another when no lock is held. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
+				 granted, used->tick_time, needed);
+	else if (!lease_is_possible() && used->session_timeout > granted)
+		snprintf(too_short, sizeof(too_short),
+				 "ZooKeeper has granted a session timeout of %d ms of the %d ms asked for. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
+				 granted, used->session_timeout, used->tick_time, needed);
+	else if (!lease_is_possible())
+		snprintf(too_short, sizeof(too_short),
+				 "The session timeout is %d ms. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
+				 granted, used->tick_time, needed);
+
+	/* That is logged once for the same times. */
+	if (zk_client_connected() && (granted != checked_timeout || used->tick_time != checked_tick))
+	{
+		checked_timeout = granted;
+		checked_tick = used->tick_time;
+		if (!lease_is_possible())
+			ereport(WARNING,
+					(errmsg("\"zklock.tick_time\" is %d ms, too long for a session timeout of %d ms",
+							used->tick_time, granted),
+					 errdetail("It cannot be proved in time that the session is alive, so locks are neither granted nor kept. %s",
+							   too_short),
+					 granted < used->session_timeout
+						 ? errhint("Raise maxSessionTimeout of the ZooKeeper servers, or set \"zklock.tick_time\" to their tickTime.")
+						 : errhint("Raise \"zklock.session_timeout\", or set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
+	}
 
 	if (session->state == SESSION_AUTH_FAILED)
 		snprintf(text, sizeof(text), "ZooKeeper refuses to serve: %s.", session->last_error);
@@ -403,9 +365,17 @@ lease_attend_obstacle(void)
 		strlcpy(text, "\"zklock.acl\" is \"creator\", but neither \"zklock.auth_file\" nor \"zklock.tls_cert_file\" is set.",
 				sizeof(text));
 	else if (lease_state() != LEASE_HOLDS && !lease_is_possible())
-		describe_timeout(text, sizeof(text));
+		strlcpy(text, too_short, sizeof(text));
 	else if (lease_state() != LEASE_HOLDS)
 		snprintf(text, sizeof(text), SESSION_UNPROVED, session->server);
 	if (strcmp(text, session->obstacle) != 0)
 		session_info_set_obstacle(text);
+
+	if (proof == PROOF_BEGUN || proof == PROOF_RENEWED)
+		next = lease_until();
+	else if (proof == PROOF_SUSPENDED)
+		next = lease_over();
+	if (zk_client_connected() && proof != PROOF_NO_SESSION && outstanding < MAX_OUTSTANDING)
+		next = Min(next, next_beat);
+	return next == NEVER ? NEVER : next / 1000 + 1;
 }

@@ -39,7 +39,6 @@
 #include "shared/deadlock_search.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
-#include "shared/stats.h"
 #include "storage/ipc.h"
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
@@ -213,19 +212,6 @@ add_context(void *arg)
 }
 
 /*
- * Counts an answer in the statistics; one that a recipe expects, such as a missing node, is no
- * error.
- */
-static void
-count_answer(CallOutcome outcome, int64 us)
-{
-	pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
-	pg_atomic_fetch_add_u64(&stats_shared->request_us, us);
-	if (outcome == CALL_UNKNOWN || outcome == CALL_REFUSED)
-		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
-}
-
-/*
  * Takes up, at the start and after a reload, the settings for which nothing has to wait: those
  * that the search for deadlocks uses, and the elections.
  */
@@ -246,65 +232,6 @@ on_watch(ZkWatchEvent event, const char *path)
 	worker_calls_watch_event(path);
 }
 
-/* Runs the rounds of the loop; src/README describes one. */
-pg_noreturn static void
-main_loop(WaitEventSet *events)
-{
-	for (;;)
-	{
-		int64 candidacy_at;
-
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		if (ShutdownRequestPending)
-			shut_down();
-		else if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-			take_server_settings_up();
-			worker_session_reload();
-		}
-
-		worker_session_attend();
-		lease_attend();
-		zk_client_dispatch();
-		engine_attend();
-		worker_calls_attend();
-		engine_pump();
-		if (ZKLOCK_FAULT("fail-fatally"))
-			elog(FATAL, "fault: fail-fatally");
-		candidacy_at = candidacy_attend(drain_until != 0);
-		worker_session_give_way();
-		lease_attend_obstacle();
-		zk_flow_send();
-
-		/* Sleep until there is something to do, if there is nothing already. */
-		if (zk_event_may_sleep())
-		{
-			int64	  next = drain_until == 0 ? NEVER : zklock_now_ms() + LOOK_AGAIN_MS;
-			int64	  wanted[] = {worker_session_next_wakeup(),
-								  lease_next_wakeup(),
-								  zk_client_next_wakeup(),
-								  zk_flow_next_wakeup(),
-								  engine_next_wakeup(),
-								  worker_calls_next_wakeup(),
-								  candidacy_at};
-			WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
-
-			for (int i = 0; i < (int) lengthof(wanted); i++)
-				next = Min(next, wanted[i]);
-			(void) WaitEventSetWait(events, next == NEVER ? -1 : zklock_ms_until(next), occurred,
-									lengthof(occurred), zklock_wait_event(ZKLOCK_WAIT_WORKER));
-		}
-	}
-}
-
-/* ------------------------------------------------------------------------
- * The process
- * ------------------------------------------------------------------------
- */
-
 /* The worker's entry point, which zklock.c names to the postmaster */
 void
 zklock_worker_main(Datum arg)
@@ -314,9 +241,7 @@ zklock_worker_main(Datum arg)
 												.watch = on_watch,
 												.looked_up = worker_session_looked_up,
 												.malformed = on_malformed,
-												.stuck = worker_session_stuck,
-												.answered = count_answer,
-												.complaint = session_info_set_error};
+												.stuck = worker_session_stuck};
 	struct sigaction terminate = {.sa_sigaction = on_sigterm, .sa_flags = SA_RESTART | SA_SIGINFO};
 	WaitEventSet *events;
 	int			  queue_fd;
@@ -356,5 +281,60 @@ zklock_worker_main(Datum arg)
 
 	log_context.previous = error_context_stack;
 	error_context_stack = &log_context;
-	main_loop(events);
+
+	/* The rounds of the loop; src/README describes one. */
+	for (;;)
+	{
+		int64	  next = NEVER;
+		int64	  calls_at;
+		int64	  candidacy_at;
+		int64	  session_at;
+		int64	  lease_at;
+		int64	  flow_at;
+		WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ShutdownRequestPending)
+			shut_down();
+		else if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+			take_server_settings_up();
+			worker_session_reload();
+		}
+
+		worker_session_attend();
+		lease_attend();
+		zk_client_dispatch();
+		engine_attend();
+		calls_at = worker_calls_attend();
+		engine_pump();
+		if (ZKLOCK_FAULT("fail-fatally"))
+			elog(FATAL, "fault: fail-fatally");
+		candidacy_at = candidacy_attend(drain_until != 0);
+		session_at = worker_session_give_way();
+		lease_at = lease_attend_obstacle();
+		flow_at = zk_flow_send();
+
+		/* Sleep until there is something to do, if there is nothing already. */
+		if (zk_event_may_sleep())
+		{
+			const int64 wanted[] = {calls_at,
+									candidacy_at,
+									session_at,
+									lease_at,
+									flow_at,
+									zk_client_next_wakeup(),
+									engine_next_wakeup()};
+
+			if (drain_until != 0)
+				next = zklock_now_ms() + LOOK_AGAIN_MS;
+			for (int i = 0; i < (int) lengthof(wanted); i++)
+				next = Min(next, wanted[i]);
+			(void) WaitEventSetWait(events, next == NEVER ? -1 : zklock_ms_until(next), occurred,
+									lengthof(occurred), zklock_wait_event(ZKLOCK_WAIT_WORKER));
+		}
+	}
 }

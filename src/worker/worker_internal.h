@@ -25,8 +25,7 @@ extern void				worker_session_looked_up(uintptr_t lookup, const char *addresses)
 pg_noreturn extern void worker_session_stuck(const char *why);
 extern void				worker_session_attend(void);
 extern void				worker_session_take_settings_up(void);
-extern void				worker_session_give_way(void);
-extern int64			worker_session_next_wakeup(void);
+extern int64			worker_session_give_way(void);
 extern void				worker_session_file_remove(void);
 extern void				worker_opening_over(void);
 extern void				worker_opening_interrupted(SIGNAL_ARGS);
@@ -40,12 +39,9 @@ extern void	 lease_take_over(int timeout_ms);
 extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
 extern void	 lease_set_timeout(int timeout_ms, int64 since_us);
 extern void	 lease_end(void);
-extern bool	 lease_has_run_out(void);
 extern bool	 lease_is_possible(void);
-extern void	 lease_check_timeout(void);
 extern void	 lease_attend(void);
-extern void	 lease_attend_obstacle(void);
-extern int64 lease_next_wakeup(void);
+extern int64 lease_attend_obstacle(void);
 
 /* ------------------------------------------------------------------------
  * calls.c: sessions' calls to ZooKeeper
@@ -53,13 +49,12 @@ extern int64 lease_next_wakeup(void);
  */
 
 extern void	 worker_calls_start(void);
-extern void	 worker_calls_attend(void);
+extern int64 worker_calls_attend(void);
 extern void	 worker_calls_connected(void);
 extern void	 worker_calls_at_exit(void);
 extern void	 worker_calls_watch_event(const char *path);
 extern bool	 worker_calls_in_doubt(void);
 extern bool	 worker_calls_leave_nodes(void);
-extern int64 worker_calls_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * candidacy.c: the elections at which this server stands

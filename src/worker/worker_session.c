@@ -487,14 +487,18 @@ read_files_anew(void)
  */
 
 /*
- * Forgets the session, which is over, and the locks with it.  Its id goes last: should the
- * worker fail halfway, the next one must not take the locks to the next session.
+ * Ends the session, if there is one and it is not over, and forgets it, and the locks with it.
+ * Its id goes last: should the worker fail halfway, the next one must not take the locks to the
+ * next session.  If a handle has been given up for that, the worker has to restart.
  */
 static void
-forget_session(const char *reason)
+end_session(const char *reason)
 {
 	SessionInfo now;
 
+	(void) zk_client_close();
+	if (zklock_session->info.id == 0)
+		return;
 	session_info_ended(zklock_session->info.id);
 	worker_session_file_remove();
 	session_info_set_error(reason);
@@ -504,15 +508,6 @@ forget_session(const char *reason)
 	now.id = 0;
 	explicit_bzero(now.password, sizeof(now.password));
 	session_info_publish(&now);
-}
-
-/* Ends the session, if there is one, and with it all locks.  The worker has to restart. */
-static void
-give_session_up(const char *reason)
-{
-	(void) zk_client_close();
-	if (zklock_session->info.id != 0)
-		forget_session(reason);
 }
 
 /* ------------------------------------------------------------------------
@@ -652,7 +647,7 @@ worker_session_take_settings_up(void)
 	if (changes == NULL)
 		return;
 	if (chroot_has_changed())
-		give_session_up("\"zklock.servers\" names another chroot");
+		end_session("\"zklock.servers\" names another chroot");
 	use_what_is_set();
 	zklock_session->settings_work = false;
 	zklock_session->failures = 0; /* those were of other settings */
@@ -660,31 +655,39 @@ worker_session_take_settings_up(void)
 }
 
 /*
- * Returns true if another worker is to take over when nothing depends on the session: with
- * changed settings, or with another session, as this one was once granted a shorter timeout
- * than now.  The lease keeps to the shortest, so only another session helps.
+ * Leaves to the next worker, if that is due and nothing depends on the session: with changed
+ * settings, or with another session, as this one was once granted a shorter timeout than now.
+ * The lease keeps to the shortest, so only another session helps.
+ *
+ * Comes behind what may change that in a round.  Returns when it, or worker_session_attend(),
+ * wants to be called, ms.
  */
-static bool
-session_wants_to_give_way(void)
-{
-	const SessionInfo *session = &zklock_session->info;
-
-	return waiting || (session->state == SESSION_CONNECTED &&
-					   session->negotiated_timeout > session->shortest_timeout);
-}
-
-/* Leaves to the next worker, with other settings or another session, if that is due. */
-void
+int64
 worker_session_give_way(void)
 {
-	if (!session_wants_to_give_way() || zklock_now_ms() < check_locks_at)
-		return;
-	check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-	if (!session_can_give_way())
-		return;
-	worker_session_take_settings_up();
-	give_session_up("ZooKeeper grants a longer timeout than it once did");
-	zklock_worker_restart("the end of its session");
+	const SessionInfo *session = &zklock_session->info;
+	int64			   next = NEVER;
+
+	if (waiting || (session->state == SESSION_CONNECTED &&
+					session->negotiated_timeout > session->shortest_timeout))
+	{
+		if (zklock_now_ms() >= check_locks_at)
+		{
+			check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
+			if (session_can_give_way())
+			{
+				worker_session_take_settings_up();
+				end_session("ZooKeeper grants a longer timeout than it once did");
+				zklock_worker_restart("the end of its session");
+			}
+		}
+		next = check_locks_at;
+	}
+	if (!zk_client_is_open())
+		return Min(next, lookup == 0 ? open_at : open_by);
+	if (!zk_client_connected())
+		next = Min(next, check_at);
+	return Min(next, look_up_at);
 }
 
 /* ------------------------------------------------------------------------
@@ -916,7 +919,6 @@ worker_session_event(ZkSessionEvent event)
 							 now.shortest_timeout, now.negotiated_timeout);
 					session_info_set_error(message);
 				}
-				lease_check_timeout();
 				engine_session_connected(&now);
 				worker_calls_connected();
 			}
@@ -956,11 +958,11 @@ worker_session_event(ZkSessionEvent event)
 			else
 			{
 				/* see worker_session_attend(): the handle before this one was given up */
-				bool found_out = give_up_at == NEVER && lease_has_run_out();
+				bool found_out = give_up_at == NEVER && lease_over() == 0;
 
 				handle_is_gone(SESSION_DOWN);
-				forget_session(found_out ? "session expired; if ZooKeeper refused it before, its data were wiped or restored"
-										 : "session expired");
+				end_session(found_out ? "session expired; if ZooKeeper refused it before, its data were wiped or restored"
+									  : "session expired");
 				now = zklock_session->info;
 				now.expirations++;
 				session_info_publish(&now);
@@ -1098,9 +1100,9 @@ worker_session_attend(void)
 	/*
 	 * ZooKeeper refuses a client that has seen newer data than it has, as when its data were
 	 * wiped or restored.  The next worker's handle has seen none, and hears what has become of
-	 * the session; no lock depends on that any more.
+	 * the session; no lock depends on that any more, as its lease is over.
 	 */
-	if (now >= give_up_at && lease_has_run_out())
+	if (now >= give_up_at && lease_over() == 0)
 		zklock_worker_restart("a ZooKeeper session that is not continued");
 
 	/*
@@ -1118,17 +1120,4 @@ worker_session_attend(void)
 		check_at = zklock_now_ms() + CHECK_MS;
 		zk_client_look_again();
 	}
-}
-
-/* Returns when worker_session_attend() or worker_session_give_way() wants to be called, ms. */
-int64
-worker_session_next_wakeup(void)
-{
-	int64 next = session_wants_to_give_way() ? check_locks_at : NEVER;
-
-	if (!zk_client_is_open())
-		return Min(next, lookup == 0 ? open_at : open_by);
-	if (!zk_client_connected())
-		next = Min(next, check_at);
-	return Min(next, look_up_at);
 }

@@ -36,14 +36,12 @@
  * ------------------------------------------------------------------------
  */
 
-typedef struct ErrorCode
+static const struct
 {
 	int			code;
 	const char *name;
 	CallOutcome outcome;
-} ErrorCode;
-
-static const ErrorCode error_codes[] = {
+} error_codes[] = {
 	{0, "ZOK", CALL_OK},
 	{-1, "ZSYSTEMERROR", CALL_REFUSED},
 	{-2, "ZRUNTIMEINCONSISTENCY", CALL_UNKNOWN}, /* the library has given up the connection */
@@ -76,55 +74,30 @@ static const ErrorCode error_codes[] = {
 	{ZK_THROTTLED, "ZTHROTTLEDOP", CALL_REFUSED},
 };
 
-/* Returns the entry of a code, or NULL. */
-static const ErrorCode *
-find_code(int code)
-{
-	for (int i = 0; i < (int) (sizeof(error_codes) / sizeof(error_codes[0])); i++)
-	{
-		if (error_codes[i].code == code)
-			return &error_codes[i];
-	}
-	return NULL;
-}
-
-/* Returns the name of a code; that of an unknown one is valid until the next call. */
-const char *
-zk_error_name(int code)
+/* Returns what a code means. */
+ZkError
+zk_error(int code)
 {
 	static char unknown[32];
 
-	const ErrorCode *known = find_code(code);
+	ZkError error = {.name = unknown, .outcome = CALL_REFUSED};
+	int		i = 0;
 
-	snprintf(unknown, sizeof(unknown), "error %d", code);
-	return known ? known->name : unknown;
-}
+	while (i < (int) (sizeof(error_codes) / sizeof(error_codes[0])) && error_codes[i].code != code)
+		i++;
+	if (i < (int) (sizeof(error_codes) / sizeof(error_codes[0])))
+	{
+		error.name = error_codes[i].name;
+		error.outcome = error_codes[i].outcome;
+	}
+	else
+		snprintf(unknown, sizeof(unknown), "error %d", code);
+	error.lacks_permission = code == ZK_NO_AUTH || code == ZK_AUTH_FAILED ||
+							 code == ZK_INVALID_ACL || code == ZK_REQUIRES_AUTH;
 
-/* Returns what became of a call that was answered with the code. */
-CallOutcome
-zk_error_outcome(int code)
-{
-	const ErrorCode *known = find_code(code);
-
-	return known ? known->outcome : CALL_REFUSED;
-}
-
-/* Returns true if the code means that we lack a permission. */
-bool
-zk_error_is_permission(int code)
-{
-	return code == ZK_NO_AUTH || code == ZK_AUTH_FAILED || code == ZK_INVALID_ACL ||
-		   code == ZK_REQUIRES_AUTH;
-}
-
-/*
- * Returns true if the code means that something broke, so that it is not known what was
- * done.  The codes below ZK_API_ERROR are refusals.
- */
-bool
-zk_error_is_breakdown(int code)
-{
-	return code > ZK_API_ERROR && code != ZK_UNIMPLEMENTED;
+	/* The codes below ZK_API_ERROR are refusals. */
+	error.is_breakdown = code > ZK_API_ERROR && code != ZK_UNIMPLEMENTED;
+	return error;
 }
 
 /* ------------------------------------------------------------------------
@@ -142,49 +115,21 @@ zk_error_is_breakdown(int code)
  */
 #define LONGEST_TIMEOUT (24 * 60 * 60 * 1000)
 
-/* Returns true if a server could have appended the text to the name of a sequential node. */
-static bool
-is_sequence(const char *text)
-{
-	long long value = strtoll(text, NULL, 10);
-	char	  written[32];
-
-	snprintf(written, sizeof(written), "%010lld", value);
-	return value >= INT32_MIN && value <= INT32_MAX && strcmp(written, text) == 0;
-}
-
-/* Checks that the path, which may be NULL, is that of the node that was to be created. */
-static const char *
-created_path_fault(const char *path, const ZkCall *asked)
-{
-	bool numbered = asked->kind == ZK_APPEND || asked->node_kind == ZK_EPHEMERAL_SEQUENTIAL ||
-					asked->node_kind == ZK_PERSISTENT_SEQUENTIAL;
-	size_t len = strlen(asked->path);
-
-	if (path == NULL)
-		return "It lacks the path of the new node.";
-	if (strncmp(path, asked->path, len) != 0 ||
-		!(numbered ? is_sequence(path + len) : path[len] == '\0'))
-		return "The path of the new node is not the one that was asked for.";
-	return NULL;
-}
-
-/* Checks a node's transaction numbers.  The nodes that every server has begin with 0. */
-static const char *
-stat_fault(const NodeStat *stat)
-{
-	if (stat->czxid < 0 || stat->czxid >= CZXID_END || stat->mzxid < stat->czxid)
-		return "The transaction numbers of the node are impossible.";
-	return NULL;
-}
-
 /* Checks the answer to a call that was made in a session. */
 const char *
 zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 {
 	const NodeStat *stat = &answer->stat;
+	bool sequential = asked->kind == ZK_APPEND || asked->node_kind == ZK_EPHEMERAL_SEQUENTIAL ||
+					  asked->node_kind == ZK_PERSISTENT_SEQUENTIAL;
 	bool ephemeral = asked->node_kind == ZK_EPHEMERAL || asked->node_kind == ZK_EPHEMERAL_SEQUENTIAL;
-	const char *fault = NULL;
+	size_t		len = strlen(asked->path);
+	const char *behind = NULL; /* the path that was asked for, in the new node's */
+	char		written[32] = "";
+	long long	number = 0;
+
+	/* The nodes that every server has begin with transaction 0. */
+	bool impossible = stat->czxid < 0 || stat->czxid >= CZXID_END || stat->mzxid < stat->czxid;
 
 	if (answer->code > 0 || answer->code < LOWEST_CODE)
 		return "Its error code is not one of ZooKeeper's.";
@@ -193,19 +138,32 @@ zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 	switch (asked->kind)
 	{
 		case ZK_CREATE:
-			fault = created_path_fault(answer->path, asked);
-			if (fault == NULL && (stat_fault(stat) || stat->czxid == 0 || stat->mzxid != stat->czxid))
-				fault = "The transaction numbers of the new node are impossible.";
-			if (fault == NULL && ephemeral && stat->ephemeral_owner != session)
-				fault = "The new node belongs to another session.";
-			return fault;
 		case ZK_APPEND:
-			return created_path_fault(answer->path, asked);
+			if (answer->path == NULL)
+				return "It lacks the path of the new node.";
+			if (strncmp(answer->path, asked->path, len) == 0)
+				behind = answer->path + len;
+			if (sequential && behind)
+			{
+				/* What a server appends to the name of a sequential node. */
+				number = strtoll(behind, NULL, 10);
+				snprintf(written, sizeof(written), "%010lld", number);
+			}
+			if (behind == NULL || number < INT32_MIN || number > INT32_MAX ||
+				strcmp(behind, written) != 0)
+				return "The path of the new node is not the one that was asked for.";
+			if (asked->kind == ZK_APPEND)
+				return NULL;
+			if (impossible || stat->czxid == 0 || stat->mzxid != stat->czxid)
+				return "The transaction numbers of the new node are impossible.";
+			if (ephemeral && stat->ephemeral_owner != session)
+				return "The new node belongs to another session.";
+			return NULL;
 		case ZK_SET_DATA:
 		case ZK_EXISTS:
 		case ZK_GET_DATA:
 		case ZK_GET_CHILDREN: /* the children were checked before they were copied */
-			return stat_fault(stat);
+			return impossible ? "The transaction numbers of the node are impossible." : NULL;
 		case ZK_GET_ACL: /* on_acl() has checked each entry */
 		case ZK_REPLACE:
 		case ZK_DELETE:

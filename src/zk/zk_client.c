@@ -48,7 +48,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "shared/common.h"
+#include "shared/session_info.h"
 #include "storage/fd.h"
 #include "zk/zk_internal.h"
 
@@ -105,7 +105,7 @@ static bool	  silent;	  /* the next complaint is about a server that we have lef
 static void
 complain(const char *message)
 {
-	zk_callbacks.complaint(message);
+	session_info_set_error(message);
 	if (!complained)
 		ereport(LOG, (errmsg_internal("%s", message)));
 	complained = true;
@@ -432,76 +432,6 @@ leave_silent_server(void)
  * ------------------------------------------------------------------------
  */
 
-/* Handles an event: what threads have handed over. */
-static void
-handle_event(const Event *event)
-{
-	bool  is_ours = zk_handle && event->number == zk_handle_number; /* of SESSION and WATCH */
-	char *sentence;
-
-	switch (event->kind)
-	{
-		case EVENT_REPLY:
-			/* A server that requires credentials answers one call with this code, and hangs up. */
-			if (zk_handle && event->reply.code == ZK_REQUIRES_AUTH)
-			{
-				leave_handle(ZK_SESSION_AUTH_FAILED);
-				break;
-			}
-			if (zk_client_connected() && zk_error_outcome(event->reply.code) != CALL_UNKNOWN)
-			{
-				if (zklock_now_ms() - zk_flow_waits_since() < third_ms())
-					nleft = to_skip = 0;
-				answered = true;
-				unanswered = 0;
-				complained = false;
-			}
-			zk_flow_answer(event);
-			break;
-		case EVENT_SESSION:
-			if (is_ours)
-				connection_changed(event->code);
-			break;
-		case EVENT_WATCH:
-			if (!is_ours)
-				break;
-
-			/* Nothing else would notice the loss of an event, so the worker starts again. */
-			if (event->fault)
-				zk_callbacks.malformed(event->fault);
-			else if (event->text == NULL)
-				ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
-			else if (event->code == ZOO_DELETED_EVENT)
-				zk_callbacks.watch(ZK_WATCH_DELETED, event->text);
-			else if (event->code == ZOO_CHANGED_EVENT)
-				zk_callbacks.watch(ZK_WATCH_CHANGED, event->text);
-			else if (event->code == ZOO_CHILD_EVENT)
-				zk_callbacks.watch(ZK_WATCH_CHILDREN, event->text);
-			break;
-		case EVENT_LOG:
-			ereport(event->code ? DEBUG1 : DEBUG2,
-					(errmsg_internal("ZooKeeper client: %s", event->text)));
-
-			/*
-			 * A complaint that comes after the handle was given up would hide the reason for
-			 * that; so would the second one of SASL, which says less.
-			 */
-			if (!event->code || zk_handle == NULL || strstr(event->text, CONNECT_STRING_NOWHERE) ||
-				strncmp(event->text, SASL_EPILOGUE, strlen(SASL_EPILOGUE)) == 0)
-				break;
-			if (config.sasl && strstr(event->text, "SASL"))
-				sasl_fault = true;
-			sentence = sentence_of(event->text);
-			silent = false;
-			complain(sentence);
-			pfree(sentence);
-			break;
-		case EVENT_LOOKED_UP:
-			zk_callbacks.looked_up(event->number, event->text);
-			break;
-	}
-}
-
 /* Returns when zk_client_dispatch() must run next at the latest, ms. */
 int64
 zk_client_next_wakeup(void)
@@ -512,8 +442,8 @@ zk_client_next_wakeup(void)
 }
 
 /*
- * Handles all events since the last call, in their order: runs reply handlers and
- * callbacks.
+ * Handles all events since the last call, which threads have handed over, in their order: runs
+ * reply handlers and callbacks.
  */
 void
 zk_client_dispatch(void)
@@ -525,9 +455,71 @@ zk_client_dispatch(void)
 
 	while (event)
 	{
+		bool is_ours = zk_handle && event->number == zk_handle_number; /* of SESSION and WATCH */
 		Event *next = event->next;
+		char  *sentence;
 
-		handle_event(event);
+		switch (event->kind)
+		{
+			case EVENT_REPLY:
+				/* A server that requires credentials answers one call with this code, and hangs up. */
+				if (zk_handle && event->reply.code == ZK_REQUIRES_AUTH)
+				{
+					leave_handle(ZK_SESSION_AUTH_FAILED);
+					break;
+				}
+				if (zk_client_connected() && zk_error(event->reply.code).outcome != CALL_UNKNOWN)
+				{
+					if (zklock_now_ms() - zk_flow_waits_since() < third_ms())
+						nleft = to_skip = 0;
+					answered = true;
+					unanswered = 0;
+					complained = false;
+				}
+				zk_flow_answer(event);
+				break;
+			case EVENT_SESSION:
+				if (is_ours)
+					connection_changed(event->code);
+				break;
+			case EVENT_WATCH:
+				if (!is_ours)
+					break;
+
+				/* Nothing else would notice the loss of an event, so the worker starts again. */
+				if (event->fault)
+					zk_callbacks.malformed(event->fault);
+				else if (event->text == NULL)
+					ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+				else if (event->code == ZOO_DELETED_EVENT)
+					zk_callbacks.watch(ZK_WATCH_DELETED, event->text);
+				else if (event->code == ZOO_CHANGED_EVENT)
+					zk_callbacks.watch(ZK_WATCH_CHANGED, event->text);
+				else if (event->code == ZOO_CHILD_EVENT)
+					zk_callbacks.watch(ZK_WATCH_CHILDREN, event->text);
+				break;
+			case EVENT_LOG:
+				ereport(event->code ? DEBUG1 : DEBUG2,
+						(errmsg_internal("ZooKeeper client: %s", event->text)));
+
+				/*
+				 * A complaint that comes after the handle was given up would hide the reason for
+				 * that; so would the second one of SASL, which says less.
+				 */
+				if (!event->code || zk_handle == NULL || strstr(event->text, CONNECT_STRING_NOWHERE) ||
+					strncmp(event->text, SASL_EPILOGUE, strlen(SASL_EPILOGUE)) == 0)
+					break;
+				if (config.sasl && strstr(event->text, "SASL"))
+					sasl_fault = true;
+				sentence = sentence_of(event->text);
+				silent = false;
+				complain(sentence);
+				pfree(sentence);
+				break;
+			case EVENT_LOOKED_UP:
+				zk_callbacks.looked_up(event->number, event->text);
+				break;
+		}
 		free(event->text);
 		free(event->reply.children);
 		free(event);

@@ -59,10 +59,16 @@ extern void connect_string_for_library(const char *resolved, char *hosts, size_t
 #define ZK_REQUIRES_AUTH (-124) /* ZSESSIONCLOSEDREQUIRESASLAUTH, since 3.7 */
 #define ZK_THROTTLED (-127)		/* ZTHROTTLEDOP, since 3.7 */
 
-extern CallOutcome zk_error_outcome(int code);
-extern const char *zk_error_name(int code);
-extern bool		   zk_error_is_permission(int code);
-extern bool		   zk_error_is_breakdown(int code);
+/* What a code means */
+typedef struct ZkError
+{
+	const char *name; /* that of an unknown code is valid until the next call */
+	CallOutcome outcome;
+	bool		lacks_permission; /* we lack one */
+	bool		is_breakdown;	  /* something broke, so that it is not known what was done */
+} ZkError;
+
+extern ZkError zk_error(int code);
 
 /* ------------------------------------------------------------------------
  * The session
@@ -123,13 +129,6 @@ typedef struct ZkClientCallbacks
 
 	/* The library is stuck: another process must continue.  "why" is part of a sentence. */
 	void (*stuck)(const char *why);
-
-	/* A call that was sent has been answered, or given up, after "us" microseconds. */
-	void (*answered)(CallOutcome outcome, int64_t us);
-
-	/* A complaint about a server: a sentence without its period.  Only the first one of
-	 * an outage is logged. */
-	void (*complaint)(const char *message);
 } ZkClientCallbacks;
 
 extern int	zk_client_start(const ZkClientCallbacks *callbacks);
@@ -155,8 +154,7 @@ extern void	   zk_client_dispatch(void);
 
 /* Calls as a whole; see zk_flow.c */
 extern bool	   zk_client_connected(void);
-extern void	   zk_flow_send(void);
-extern int64_t zk_flow_next_wakeup(void);
+extern int64_t zk_flow_send(void);
 extern bool	   zk_flow_idle(void);
 
 /* ------------------------------------------------------------------------
@@ -169,7 +167,7 @@ typedef struct ZkReply
 {
 	const struct ZkCall *asked; /* the call that it answers */
 	CallOutcome			 outcome;
-	int					 code;	  /* ZooKeeper's, for zk_error_name() */
+	int					 code;	  /* ZooKeeper's, for zk_error() */
 	int64_t				 sent_at; /* when the client library got the call, us; 0: never */
 	bool		watching;	 /* GET_DATA, GET_CHILDREN: the requested watch is set; can be true
 								  * even if the outcome is CALL_UNKNOWN */

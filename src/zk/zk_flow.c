@@ -85,6 +85,7 @@
 
 #include "fault.h"
 #include "shared/common.h"
+#include "shared/stats.h"
 #include "utils/hsearch.h"
 #include "zk/zk_internal.h"
 
@@ -224,17 +225,13 @@ window_is_full(void)
 	return nunder_way - nurgent >= window;
 }
 
-/* Returns true if calls wait for their turn. */
-static bool
-calls_wait(void)
-{
-	return !dlist_is_empty(&turns[ZK_TURN_RELEASE].roles) ||
-		   !dlist_is_empty(&turns[ZK_TURN_WORK].roles);
-}
-
-/* Adapts the window, and the quickest time of its kind, to a request that was answered just now. */
+/*
+ * Adapts the window, and the quickest time of its kind, to a request that was answered just now.
+ *
+ *	calls_wait	for their turn
+ */
 static void
-learn_from_answer(const Call *first)
+learn_from_answer(const Call *first, bool calls_wait)
 {
 	int64  now = zklock_now_us();
 	int64  taken = now - first->sent_at;
@@ -258,7 +255,7 @@ learn_from_answer(const Call *first)
 		return;
 	if (taken > undisturbed + Max(undisturbed, MAX_DELAY_US))
 		window = Max(window - window / 4, MIN_WINDOW);
-	else if (calls_wait())
+	else if (calls_wait)
 		window = Min(window + window / 8, MAX_WINDOW);
 	else
 		return;
@@ -340,46 +337,42 @@ count_under_way(Call *call, int change)
 		(void) hash_search(shares, &role->owner, HASH_REMOVE, NULL);
 }
 
-/* Returns an owner's share; a new one is empty. */
-static ZkShare *
-get_share(ZkOwner owner)
-{
-	bool	 found;
-	ZkShare *share = hash_search(shares, &owner, HASH_ENTER, &found);
-
-	if (found)
-		return share;
-	share->role = owner.pid == ALL_OF_ROLE
-					  ? NULL
-					  : get_share((ZkOwner){.pid = ALL_OF_ROLE, .role = owner.role});
-	share->ncalls = share->nunder_way = 0;
-	for (ZkTurnKind turn = 0; turn < ZK_TURN_KINDS; turn++)
-	{
-		share->lines[turn].turn = turn;
-		share->lines[turn].share = share;
-		dlist_init(&share->lines[turn].waiting);
-	}
-	return share;
-}
-
 /* Puts a call, which is in no list, behind the others of its session. */
 static void
 wait_for_turn(Call *call)
 {
-	HASHCTL ctl = {.keysize = sizeof(ZkOwner), .entrysize = sizeof(ZkShare)};
-	Line   *its;
-	Line   *role;
+	HASHCTL	 ctl = {.keysize = sizeof(ZkOwner), .entrysize = sizeof(ZkShare)};
+	ZkOwner	 role_owner = {.pid = ALL_OF_ROLE, .role = call->asked.owner.role};
+	ZkShare *share[2]; /* the role's, and the session's */
+	Line	*its;
+	Line	*role;
 
 	if (shares == NULL)
 		shares = hash_create("zklock calls", 128, &ctl, HASH_ELEM | HASH_BLOBS);
-	call->share = get_share(call->asked.owner);
-	call->share->ncalls++;
-	call->share->role->ncalls++;
+	for (int i = 0; i < 2; i++)
+	{
+		bool found;
+
+		share[i] = hash_search(shares, i == 0 ? &role_owner : &call->asked.owner, HASH_ENTER, &found);
+		if (!found)
+		{
+			share[i]->role = i == 0 ? NULL : share[0];
+			share[i]->ncalls = share[i]->nunder_way = 0;
+			for (ZkTurnKind turn = 0; turn < ZK_TURN_KINDS; turn++)
+			{
+				share[i]->lines[turn].turn = turn;
+				share[i]->lines[turn].share = share[i];
+				dlist_init(&share[i]->lines[turn].waiting);
+			}
+		}
+		share[i]->ncalls++;
+	}
+	call->share = share[1];
 	if (call->asked.patient)
 		turns[call->turn].nwaiting++;
 
-	its = &call->share->lines[call->turn];
-	role = &call->share->role->lines[call->turn];
+	role = &share[0]->lines[call->turn];
+	its = &share[1]->lines[call->turn];
 	if (dlist_is_empty(&role->waiting))
 		dlist_push_tail(&turns[call->turn].roles, &role->link);
 	if (dlist_is_empty(&its->waiting))
@@ -387,76 +380,74 @@ wait_for_turn(Call *call)
 	dlist_push_tail(&its->waiting, &call->link);
 }
 
-/* Returns the line of the session that has the next turn of a kind, or NULL. */
+/*
+ * Returns the line of the session that has the next turn, or NULL.  It is one of the other kind
+ * than the last, if there is one, but what goes out with a call is of the same kind.
+ */
 static Line *
-first_line(ZkTurnKind turn, TurnLimit limit)
+next_line(TurnLimit limit)
 {
-	dlist_iter role;
-	dlist_iter iter;
-	bool	   gather;
+	ZkTurnKind other = last_turn == ZK_TURN_RELEASE ? ZK_TURN_WORK : ZK_TURN_RELEASE;
 
-	/* Patient calls wait until more have gathered. */
-	gather = turns[turn].nunder_way > 0 && turns[turn].nwaiting < ZK_MULTI_MAX &&
-			 (turns[turn].quickest_us <= NEAR_US || ZKLOCK_FAULT("near")) &&
-			 zklock_now_ms() >= turns[turn].again_at;
-
-	dlist_foreach (role, &turns[turn].roles)
+	for (int i = limit == TAKE_PATIENT ? 1 : 0; i < ZK_TURN_KINDS; i++)
 	{
-		dlist_foreach (iter, &dlist_container(Line, link, role.cur)->waiting)
+		ZkTurnKind turn = i == 0 ? other : last_turn;
+		dlist_iter role;
+		dlist_iter iter;
+
+		/* Patient calls wait until more have gathered. */
+		bool gather = turns[turn].nunder_way > 0 && turns[turn].nwaiting < ZK_MULTI_MAX &&
+					  (turns[turn].quickest_us <= NEAR_US || ZKLOCK_FAULT("near")) &&
+					  zklock_now_ms() >= turns[turn].again_at;
+
+		dlist_foreach (role, &turns[turn].roles)
 		{
-			Line		  *line = dlist_container(Line, link, iter.cur);
-			const ZkShare *share = line->share;
-			const ZkCall  *asked = &dlist_head_element(Call, link, &line->waiting)->asked;
+			dlist_foreach (iter, &dlist_container(Line, link, role.cur)->waiting)
+			{
+				Line		  *line = dlist_container(Line, link, iter.cur);
+				const ZkShare *share = line->share;
+				const ZkCall  *asked = &dlist_head_element(Call, link, &line->waiting)->asked;
 
-			if (limit == TAKE_ALL)
+				if (limit == TAKE_ALL)
+					return line;
+				if (limit == TAKE_PATIENT ? !asked->patient : asked->patient && gather)
+					continue;
+
+				/* Others of its session or role must be answered first. */
+				if (turn == ZK_TURN_WORK && asked->owner.pid != ZK_WORKER &&
+					((asked->bulky && share->role->nunder_way >= MAX_BULKY_OF_ROLE) ||
+					 (asked->kind != ZK_CHECK && share->nunder_way >= MAX_OF_SESSION)))
+					continue;
 				return line;
-			if (limit == TAKE_PATIENT ? !asked->patient : asked->patient && gather)
-				continue;
-
-			/* Others of its session or role must be answered first. */
-			if (turn == ZK_TURN_WORK && asked->owner.pid != ZK_WORKER &&
-				((asked->bulky && share->role->nunder_way >= MAX_BULKY_OF_ROLE) ||
-				 (asked->kind != ZK_CHECK && share->nunder_way >= MAX_OF_SESSION)))
-				continue;
-			return line;
+			}
 		}
 	}
 	return NULL;
 }
 
-/* Returns the line of the session whose turn it is, or NULL. */
-static Line *
-next_line(TurnLimit limit)
-{
-	Line *line = first_line(last_turn == ZK_TURN_RELEASE ? ZK_TURN_WORK : ZK_TURN_RELEASE, limit);
-
-	return line ? line : first_line(last_turn, limit);
-}
-
-/* Takes the oldest call out of a session's line; it is under way from now on. */
-static Call *
-take_oldest(Line *line)
-{
-	Call *call = dlist_container(Call, link, dlist_pop_head_node(&line->waiting));
-
-	if (call->asked.patient)
-		turns[line->turn].nwaiting--;
-	count_under_way(call, 1);
-	return call;
-}
-
 /*
- * Takes a session's oldest call, and its follower, if it has one.  When the turn is over, the
- * session comes behind the others of its role, and the role behind the other roles.
+ * Takes a session's oldest call out of its line, and its follower, if it has one; they are under
+ * way from now on.  When the turn is over, the session comes behind the others of its role, and
+ * the role behind the other roles.
  */
 static Call *
 take_turn(Line *line)
 {
-	Line *role = &line->share->role->lines[line->turn];
-	Call *call = take_oldest(line);
+	Line  *role = &line->share->role->lines[line->turn];
+	Call  *first = NULL;
+	Call **taken = &first;
 
-	if (call->asked.followed && !dlist_is_empty(&line->waiting))
-		call->follower = take_oldest(line);
+	for (;;)
+	{
+		Call *call = *taken = dlist_container(Call, link, dlist_pop_head_node(&line->waiting));
+
+		if (call->asked.patient)
+			turns[line->turn].nwaiting--;
+		count_under_way(call, 1);
+		if (taken != &first || !call->asked.followed || dlist_is_empty(&line->waiting))
+			break;
+		taken = &call->follower;
+	}
 	dlist_delete(&line->link);
 	if (!dlist_is_empty(&line->waiting))
 		dlist_push_tail(&role->waiting, &line->link);
@@ -464,7 +455,7 @@ take_turn(Line *line)
 	if (!dlist_is_empty(&role->waiting))
 		dlist_push_tail(&turns[line->turn].roles, &role->link);
 	last_turn = line->turn;
-	return call;
+	return first;
 }
 
 /* ------------------------------------------------------------------------
@@ -479,14 +470,6 @@ take_turn(Line *line)
  * library would carry the watch from one connection to the next, so it is repeated, unless
  * a read has set the watch again meanwhile.
  */
-
-/* Has a removal, which is in no list, sent at the time "when", ms, or later. */
-static void
-put_off_unwatch(Call *unwatch, int64 when)
-{
-	again_at = dlist_is_empty(&put_off) ? when : Min(again_at, when);
-	dlist_push_tail(&put_off, &unwatch->link);
-}
 
 /* Returns true if a read that sets the watch which the call removes waits or is under way. */
 static bool
@@ -508,47 +491,6 @@ watch_is_wanted(const Call *unwatch)
  */
 
 /*
- * Answers a call, which was taken and is in no list, and frees it.  Puts off the removal of a
- * watch instead if it has failed.
- */
-static void
-finish_call(Call *call, ZkReply *reply)
-{
-	reply->outcome = zk_error_outcome(reply->code);
-	count_under_way(call, -1);
-	if (call->asked.watch)
-		dlist_delete(&call->watching);
-	if (call->asked.kind == ZK_DELETE && call->sent_at != 0)
-		zk_event_expect_echo(call->asked.path, -1);
-	if (is_unwatch(call) && reply->outcome != CALL_OK && reply->code != ZK_NO_WATCHER)
-	{
-		if (watch_is_wanted(call))
-			pfree(call);
-		else
-			put_off_unwatch(call, zklock_now_ms() + AGAIN_MS);
-		return;
-	}
-
-	/*
-	 * The leader checks the session first, then the node, and then its ACL.  Any other
-	 * error may come from another server or from the library.
-	 */
-	if (call->asked.kind == ZK_CHECK && reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
-		reply->outcome = reply->code == ZK_NO_AUTH ? CALL_OK : CALL_UNKNOWN;
-	if (call->asked.kind != ZK_SYNC && call->asked.kind != ZK_CHECK)
-		ZKLOCK_SLOW("slow-answers", 120, 150);
-	if (changes_node(call) && reply->outcome == CALL_OK && ZKLOCK_FAULT("fail-written"))
-		elog(ERROR, "fault: fail-written");
-	reply->asked = &call->asked;
-	reply->sent_at = call->sent_at;
-	zk_answering = call->asked.urgent ? NULL : &call->asked;
-	if (call->handler)
-		call->handler(call->arg, reply);
-	zk_answering = NULL;
-	pfree(call);
-}
-
-/*
  * Returns the reply to the n-th call of a request.  Several creates, and an append, are
  * answered by the paths of the nodes, which come as children do.
  */
@@ -564,48 +506,64 @@ nth_reply(const ZkReply *all, const Call *call, int n)
 	return reply;
 }
 
-/* Answers all calls of a request, which is no longer in any list. */
+/*
+ * Answers all calls of a request, which were taken and are in no list, and frees them.  Puts off
+ * the removal of a watch instead if it has failed.
+ */
 static void
-finish_request(Call *first, const ZkReply *reply)
+finish_request(Call *first, const ZkReply *answer)
 {
 	Call *next;
 	int	  n = 0;
 
-	zk_callbacks.answered(reply->code == ZK_NO_WATCHER ? CALL_OK : zk_error_outcome(reply->code),
-						  zklock_now_us() - first->sent_at);
+	if (first->sent_at != 0)
+	{
+		CallOutcome outcome = zk_error(answer->code).outcome;
+
+		/* One that a recipe expects, such as a missing node, is no error. */
+		pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
+		pg_atomic_fetch_add_u64(&stats_shared->request_us, zklock_now_us() - first->sent_at);
+		if ((outcome == CALL_UNKNOWN || outcome == CALL_REFUSED) && answer->code != ZK_NO_WATCHER)
+			pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
+	}
 	for (Call *call = first; call; call = next)
 	{
-		ZkReply own = nth_reply(reply, call, n++);
+		const ZkCall *asked = &call->asked;
+		ZkReply		  reply = nth_reply(answer, call, n++);
 
 		next = call->next;
-		finish_call(call, &own);
-	}
-}
+		reply.outcome = zk_error(reply.code).outcome;
+		count_under_way(call, -1);
+		if (asked->watch)
+			dlist_delete(&call->watching);
+		if (asked->kind == ZK_DELETE && call->sent_at != 0)
+			zk_event_expect_echo(asked->path, -1);
+		if (is_unwatch(call) && reply.outcome != CALL_OK && reply.code != ZK_NO_WATCHER &&
+			!watch_is_wanted(call))
+		{
+			if (dlist_is_empty(&put_off))
+				again_at = zklock_now_ms() + AGAIN_MS;
+			dlist_push_tail(&put_off, &call->link);
+			continue;
+		}
 
-/* Has the calls that a busy server has dropped wait for their turn again. */
-static void
-submit_throttled(void)
-{
-	while (!dlist_is_empty(&throttled))
-		wait_for_turn(dlist_container(Call, link, dlist_pop_head_node(&throttled)));
-}
-
-/* Answers all calls that wait to be sent, with a code whose outcome is unknown. */
-static void
-fail_waiting(int code)
-{
-	ZkReply reply = {.code = code};
-	Line   *line;
-
-	submit_throttled();
-	while ((line = next_line(TAKE_ALL)) != NULL)
-	{
-		Call *call = take_turn(line);
-		Call *follower = call->follower;
-
-		finish_call(call, &reply);
-		if (follower)
-			finish_call(follower, &reply);
+		/*
+		 * The leader checks the session first, then the node, and then its ACL.  Any other
+		 * error may come from another server or from the library.
+		 */
+		if (asked->kind == ZK_CHECK && reply.outcome != CALL_OK && reply.outcome != CALL_NO_NODE)
+			reply.outcome = reply.code == ZK_NO_AUTH ? CALL_OK : CALL_UNKNOWN;
+		if (asked->kind != ZK_SYNC && asked->kind != ZK_CHECK)
+			ZKLOCK_SLOW("slow-answers", 120, 150);
+		if (changes_node(call) && reply.outcome == CALL_OK && ZKLOCK_FAULT("fail-written"))
+			elog(ERROR, "fault: fail-written");
+		reply.asked = asked;
+		reply.sent_at = call->sent_at;
+		zk_answering = asked->urgent ? NULL : asked;
+		if (call->handler)
+			call->handler(call->arg, &reply);
+		zk_answering = NULL;
+		pfree(call);
 	}
 }
 
@@ -614,8 +572,8 @@ void
 zk_flow_answer(const Event *event)
 {
 	ZkReply		reply = event->reply;
-	CallOutcome outcome = zk_error_outcome(reply.code);
-	bool		unknown = outcome == CALL_UNKNOWN || zk_error_is_breakdown(reply.code);
+	CallOutcome outcome = zk_error(reply.code).outcome;
+	bool		unknown = outcome == CALL_UNKNOWN || zk_error(reply.code).is_breakdown;
 	const char *fault = event->fault;
 	Call	   *first = NULL;
 	Call	   *next;
@@ -647,7 +605,7 @@ zk_flow_answer(const Event *event)
 	}
 	dlist_delete(&first->link);
 	if (outcome != CALL_UNKNOWN)
-		learn_from_answer(first);
+		learn_from_answer(first, next_line(TAKE_ALL) != NULL);
 
 	/*
 	 * If a request of several calls did nothing, or the server was too busy to look at one, each
@@ -656,7 +614,8 @@ zk_flow_answer(const Event *event)
 	refused = first->next && outcome != CALL_OK && !unknown && !ZKLOCK_FAULT("batch-done");
 	if (refused && (first->asked.kind == ZK_DELETE || outcome != CALL_NO_NODE))
 		turns[first->turn].again_at = zklock_now_ms() + PAUSE_MS;
-	if (refused || (reply.code == ZK_THROTTLED && !first->asked.urgent && !is_unwatch(first)))
+	refused |= reply.code == ZK_THROTTLED && !first->asked.urgent && !is_unwatch(first);
+	if (refused && flowing)
 	{
 		/* The time runs from the first call that was dropped: later ones do not put it off. */
 		if (dlist_is_empty(&throttled))
@@ -676,10 +635,12 @@ zk_flow_answer(const Event *event)
 			else
 				wait_for_turn(call);
 		}
-		if (!flowing)
-			fail_waiting(ZK_CONNECTION_LOSS);
 		return;
 	}
+
+	/* Nothing was done, but there is no connection on which to send it again. */
+	if (refused)
+		reply.code = ZK_CONNECTION_LOSS;
 
 	/*
 	 * The library may have sent the call on a newer connection than we knew of.  What was read
@@ -748,7 +709,8 @@ zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
 
 	if (is_unwatch(call))
 	{
-		put_off_unwatch(call, zklock_now_ms());
+		again_at = zklock_now_ms();
+		dlist_push_tail(&put_off, &call->link);
 		return;
 	}
 	Assert(flowing);
@@ -778,31 +740,21 @@ zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
 		wait_for_turn(call);
 }
 
-/* Returns when the oldest call under way has waited for too long, ms. */
-static int64
-nudge_at(void)
-{
-	if (!flowing || dlist_is_empty(&in_flight))
-		return NEVER;
-	return Max(dlist_head_element(Call, link, &in_flight)->sent_at / 1000, nudged_at) + NUDGE_MS;
-}
-
-/* Sends the calls whose turn or time has come. */
-void
+/*
+ * Sends the calls whose turn or time has come, at the end of a round.  Returns when it must run
+ * next at the latest, ms.
+ */
+int64
 zk_flow_send(void)
 {
 	const Call		   look = {.asked = {.kind = ZK_EXISTS, .path = "/"}};
 	int64			   now = zklock_now_ms();
+	int64			   next = NEVER;
 	dlist_mutable_iter iter;
 	Line			  *line;
 
 	if (!flowing)
-		return;
-	if (now >= nudge_at())
-	{
-		nudged_at = now;
-		zk_library_send(&look);
-	}
+		return NEVER;
 
 	/* Removals that are due, except those of watches that a read is about to set */
 	if (!dlist_is_empty(&put_off) && now >= again_at)
@@ -825,8 +777,8 @@ zk_flow_send(void)
 		}
 	}
 
-	if (now >= throttled_until)
-		submit_throttled();
+	while (!dlist_is_empty(&throttled) && now >= throttled_until)
+		wait_for_turn(dlist_container(Call, link, dlist_pop_head_node(&throttled)));
 	while (!window_is_full() && (line = next_line(TAKE_ANY)) != NULL)
 	{
 		Call *first = take_turn(line);
@@ -836,7 +788,7 @@ zk_flow_send(void)
 		/* A patient call takes others along. */
 		for (int n = 1; others && n < ZK_MULTI_MAX && !window_is_full(); n++)
 		{
-			line = first_line(first->turn, TAKE_PATIENT);
+			line = next_line(TAKE_PATIENT);
 			if (line == NULL)
 				break;
 			call = call->next = take_turn(line);
@@ -848,17 +800,22 @@ zk_flow_send(void)
 				send_request(call->follower);
 		}
 	}
-}
 
-/* Returns when zk_flow_send() must run next at the latest, ms. */
-int64
-zk_flow_next_wakeup(void)
-{
-	int64 wakeup = nudge_at();
+	/* The oldest call under way may have waited for too long. */
+	if (!dlist_is_empty(&in_flight))
+	{
+		int64 oldest = dlist_head_element(Call, link, &in_flight)->sent_at / 1000;
 
-	if (flowing && !dlist_is_empty(&put_off) && !window_is_full())
-		wakeup = Min(wakeup, again_at);
-	return dlist_is_empty(&throttled) ? wakeup : Min(wakeup, throttled_until);
+		if (now >= Max(oldest, nudged_at) + NUDGE_MS)
+		{
+			nudged_at = now;
+			zk_library_send(&look);
+		}
+		next = Max(oldest, nudged_at) + NUDGE_MS;
+	}
+	if (!dlist_is_empty(&put_off) && !window_is_full())
+		next = Min(next, again_at);
+	return dlist_is_empty(&throttled) ? next : Min(next, throttled_until);
 }
 
 /* ------------------------------------------------------------------------
@@ -891,7 +848,8 @@ zk_flow_connected(int64 session_)
 void
 zk_flow_disconnected(bool for_good)
 {
-	ZkReply reply = {.code = ZK_CLOSING};
+	ZkReply reply = {.code = for_good ? ZK_CLOSING : ZK_CONNECTION_LOSS};
+	Line   *line;
 
 	flowing = false;
 	if (for_good)
@@ -900,7 +858,17 @@ zk_flow_disconnected(bool for_good)
 		while (!dlist_is_empty(&in_flight))
 			finish_request(dlist_container(Call, link, dlist_pop_head_node(&in_flight)), &reply);
 	}
-	fail_waiting(for_good ? ZK_CLOSING : ZK_CONNECTION_LOSS);
+
+	/* What waits to be sent never will be, so its outcome is unknown as well. */
+	while (!dlist_is_empty(&throttled))
+		wait_for_turn(dlist_container(Call, link, dlist_pop_head_node(&throttled)));
+	while ((line = next_line(TAKE_ALL)) != NULL)
+	{
+		Call *call = take_turn(line);
+
+		call->next = call->follower;
+		finish_request(call, &reply);
+	}
 	while (for_good && !dlist_is_empty(&put_off))
 		pfree(dlist_container(Call, link, dlist_pop_head_node(&put_off)));
 }
@@ -909,7 +877,7 @@ zk_flow_disconnected(bool for_good)
 bool
 zk_flow_idle(void)
 {
-	return !calls_wait() && dlist_is_empty(&in_flight) && dlist_is_empty(&throttled);
+	return next_line(TAKE_ALL) == NULL && dlist_is_empty(&in_flight) && dlist_is_empty(&throttled);
 }
 
 /* Returns since when a server owes us the oldest answer, ms, or NEVER. */

@@ -85,7 +85,7 @@ ZklockAcl		  zk_acl = ZKLOCK_ACL_OPEN;
  * create, which is followed by that to its listing, and the watch events of our own
  * deletions (below), which are followed by the answer to the deletion.  They do not wake
  * the main loop, which finds them when it looks next.  If nothing follows, it looks when
- * the call has waited for too long (zk_flow_next_wakeup()).  With 16 sessions on a path each,
+ * the call has waited for too long (zk_flow_send()).  With 16 sessions on a path each,
  * the main loop wakes up 1.25 times for a lock; 1.5 times if the events of our own deletions
  * wake it.  All processes together take 11 to 13 us for each switch between threads.
  */
@@ -633,12 +633,9 @@ zk_client_session(ZkSession *session)
  * "exists" would leave watches on missing nodes (trap 11).
  */
 
-/* Returns the ACL of new nodes. */
-static const struct ACL_vector *
-acl_of_new(void)
-{
-	return zk_acl == ZKLOCK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
-}
+/* ACLs of new nodes */
+static const struct ACL_vector *const acls[] =
+	{[ZKLOCK_ACL_OPEN] = &ZOO_OPEN_ACL_UNSAFE, [ZKLOCK_ACL_CREATOR] = &ZOO_CREATOR_ALL_ACL};
 
 /*
  * Sends a multi, if the library is connected.  zoo_amulti() frees memory that it does not
@@ -670,7 +667,7 @@ send_creates(const Call *first, const void *context)
 {
 	bool					 append = first->asked.kind == ZK_APPEND;
 	const char				*stamp = first->asked.path;
-	const struct ACL_vector *acl = acl_of_new();
+	const struct ACL_vector *acl = acls[zk_acl];
 	zoo_op_t				 ops[ZK_MULTI_MAX + STAMP_OPS];
 	ZkCreates				*creates;
 	int						 n = 0;
@@ -706,46 +703,6 @@ send_creates(const Call *first, const void *context)
 }
 
 /*
- * Sends the create of a node and one write of its data.  If the ACL of another node is
- * given, as on_acl() has written it, deletes that node first, in the same step.
- */
-static int
-send_record(const ZkCall *asked, const void *context, zoo_op_result_t *results, struct Stat *stat)
-{
-	char			 *text = asked->acl ? pstrdup(asked->acl) : NULL;
-	char			 *rest = text;
-	char			 *line;
-	struct ACL_vector own = *acl_of_new();
-	zoo_op_t		  ops[3];
-	int				  nops = 0;
-	int				  code;
-
-	if (text)
-	{
-		own = (struct ACL_vector){.data = palloc0((strlen(text) + 1) * sizeof(struct ACL))};
-		while ((line = strsep(&rest, "\n")) != NULL && line[0] != '\0')
-		{
-			struct ACL *entry = &own.data[own.count++];
-
-			entry->perms = atoi(strsep(&line, " "));
-			entry->id.scheme = strsep(&line, " ");
-			entry->id.id = line;
-		}
-		zoo_delete_op_init(&ops[nops++], asked->path, 0);
-	}
-	zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length, &own,
-					   ZOO_PERSISTENT, NULL, 0);
-	zoo_set_op_init(&ops[nops++], asked->path, asked->data, asked->data_length, 0, stat);
-	code = send_multi(nops, ops, results, on_done, context);
-	if (text)
-	{
-		pfree(own.data);
-		pfree(text);
-	}
-	return code;
-}
-
-/*
  * Passes a request to the library, which was made from this call and those behind it.  There
  * must be a handle.  The answer comes as an event with the call's number, also if the request
  * cannot be sent: it is answered in its turn then.
@@ -765,7 +722,7 @@ zk_library_send(const Call *call)
 		[ZK_EPHEMERAL_SEQUENTIAL] = ZOO_EPHEMERAL_SEQUENTIAL,
 	};
 
-	const struct ACL_vector *acl = acl_of_new();
+	const struct ACL_vector *acl = acls[zk_acl];
 	const ZkCall			*asked = &call->asked;
 	const void *context = (const void *) (call->number << 1 | (call->follower != NULL));
 	watcher_fn	watcher = asked->watch ? on_event : NULL;
@@ -773,20 +730,49 @@ zk_library_send(const Call *call)
 	int			nops = 0;
 	int			code = ZOK;
 
+	/* The ACL of a node that is replaced: its entries, and the text in which these are */
+	struct ACL_vector copied = {.data = NULL};
+	char			 *text = NULL;
+	char			 *line;
+
 	switch (asked->kind)
 	{
 		case ZK_CREATE:
-			if (call->next)
-				code = send_creates(call, context);
-			else
+			if (call->next == NULL)
+			{
 				code = zoo_acreate2(zk_handle, asked->path, asked->data, asked->data_length,
 									acl, modes[asked->node_kind], on_created, context);
-			break;
+				break;
+			}
+			/* FALLTHROUGH */
 		case ZK_APPEND:
 			code = send_creates(call, context);
 			break;
 		case ZK_CREATE_RECORD:
-			code = send_record(asked, context, results, &stat);
+
+			/*
+			 * One write of the data follows the create.  If the ACL of another node is given, as
+			 * on_acl() has written it, that node goes first, in the same step.
+			 */
+			if (asked->acl)
+			{
+				char *rest = text = pstrdup(asked->acl);
+
+				copied.data = palloc0((strlen(text) + 1) * sizeof(struct ACL));
+				while ((line = strsep(&rest, "\n")) != NULL && line[0] != '\0')
+				{
+					struct ACL *entry = &copied.data[copied.count++];
+
+					entry->perms = atoi(strsep(&line, " "));
+					entry->id.scheme = strsep(&line, " ");
+					entry->id.id = line;
+				}
+				acl = &copied;
+				zoo_delete_op_init(&ops[nops++], asked->path, 0);
+			}
+			zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length, acl,
+							   ZOO_PERSISTENT, NULL, 0);
+			zoo_set_op_init(&ops[nops++], asked->path, asked->data, asked->data_length, 0, &stat);
 			break;
 		case ZK_SET_DATA:
 			code = zoo_aset(zk_handle, asked->path, asked->data, asked->data_length,
@@ -852,7 +838,12 @@ zk_library_send(const Call *call)
 	}
 	if (nops > 0)
 		code = send_multi(nops, ops, results, on_done, context);
-	if (zk_error_outcome(code) != CALL_OK)
+	if (text)
+	{
+		pfree(copied.data);
+		pfree(text);
+	}
+	if (zk_error(code).outcome != CALL_OK)
 	{
 		Event event = {.kind = EVENT_REPLY, .number = call->number, .reply.code = code};
 
