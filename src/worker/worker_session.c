@@ -492,7 +492,7 @@ read_files_anew(void)
  * next session.  If a handle has been given up for that, the worker has to restart.
  */
 static void
-end_session(const char *reason)
+give_session_up(const char *reason)
 {
 	SessionInfo now;
 
@@ -647,7 +647,7 @@ worker_session_take_settings_up(void)
 	if (changes == NULL)
 		return;
 	if (chroot_has_changed())
-		end_session("\"zklock.servers\" names another chroot");
+		give_session_up("\"zklock.servers\" names another chroot");
 	use_what_is_set();
 	zklock_session->settings_work = false;
 	zklock_session->failures = 0; /* those were of other settings */
@@ -677,7 +677,7 @@ worker_session_give_way(void)
 			if (session_can_give_way())
 			{
 				worker_session_take_settings_up();
-				end_session("ZooKeeper grants a longer timeout than it once did");
+				give_session_up("ZooKeeper grants a longer timeout than it once did");
 				zklock_worker_restart("the end of its session");
 			}
 		}
@@ -961,8 +961,8 @@ worker_session_event(ZkSessionEvent event)
 				bool found_out = give_up_at == NEVER && lease_over() == 0;
 
 				handle_is_gone(SESSION_DOWN);
-				end_session(found_out ? "session expired; if ZooKeeper refused it before, its data were wiped or restored"
-									  : "session expired");
+				give_session_up(found_out ? "session expired; if ZooKeeper refused it before, its data were wiped or restored"
+										  : "session expired");
 				now = zklock_session->info;
 				now.expirations++;
 				session_info_publish(&now);
