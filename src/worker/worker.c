@@ -39,6 +39,7 @@
 #include "shared/deadlock_search.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
+#include "shared/stats.h"
 #include "storage/ipc.h"
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
@@ -212,6 +213,19 @@ add_context(void *arg)
 }
 
 /*
+ * Counts an answer in the statistics; one that a recipe expects, such as a missing node, is no
+ * error.
+ */
+static void
+count_answer(CallOutcome outcome, int64 us)
+{
+	pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
+	pg_atomic_fetch_add_u64(&stats_shared->request_us, us);
+	if (outcome == CALL_UNKNOWN || outcome == CALL_REFUSED)
+		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
+}
+
+/*
  * Takes up, at the start and after a reload, the settings for which nothing has to wait: those
  * that the search for deadlocks uses, and the elections.
  */
@@ -241,7 +255,9 @@ zklock_worker_main(Datum arg)
 												.watch = on_watch,
 												.looked_up = worker_session_looked_up,
 												.malformed = on_malformed,
-												.stuck = worker_session_stuck};
+												.stuck = worker_session_stuck,
+												.answered = count_answer,
+												.complaint = session_info_set_error};
 	struct sigaction terminate = {.sa_sigaction = on_sigterm, .sa_flags = SA_RESTART | SA_SIGINFO};
 	WaitEventSet *events;
 	int			  queue_fd;

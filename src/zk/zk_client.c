@@ -48,7 +48,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "shared/session_info.h"
+#include "shared/common.h"
 #include "storage/fd.h"
 #include "zk/zk_internal.h"
 
@@ -105,7 +105,7 @@ static bool	  silent;	  /* the next complaint is about a server that we have lef
 static void
 complain(const char *message)
 {
-	session_info_set_error(message);
+	zk_callbacks.complaint(message);
 	if (!complained)
 		ereport(LOG, (errmsg_internal("%s", message)));
 	complained = true;

@@ -129,6 +129,13 @@ typedef struct ZkClientCallbacks
 
 	/* The library is stuck: another process must continue.  "why" is part of a sentence. */
 	void (*stuck)(const char *why);
+
+	/* A call that was sent has been answered, or given up, after "us" microseconds. */
+	void (*answered)(CallOutcome outcome, int64_t us);
+
+	/* A complaint about a server: a sentence without its period.  Only the first one of
+	 * an outage is logged. */
+	void (*complaint)(const char *message);
 } ZkClientCallbacks;
 
 extern int	zk_client_start(const ZkClientCallbacks *callbacks);

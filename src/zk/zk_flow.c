@@ -85,7 +85,6 @@
 
 #include "fault.h"
 #include "shared/common.h"
-#include "shared/stats.h"
 #include "utils/hsearch.h"
 #include "zk/zk_internal.h"
 
@@ -517,15 +516,8 @@ finish_request(Call *first, const ZkReply *answer)
 	int	  n = 0;
 
 	if (first->sent_at != 0)
-	{
-		CallOutcome outcome = zk_error(answer->code).outcome;
-
-		/* One that a recipe expects, such as a missing node, is no error. */
-		pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
-		pg_atomic_fetch_add_u64(&stats_shared->request_us, zklock_now_us() - first->sent_at);
-		if ((outcome == CALL_UNKNOWN || outcome == CALL_REFUSED) && answer->code != ZK_NO_WATCHER)
-			pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
-	}
+		zk_callbacks.answered(answer->code == ZK_NO_WATCHER ? CALL_OK : zk_error(answer->code).outcome,
+							  zklock_now_us() - first->sent_at);
 	for (Call *call = first; call; call = next)
 	{
 		const ZkCall *asked = &call->asked;
