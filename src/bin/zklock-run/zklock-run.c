@@ -445,7 +445,8 @@ report_holders(void)
 /*
  * Runs a query, and returns its result, which has rows.  If the server refuses it, the program
  * fails, with a text that says what the query was for.  A query that is for nothing, which is
- * NULL, only returns NULL then, or when "until" passes.  Ends the program at a signal.
+ * NULL, only returns NULL then, or when "until" passes.  Ends the program at a signal.  Without a
+ * query it waits for the answer to the one that was sent last, if that is still to come.
  */
 static PGresult *
 run_query(const char *what, const char *query, int nvalues, const char *const *values, int64 until)
@@ -454,7 +455,7 @@ run_query(const char *what, const char *query, int nvalues, const char *const *v
 	PGresult *result;
 	PGresult *next;
 
-	if (!PQsendQueryParams(connection, query, nvalues, NULL, values, NULL, NULL, 0) && what)
+	if (query && !PQsendQueryParams(connection, query, nvalues, NULL, values, NULL, NULL, 0) && what)
 		fail(what, NULL);
 	while (PQisBusy(connection))
 	{
@@ -611,8 +612,11 @@ release(void)
 		{[WANT_LOCK] = "zk_unlock", [WANT_SHARED_LOCK] = "zk_unlock_shared", [WANT_PERMIT] = "zk_semaphore_release", [WANT_LEADERSHIP] = "zk_is_leader"};
 	const char *values[] = {options.lock_path};
 	char	   *query = psprintf("SELECT %s.%s($1)", schema, functions[options.wanted]);
+	int64		until = ms_from_now(RELEASE_MS);
 
-	return result_is_true(run_query(NULL, query, 1, values, ms_from_now(RELEASE_MS)));
+	/* The command may have ended while a question was under way: it goes first. */
+	PQclear(run_query(NULL, NULL, 0, NULL, until));
+	return result_is_true(run_query(NULL, query, 1, values, until));
 }
 
 /* ------------------------------------------------------------------------

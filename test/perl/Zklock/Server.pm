@@ -114,7 +114,7 @@ sub _init($node, %opt)
 
 sub _quote($text) { $text =~ s/'/''/g; return "'$text'"; }
 
-sub _stage_conf($stage)
+sub stage_conf($stage)
 {
 	return () unless $stage;
 	chomp(my ($libdir, $sharedir, $version) = map { `pg_config --$_` } qw(pkglibdir sharedir version));
@@ -135,7 +135,7 @@ sub _base_conf($self, %opt)
 		'shared_buffers = 8MB',
 		'jit = off',
 		"log_line_prefix = '%m [%p] %b %q%u@%d '",
-		_stage_conf($opt{stage} // (defined $opt{faults} ? $ENV{ZKLOCK_FAULT_STAGE} : $ENV{ZKLOCK_STAGE})));
+		stage_conf($opt{stage} // (defined $opt{faults} ? $ENV{ZKLOCK_FAULT_STAGE} : $ENV{ZKLOCK_STAGE})));
 	push @conf, "shared_preload_libraries = 'zklock'" if $opt{preload} // 1;
 	my $faults = join ',', grep { defined && length } $ENV{ZKLOCK_FAULTS}, $opt{faults};
 	if ($faults)

@@ -31,6 +31,7 @@ Zklock::Util - what every part of the test harness shares
                        although the mode of one is exclusive
   secret($file, $text [, $mode])
                        writes a file that its owner alone may read, unless another mode is given; its name
+  blocks($file)        the blocks of code of a document: [ language, text ]
   tail($file, $lines [, $skip])
                        the last lines of a file, but for those that match
   children_of($pid)    the processes that a process has started and not outlived
@@ -52,7 +53,7 @@ use POSIX qw(ceil);
 use Test::More ();
 use Time::HiRes qw(time);
 
-our @EXPORT_OK = qw(wait_until default_timeout scaled tail children_of freeze thaw on_failure nap increasing most_at_once overlaps secret);
+our @EXPORT_OK = qw(wait_until default_timeout scaled tail children_of freeze thaw on_failure nap increasing most_at_once overlaps secret blocks);
 
 sub factor { return $ENV{ZKLOCK_TEST_FACTOR} || 1; }
 
@@ -156,6 +157,15 @@ sub secret($file, $text, $mode = 0600)
 	close $handle or croak "$file: $!";
 	chmod $mode, $file;
 	return $file;
+}
+
+sub blocks($file)
+{
+	open(my $handle, '<', $file) or croak "$file: $!";
+	my $text = do { local $/; <$handle> }
+	  =~ s/^  (?=```|\S.*;$)//mgr;
+	my @words = $text =~ /^```(\w*)\n(.*?)^```$/msg;
+	return map { [ @words[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. $#words / 2;
 }
 
 sub tail($file, $lines, $skip = undef)

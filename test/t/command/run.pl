@@ -2,11 +2,10 @@
 #
 # zklock-run runs a command while it has a lock, passes on how that ends, and leaves nothing behind.
 
-use PostgreSQL::Test::Utils qw(append_to_file slurp_file);
 use Zklock::Test;
 use Zklock::Run;
 
-my ($zk, $a, $b) = cast('a b', conf => ["zklock.elections = '/t/leader'"], a => { conf => ["zklock.elections = '/t/leader, /jobs/leader'"] });
+my ($zk, $a, $b) = cast('a b', conf => ["zklock.elections = '/t/leader'"]);
 my $shell = $zk->shell;
 
 subtest 'a command has the lock while it runs' => sub {
@@ -31,6 +30,25 @@ subtest 'a command has the lock while it runs' => sub {
 	$second->wait_holds('/t/run');
 	$second->close_input;
 	is($second->status, 0, 'and the second one has had it');
+};
+
+# It asks every half second; here the answer comes when the command has ended.
+subtest 'a command ends while the server is being asked' => sub {
+	my $gate = $a->session;
+	$gate->query($_) foreach 'ALTER FUNCTION zk_lease_remaining(text) RENAME TO remaining', <<'END';
+CREATE FUNCTION zk_lease_remaining(path text) RETURNS interval LANGUAGE sql
+AS 'SELECT pg_advisory_xact_lock_shared(1); SELECT public.remaining(path)'
+END
+	my $job = start($a, [ '--silence', '1h', '/t/run' ], 'cat');
+	$job->wait_started;
+	$gate->query('SELECT pg_advisory_lock(1)');
+	$a->wait_value(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'}, 1);
+	$job->close_input;
+	wait_until { $job->group == 0 } 'the command to end';
+	$gate->query('SELECT pg_advisory_unlock(1)');
+	is($job->status, 0, 'that is no loss') or diag $job->says;
+	$gate->query($_)
+	  foreach 'DROP FUNCTION zk_lease_remaining(text)', 'ALTER FUNCTION remaining(text) RENAME TO zk_lease_remaining';
 };
 
 subtest 'shared locks, permits, leadership' => sub {
@@ -128,26 +146,6 @@ subtest 'signals and pipes' => sub {
 	my $terminal = run_shell($a, q{script -qec "zklock-run /t/run -- sh -c 'read line && echo got \$line'" /dev/null},
 		"a line\n");
 	like($terminal->{out}, qr/got a line/, 'a command reads from the terminal');
-};
-
-subtest 'the jobs of doc/guide.md run as they are written' => sub {
-	my ($text)    = slurp_file('doc/guide.md') =~ /^## Jobs that are commands\n(.*?)^## /ms;
-	my $directory = PostgreSQL::Test::Utils::tempdir('jobs');
-	append_to_file("$directory/services", "[jobs]\nhost=" . $a->host . "\nport=" . $a->port . "\ndbname=postgres\n");
-	$a->value('CREATE PROCEDURE nightly_work() LANGUAGE sql AS $$ SELECT 1 $$');
-	$a->wait_value(q{SELECT zk_is_leader('/jobs/leader')}, 't');
-	my %says = (
-		'/jobs/nightly' => qr/^CALL$/m,
-		'/jobs/sync'    => qr/^in sync/m,
-		'/batch/slots'  => qr/^one of four$/m,
-		'/jobs/leader'  => qr/^on the leader, term \d+$/m);
-	my @commands = ($text =~ /^(?:\S+ ){4}\S+ +(zklock-run .*)/mg, $text =~ m{^ExecStart=\S+/(zklock-run .*)}m);
-	is(scalar @commands, 5, 'there are some');
-	foreach my $command (@commands)
-	{
-		my ($path) = $command =~ m{ (/\w+/\w+) -- };
-		like(run_shell($a, "export PGSERVICEFILE='$directory/services' PGSERVICE=jobs; $command")->{out}, $says{$path}, $command);
-	}
 };
 
 $_->set_conf('zklock.elections' => '') foreach $a, $b;

@@ -19,23 +19,13 @@ use PostgreSQL::Test::Utils;
 use Zklock::Jars;
 use Zklock::Process;
 use Zklock::Session;
+use Zklock::Util qw(blocks);
 
 my $top    = abs_path(dirname(__FILE__) . '/../../..');
 my ($zk, $server) = cast('a', conf => [ 'max_prepared_transactions = 10', "zklock.elections = '/jobs/leader'",
 	'search_path = \'"$user", public, zklock\'' ]);
 # As README.md does it
 my $install = "CREATE SCHEMA zklock; GRANT USAGE ON SCHEMA zklock TO PUBLIC; CREATE EXTENSION zklock SCHEMA zklock";
-
-# Needs what the tests do not have: pg_cron.
-my $elsewhere = qr/cron\.schedule/;
-
-# Blocks of a document: [language, text]
-sub blocks($file)
-{
-	my $text = slurp_file("$top/$file") =~ s/^  (?=```|\S.*;$)//mgr;
-	my @words = $text =~ /^```(\w*)\n(.*?)^```$/msg;
-	return map { [ @words[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. $#words / 2;
-}
 
 # Statements of a block, each with what is said of it
 sub statements($sql)
@@ -82,7 +72,6 @@ sub run_sql($session, $sql)
 	foreach my $pair (statements($sql))
 	{
 		my ($statement, @said) = @$pair;
-		next if $statement =~ $elsewhere;
 		# A variable of psql's
 		$statement =~ s/:'token'/"'" . $session->query(q{SELECT coalesce(max(token), 0) + 1 FROM zk_fencing.zk_fences}) . "'"/e;
 		# README.md uses it before it says how it is made.
@@ -132,7 +121,7 @@ sub pool_port
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
 	my $conf = PostgreSQL::Test::Utils::tempdir('pool') . '/pgbouncer.ini';
 	my $to = 'host=' . $server->host . ' port=' . $server->port . ' user=' . $server->value('SELECT current_user') . ' dbname=postgres';
-	my ($databases) = map { $_->[1] } grep { $_->[0] eq 'ini' && $_->[1] =~ /dbname/ } blocks('doc/guide.md');
+	my ($databases) = map { $_->[1] } grep { $_->[0] eq 'ini' && $_->[1] =~ /dbname/ } blocks("$top/doc/guide.md");
 	is($databases =~ s/host=\S+ dbname=app/$to/g, 2, 'the guide has two pools');
 	append_to_file($conf, join "\n", $databases, '[pgbouncer]', 'listen_addr = 127.0.0.1', "listen_port = $port", 'unix_socket_dir =', 'auth_type = any',
 		'pool_mode = transaction', 'default_pool_size = 2', 'ignore_startup_parameters = extra_float_digits', '');
@@ -177,7 +166,7 @@ subtest 'those who wait for a reservation keep its holder out of their pool, and
 
 foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md"))
 {
-	next if $file =~ /tutorial/;
+	next if $file =~ /tutorial|recipes/;    # packages/recipes.pl
 	subtest $file => sub {
 		my $session = $server->session;
 		$session->query($_)
@@ -188,7 +177,7 @@ foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md
 		# The lock that is taken away there
 		my $holder = $server->session;
 		$holder->query(q{SELECT zk_lock('/pay/lock')}) if $file eq 'doc/operations.md';
-		foreach my $block (blocks($file))
+		foreach my $block (blocks("$top/$file"))
 		{
 			my ($language, $text) = @$block;
 			if    ($language eq 'sql') { run_sql($session, $text); }
@@ -298,7 +287,7 @@ sub sh_block($block)
 subtest 'the tutorial' => sub {
 	local %ENV = (%ENV, TMPDIR => PostgreSQL::Test::Utils::tempdir('demo'));
 	delete @ENV{ grep { /^PG/ && $_ ne 'PG_CONFIG' && !/^PG_/ } keys %ENV };
-	foreach my $block (blocks('doc/tutorial.md'))
+	foreach my $block (blocks("$top/doc/tutorial.md"))
 	{
 		my ($language, $text) = @$block;
 		if    ($language eq 'sql')  { sql_block($text); }

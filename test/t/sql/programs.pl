@@ -1,13 +1,15 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Programs that call pg_advisory_lock() and its companions, as they are: migrations on two servers at once take turns.
-# ActiveRecord is Debian's; the others come from the npm registry, and are not tested where that cannot be reached.
+# So do those of programs that doc/recipes.md has call them. ActiveRecord, Django and Alembic are Debian's; the others
+# come from the npm registry, and are not tested where that cannot be reached.
 
 use Zklock::Test;
 use Cwd qw(abs_path);
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
 use Zklock::Process;
+use Zklock::Util qw(blocks);
 
 my $interop = abs_path(dirname(__FILE__) . '/../../interop');
 my ($zk, @servers) = cast('a b');
@@ -44,11 +46,14 @@ sub ends($program, $code, $name)
 }
 
 # The migrations create a table of the program's name, and wait at the gate before. "refused" is what the program says if
-# another one runs; one that waits says nothing.
+# another one runs; one that waits says nothing, and asks again and again, or with "queues" once. "releases" is how it
+# releases the lock.
 sub take_turns($name, %arg)
 {
 	my ($a, $b)  = @servers;
 	my $refused  = delete $arg{refused};
+	my $queues   = delete $arg{queues};
+	my $releases = delete $arg{releases} // qr/SELECT pg_advisory_unlock/;
 	my $gate     = $a->session(dbname => 'app');
 	my $key      = q{path ~ '^/advisory/app/-?\d+$' AND state = 'held' AND mode = 'exclusive'};
 	my $refusals = q{SELECT sum(busy) FROM zk_stats};
@@ -63,6 +68,7 @@ sub take_turns($name, %arg)
 		ends($second, 1, 'that on the other server ends');
 		like(slurp_file($second->log_file), $refused, 'since one runs already');
 	}
+	elsif ($queues) { $b->wait_value(q{SELECT count(*) FROM zk_locks WHERE state = 'waiting'}, 1); }
 	else
 	{
 		wait_until { $b->value($refusals) > $before } 'that on the other server to be refused the lock';
@@ -79,7 +85,7 @@ sub take_turns($name, %arg)
 		is(has_table($server, $name), 't', 'server ' . $server->name . ' has the table');
 		is($server->lock_count($key), 0, 'and no lock');
 		my $log = $server->log_since(shift @marks);
-		like($log, qr/SELECT pg_advisory_unlock/, 'which the program has released');
+		like($log, $releases, 'which the program has released');
 		unlike($log, qr/WARNING:  you don't own a lock/, '... here, and not in the server alone');
 	}
 	$gate->disconnect;
@@ -97,6 +103,56 @@ class CreateRails < ActiveRecord::Migration[ActiveRecord::Migration.current_vers
 end
 END
 		refused => qr/ConcurrentMigrationError/);
+};
+
+# A block of doc/recipes.md
+sub recipe($has) { return (map { $_->[1] } grep { $_->[1] =~ $has } blocks("$interop/../../doc/recipes.md"))[0]; }
+
+subtest 'migrations of Django' => sub {
+	my $project = PostgreSQL::Test::Utils::tempdir('django');
+	foreach my $package (map { "shop$_" } '', qw(/migrations /management /management/commands))
+	{
+		mkdir "$project/$package";
+		file($project, "$package/__init__.py", '');
+	}
+	file($project, 'shop/management/commands/migrate.py', recipe(qr/^class Command\(migrate\.Command\):/m));
+	file($project, 'shop/migrations/0001_initial.py', <<'END');
+from django.db import migrations
+
+class Migration(migrations.Migration):
+    operations = [migrations.RunSQL("LOCK TABLE gate"), migrations.RunSQL("CREATE TABLE django ()")]
+END
+	file($project, 'settings.py', <<'END');
+INSTALLED_APPS = ["shop"]
+SECRET_KEY = "-"
+DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "app"}}
+END
+	take_turns('django',
+		argv   => [ qw(env PYTHONPATH=. DJANGO_SETTINGS_MODULE=settings PYTHONDONTWRITEBYTECODE=1 django-admin migrate) ],
+		dir    => $project,
+		queues => 1);
+};
+
+subtest 'migrations of Alembic' => sub {
+	my $project = PostgreSQL::Test::Utils::tempdir('alembic');
+	mkdir "$project/$_" foreach qw(alembic alembic/versions);
+	file($project, 'alembic.ini', "[alembic]\nscript_location = alembic\nsqlalchemy.url = postgresql://\n");
+	file($project, 'alembic/env.py', join "\n", 'from alembic import context', 'from sqlalchemy import create_engine, text',
+		'config = context.config', recipe(qr/^def run_migrations_online/), 'run_migrations_online()', '');
+	file($project, 'alembic/versions/1.py', <<'END');
+from alembic import op
+revision = "1"
+down_revision = None
+
+def upgrade():
+    op.execute("LOCK TABLE gate")
+    op.execute("CREATE TABLE alembic ()")
+END
+	take_turns('alembic',
+		argv     => [ qw(env PYTHONDONTWRITEBYTECODE=1 alembic upgrade head) ],
+		dir      => $project,
+		queues   => 1,
+		releases => qr/COMMIT/);
 };
 
 # What comes from the registry. It is the only reason not to test these.
