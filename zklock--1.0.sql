@@ -501,7 +501,8 @@ CREATE FUNCTION zk_contenders(
 	OUT owner_session text,
 	OUT created timestamptz,
 	OUT heeds_us boolean,
-	OUT persistent boolean)
+	OUT persistent boolean,
+	OUT kept boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_contenders'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -546,6 +547,11 @@ CREATE FUNCTION zk_stats(
 	OUT deadlocks bigint,
 	OUT failures bigint,
 	OUT losses bigint,
+	OUT kept integer,
+	OUT kept_grants bigint,
+	OUT kept_visited bigint,
+	OUT kept_expired bigint,
+	OUT kept_crowded bigint,
 	OUT wait_histogram bigint[],
 	OUT wait_bounds double precision[],
 	OUT stats_reset timestamptz)
@@ -570,6 +576,11 @@ COMMENT ON COLUMN zk_stats.cancels IS 'waits that were cancelled, or ended with 
 COMMENT ON COLUMN zk_stats.deadlocks IS 'waits that ended because of a deadlock';
 COMMENT ON COLUMN zk_stats.failures IS 'waits that ended with any other error';
 COMMENT ON COLUMN zk_stats.losses IS 'how often a session lost what it held, or this server leadership';
+COMMENT ON COLUMN zk_stats.kept IS 'exclusive locks whose nodes are kept now though nobody has them; see zklock.keep_idle';
+COMMENT ON COLUMN zk_stats.kept_grants IS 'of the acquisitions: by a node that was kept, without a request to ZooKeeper';
+COMMENT ON COLUMN zk_stats.kept_visited IS 'kept nodes that were given up because another server or client came';
+COMMENT ON COLUMN zk_stats.kept_expired IS 'kept nodes that were given up because nobody came within zklock.keep_idle';
+COMMENT ON COLUMN zk_stats.kept_crowded IS 'kept nodes that were given up for others, for want of room';
 COMMENT ON COLUMN zk_stats.wait_histogram IS 'waits by how long they were';
 COMMENT ON COLUMN zk_stats.wait_bounds IS 'what the waits in each element of wait_histogram do not reach, in seconds; the last is infinity';
 COMMENT ON COLUMN zk_stats.stats_reset IS 'counted since then';
@@ -579,6 +590,13 @@ RETURNS void
 AS 'MODULE_PATHNAME', 'zk_stats_reset'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_stats_reset() IS 'lets all counts of zk_stats begin at 0 again';
+
+CREATE FUNCTION zk_release_kept()
+RETURNS integer
+AS 'MODULE_PATHNAME', 'zk_release_kept'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_release_kept() IS
+'has all nodes deleted that are kept though nobody has their locks, and returns how many there are';
 
 /*
  * Fencing.  zk_fences has to survive what the data it protects survives, so it
@@ -701,7 +719,8 @@ GRANT EXECUTE ON FUNCTION zk_locks(), zk_stats() TO PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_session(), zk_elections(), zk_leader(text), zk_last_claim(text), zk_contenders(text),
 	zk_waits()
 TO pg_monitor;
-GRANT EXECUTE ON FUNCTION zk_resign(text), zk_break_lock(text), zk_break_lock(text, text) TO pg_signal_backend;
+GRANT EXECUTE ON FUNCTION zk_resign(text), zk_break_lock(text), zk_break_lock(text, text), zk_release_kept()
+TO pg_signal_backend;
 
 /* The database's owner reads what pg_dump dumps. */
 GRANT USAGE ON SCHEMA zk_fencing TO pg_monitor, pg_database_owner;

@@ -130,13 +130,18 @@ define_settings(void)
 	DefineCustomIntVariable("zklock.keep_idle",
 							"Sets how long the node of a lock that this server takes again and again is kept after its release.",
 							"A contender of another server or client has the node deleted at once. 0 means that none is kept.",
-							&zklock_keep_idle, 100, 0, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL,
-							NULL, NULL);
+							&zklock_keep_idle, 100, 0, 3600 * 1000, PGC_SIGHUP, GUC_UNIT_MS,
+							NULL, NULL, NULL);
 	DefineCustomIntVariable("zklock.max_hold_time",
 							"Sets the time for which a lock or permit can be held, from its grant on.",
 							"One that is held for longer counts as lost, and others get it. 0 means no limit.",
 							&zklock_max_hold_time, 0, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS,
 							NULL, NULL, NULL);
+	DefineCustomIntVariable("zklock.max_kept_locks",
+							"Sets the maximum number of locks whose nodes are kept after their release.",
+							"The one that has been kept for longest gives way to another. 0 means that none is kept.",
+							&zklock_max_kept_locks, 1024, 0, KEPT_LOCKS_LIMIT, PGC_POSTMASTER,
+							0, NULL, NULL, NULL);
 	DefineCustomIntVariable("zklock.max_locks",
 							"Sets the maximum number of locks held and waited for at once.",
 							"-1 means 64 for each of max_connections, at most 16384.",

@@ -64,9 +64,9 @@ compare_entries(const void *a, const void *b)
 }
 
 /*
- * Copies the entries in use, or those at one path, each as it is at one moment, in the current
- * memory context.  A palloc() for each takes twice the time if there are a thousand, mostly in
- * page faults.
+ * Copies the entries in use at one path, or all but those that are kept for nobody, each as it
+ * is at one moment, in the current memory context.  A palloc() for each takes twice the time if
+ * there are a thousand, mostly in page faults.
  */
 LockView
 lock_view_take(const char *path)
@@ -86,7 +86,8 @@ lock_view_take(const char *path)
 			copy = palloc(at_once * sizeof(EntryCopy));
 			left = at_once;
 		}
-		if (!entry_copy(i, copy) || (path && strcmp(copy->request.path, path) != 0))
+		if (!entry_copy(i, copy) ||
+			(path ? strcmp(copy->request.path, path) != 0 : copy->status.kept))
 			continue;
 		if (copy->status.state == ENTRY_GRANTED && entry_is_overrun(copy->status.expires_us))
 			copy->status.state = ENTRY_LOST;

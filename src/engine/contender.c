@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "engine/engine_internal.h"
-#include "shared/stats.h"
 #include "utils/timestamp.h"
 
 /* Returns the recipe by which the contender gets what it asks for. */

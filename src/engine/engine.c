@@ -264,16 +264,25 @@ engine_note_remote_waits(void)
  * ------------------------------------------------------------------------
  */
 
-/* Has all paths looked at in this round. */
+/*
+ * Has all paths looked at in this round; or only those that may wait for a time, as one on which
+ * a node is merely kept does not: there may be thousands.
+ */
 static void
-path_mark_all(void)
+path_mark_all(bool only_waiting)
 {
 	HASH_SEQ_STATUS status;
 	Path		   *path;
 
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
-		path_mark(path);
+	{
+		const Cohort *cohort = cohort_first(path);
+
+		if (!only_waiting || cohort == NULL || cohort->kept_since == 0 ||
+			!dlist_is_empty(&path->arrivals))
+			path_mark(path);
+	}
 }
 
 /* Handles the replies to engine_session_synchronize(): that to the check, and that to the sync. */
@@ -293,7 +302,7 @@ on_session_synced(void *arg, const ZkReply *reply)
 	if (code == 0)
 	{
 		engine.synced = true;
-		path_mark_all();
+		path_mark_all(false);
 		return;
 	}
 	ereport(LOG, (errmsg("could not synchronize with ZooKeeper: %s", zk_error(code).name),
@@ -366,7 +375,7 @@ engine_session_unreachable(void)
 		else
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
 	}
-	path_mark_all();
+	path_mark_all(false);
 }
 
 /*
@@ -381,7 +390,7 @@ engine_session_proved(void)
 		if (engine.contenders[i].place == PLACE_GRANTED)
 			entry_set_owner_latch(entry_at(i));
 	}
-	path_mark_all();
+	path_mark_all(false);
 }
 
 /*
@@ -407,7 +416,7 @@ engine_session_unproved(void)
 		ereport(WARNING,
 				(errmsg("the ZooKeeper session was not proved to be alive for a session timeout"),
 				 errdetail("Locks lost: %d.%s", losses.count, report_losses_take(&losses))));
-	path_mark_all();
+	path_mark_all(false);
 }
 
 /*
@@ -471,7 +480,7 @@ engine_session_refused(int code)
 		if (c->place != PLACE_NONE && contender_state(c) == ENTRY_QUEUED)
 			contender_fail(c, FAILURE_REFUSED, code);
 	}
-	path_mark_all();
+	path_mark_all(false);
 }
 
 /* ------------------------------------------------------------------------
@@ -531,7 +540,7 @@ engine_pump(void)
 			engine_session_synchronize();
 		if (engine_await(engine.resume_until))
 			engine_session_unreachable();
-		path_mark_all();
+		path_mark_all(true);
 	}
 	attend_overruns();
 	kept_expire();

@@ -22,6 +22,7 @@
 #include "recipes/recipe.h"
 #include "shared/common.h"
 #include "shared/entry.h"
+#include "shared/stats.h"
 #include "utils/hsearch.h"
 #include "zk/zk_client.h"
 
@@ -253,12 +254,13 @@ typedef struct Engine
 	Contender	 *contenders; /* by index of the entry */
 	int64		  session_id;
 	size_t		  chroot_len;
-	size_t		  watch_bytes;	/* in watches set or asked for */
-	size_t		  node_bytes;	/* in ephemeral nodes, except for ... */
-	size_t		  kept_bytes;	/* ... those charged to nobody */
-	int64		  resume_until; /* while a new worker connects: a call that does not wait
+	size_t		  watch_bytes;		/* in watches set or asked for */
+	size_t		  node_bytes;		/* in ephemeral nodes, except for ... */
+	size_t		  kept_bytes;		/* ... those charged to nobody ... */
+	size_t		  kept_watch_bytes; /* ... and of the child watches of these */
+	int64		  resume_until;		/* while a new worker connects: a call that does not wait
 							  * waits until then, ms; else NEVER */
-	bool		  synced;		/* what is read now is no older than the connection */
+	bool		  synced;			/* what is read now is no older than the connection */
 	int	  uncommitted;	/* ZooKeeper's code for the check ahead of the last sync, or 0 */
 	int64 sync_at;		/* after a refusal: when to sync again, ms; else NEVER */
 	int	  refused_code; /* ZooKeeper's code if it refuses our credentials, or 0 */
@@ -444,7 +446,7 @@ extern void			 contender_note_end(const Contender *c);
 /* kept.c */
 extern void	 kept_visited(const Path *path);
 extern bool	 kept_later(const Cohort *cohort);
-extern void	 kept_end(Cohort *cohort);
+extern void	 kept_end(Cohort *cohort, StatsCounter why);
 extern bool	 kept_settle(Cohort *cohort);
 extern bool	 kept_wait_for(Contender *c);
 extern int64 kept_next_wakeup(void);

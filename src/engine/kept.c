@@ -12,7 +12,8 @@
  *			known on the path, and the child watch stands, which reports a newcomer
  *	ends	when somebody has come, at once, or wants to use the path for something else; when
  *			zklock.keep_idle has passed; when there is another cohort of ours, or too many
- *			nodes are kept, the oldest first; with the connection, the lease, or a setting.
+ *			nodes are kept (zklock.max_kept_locks, or bytes), the oldest first; with the
+ *			connection, the lease, or a setting; or by zk_release_kept().
  *			Then nobody joins the cohort any more, and its node is deleted like any other.
  *
  * A path whose lock was released here less than keep_idle ago is hot, unless somebody else has
@@ -42,9 +43,7 @@
 #include "engine/engine_internal.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
-
-/* Most bytes of kept nodes, and as many of watches; the packets have that much more room */
-#define MAX_KEPT_BYTES (64 * 1024)
+#include "utils/memutils.h"
 
 /* A path is not kept for so long after somebody else has been there */
 #define VISITED_MS 10000
@@ -52,7 +51,7 @@
 /*
  * When locks were released here last.  Paths may share a place, and the last one has it.  After
  * a visit of another client to one of them nobody has it for VISITED_MS; therefore there are
- * many places, so that a path that is visited hardly ever costs another one.
+ * many places, so that a path that is visited, or released, hardly ever costs another one.
  */
 typedef struct Moment
 {
@@ -60,30 +59,41 @@ typedef struct Moment
 	int64  at;	 /* ms; ... until then */
 } Moment;
 
-static Moment	  moments[8192];
 static dlist_head kept = DLIST_STATIC_INIT(kept); /* cohorts, the longest kept first */
 
-static uint64
-path_hash(const Path *path)
+/* Returns the place that a path has, perhaps with others, and the hash that says whose it is. */
+static Moment *
+path_moment(const Path *path, uint64 *hash)
 {
-	return hash_bytes_extended((const unsigned char *) path->path, strlen(path->path), 0);
+	static Moment *moments;
+	static uint64  n;
+
+	if (moments == NULL)
+	{
+		n = Max(8 * entry_pool->nspare, 8192);
+		moments = MemoryContextAllocZero(TopMemoryContext, n * sizeof(Moment));
+	}
+	*hash = hash_bytes_extended((const unsigned char *) path->path, strlen(path->path), 0);
+	return &moments[*hash % n];
 }
 
 /* Takes note that another client has been on the path. */
 void
 kept_visited(const Path *path)
 {
-	moments[path_hash(path) % lengthof(moments)] = (Moment){.at = zklock_now_ms() + VISITED_MS};
+	uint64 hash;
+
+	*path_moment(path, &hash) = (Moment){.at = zklock_now_ms() + VISITED_MS};
 }
 
 /* Returns true if the lock was released here a moment ago, and nobody else has been there. */
 static bool
 path_is_hot(const Path *path)
 {
-	uint64		  hash = path_hash(path);
-	const Moment *last = &moments[hash % lengthof(moments)];
+	uint64		  hash;
+	const Moment *last = path_moment(path, &hash);
 
-	return last->path == hash && zklock_now_ms() < last->at + zklock_keep_idle;
+	return entry_pool->nspare > 0 && last->path == hash && zklock_now_ms() < last->at + zklock_keep_idle;
 }
 
 /*
@@ -106,22 +116,27 @@ kept_later(const Cohort *cohort)
 	return kept_is_suitable(cohort) && cohort->path->nforeign == 0 && path_is_hot(cohort->path);
 }
 
-/* Ends the time for which a cohort is kept, if it is: it is not kept again. */
+/* Ends the time for which a cohort is kept, if it is: it is not kept again.  Counts why. */
 void
-kept_end(Cohort *cohort)
+kept_end(Cohort *cohort, StatsCounter why)
 {
-	if (cohort->kept_since != 0)
-		dlist_delete(&cohort->kept_link);
+	if (cohort->kept_since == 0)
+		return;
+	dlist_delete(&cohort->kept_link);
 	cohort->kept_since = 0;
+	stats_add(STATS_LOCK_EXCLUSIVE, why, 1);
 }
 
-/* Gives up the cohort that has been kept for longest. */
+/* Gives up the cohort that has been kept for longest, if any is kept. */
 static void
-kept_give_up_oldest(void)
+kept_give_up_oldest(StatsCounter why)
 {
-	Cohort *cohort = dlist_head_element(Cohort, kept_link, &kept);
+	Cohort *cohort;
 
-	kept_end(cohort);
+	if (dlist_is_empty(&kept))
+		return;
+	cohort = dlist_head_element(Cohort, kept_link, &kept);
+	kept_end(cohort, why);
 	path_mark(cohort->path);
 }
 
@@ -142,8 +157,8 @@ kept_settle(Cohort *cohort)
 		return false;
 	if (is_new)
 	{
-		uint64	hash = path_hash(path);
-		Moment *last = &moments[hash % lengthof(moments)];
+		uint64	hash;
+		Moment *last = path_moment(path, &hash);
 
 		/* This server has released the lock. */
 		if (last->at <= zklock_now_ms())
@@ -168,44 +183,61 @@ kept_settle(Cohort *cohort)
 		if (status.state == ENTRY_RELEASING && status.mode == LOCK_MODE_EXCLUSIVE &&
 			!entry_is_overrun(status.expires_us) && path_is_hot(path))
 		{
-			if (engine.kept_bytes + cohort->bytes <= MAX_KEPT_BYTES && entry_keep(index))
+			int	   most = entry_pool->nspare;
+			size_t bytes = engine.kept_bytes + path_cost(path, cohort->name);
+			size_t watches = engine.kept_watch_bytes + path_cost(path, NULL);
+			size_t most_watches = kept_share_of_watches(most);
+
+			stays = bytes <= KEPT_NODE_BYTES && watches <= most_watches && entry_keep(index);
+			if (stays)
 			{
 				cohort_charge(cohort, PAYER_NOBODY);
 				cohort->kept_since = zklock_now_ms();
 				dlist_push_tail(&kept, &cohort->kept_link);
-				return true;
 			}
 
-			/* There is no room: the one that has been kept for longest gives way, for the next. */
-			if (!dlist_is_empty(&kept))
-				kept_give_up_oldest();
+			/*
+			 * The one that has been kept for longest gives way, so that the last sixteenth is
+			 * free for the next: what is given up takes room until its node is gone.
+			 */
+			if (!stays || entry_pool->nkept > most - most / 16 ||
+				bytes > KEPT_NODE_BYTES / 16 * 15 || watches > most_watches / 16 * 15)
+				kept_give_up_oldest(STATS_KEPT_CROWDED);
+			return stays && cohort->kept_since != 0;
 		}
 	}
-	kept_end(cohort);
+	kept_end(cohort, path->nforeign > 0 || path->child_watch != WATCH_SET ? STATS_KEPT_VISITED
+																		  : STATS_KEPT_OTHERWISE);
 	return false;
 }
 
 /*
  * Returns when kept cohorts must be looked at, ms.  All cohorts are looked at in the same
- * moments, so that many of them do not wake the worker more often than a few; none is kept for
- * longer than zklock.keep_idle.
+ * moments, so that many of them do not wake the worker more often than a few; but not all are
+ * given up at once.  None is kept for longer than zklock.keep_idle.
  */
 int64
 kept_next_wakeup(void)
 {
-	int64 step = Max(zklock_keep_idle / 4, 1);
+	int64 step = Max(Min(zklock_keep_idle / 4, 100), 1);
 
 	if (dlist_is_empty(&kept))
 		return NEVER;
 	return (dlist_head_element(Cohort, kept_link, &kept)->kept_since + zklock_keep_idle) / step * step;
 }
 
-/* Ends the time of those cohorts for which it is over. */
+/* Ends the time of those cohorts for which it is over; of all if a session wants that. */
 void
 kept_expire(void)
 {
+	if (pg_atomic_read_u32(&entry_pool->release_kept) != 0 &&
+		pg_atomic_exchange_u32(&entry_pool->release_kept, 0) != 0)
+	{
+		while (!dlist_is_empty(&kept))
+			kept_give_up_oldest(STATS_KEPT_OTHERWISE);
+	}
 	while (zklock_now_ms() >= kept_next_wakeup())
-		kept_give_up_oldest();
+		kept_give_up_oldest(STATS_KEPT_EXPIRED);
 }
 
 /*

@@ -324,7 +324,7 @@ cohort_gone(Cohort *cohort)
 	if (cohort->last_owner)
 		contender_forget(cohort->last_owner);
 	cohort->last_owner = NULL;
-	kept_end(cohort);
+	kept_end(cohort, STATS_KEPT_OTHERWISE);
 
 	/* A replacement is done, or will not be done any more. */
 	if (cohort->replaces)
@@ -1444,7 +1444,7 @@ cohort_advance(Cohort *cohort)
 	/* Without a connection that is up to date nothing is sent or granted, and no node kept. */
 	if (!zk_client_connected() || !engine.synced)
 	{
-		kept_end(cohort);
+		kept_end(cohort, STATS_KEPT_OTHERWISE);
 		return;
 	}
 
@@ -1543,7 +1543,7 @@ path_place_arrivals(Path *path)
 			if (last)
 			{
 				changed |= last->kept_since != 0;
-				kept_end(last);
+				kept_end(last, STATS_KEPT_OTHERWISE);
 				waits = true;
 			}
 			else
@@ -1620,7 +1620,7 @@ path_place_arrivals(Path *path)
 			Contender *last_owner = last->last_owner;
 
 			/* It is kept no longer: the new contender's entry has the node's name by now. */
-			kept_end(last);
+			kept_end(last, STATS_KEPT_JOINED);
 			last->last_owner = NULL;
 			contender_forget(last_owner);
 			cohort_charge(last, entry_payer(entry_of(c)));

@@ -209,15 +209,23 @@ account_change(int64 payer, ssize_t bytes)
 
 /*
  * Charges the cohort's node, which may exist from now on, to a payer, or to PAYER_NOBODY,
- * instead of the one before; or takes the charge back (PAYER_NONE), as it does not exist.
+ * instead of the one before; or takes the charge back (PAYER_NONE), as it does not exist.  A
+ * node that is kept has its name, and costs no more than that takes.
  */
 void
 cohort_charge(Cohort *cohort, int64 payer)
 {
+	size_t watch = path_cost(cohort->path, NULL);
+
+	if (cohort->payer == PAYER_NOBODY)
+		engine.kept_watch_bytes -= watch;
 	if (cohort->payer != PAYER_NONE)
 		account_change(cohort->payer, -(ssize_t) cohort->bytes);
 	cohort->payer = payer;
-	cohort->bytes = path_cost(cohort->path, NULL) + ZKLOCK_NODE_SIZE;
+	cohort->bytes = payer == PAYER_NOBODY ? path_cost(cohort->path, cohort->name)
+										  : watch + ZKLOCK_NODE_SIZE;
+	if (payer == PAYER_NOBODY)
+		engine.kept_watch_bytes += watch;
 	if (payer != PAYER_NONE)
 		account_change(payer, cohort->bytes);
 }

@@ -106,11 +106,25 @@ PG_USED_FOR_ASSERTS_ONLY static const bool watch_steps[][WATCH_REFUSED + 1] = {
  * ------------------------------------------------------------------------
  */
 
-/* Returns how many bytes nodes, or watches, may take together when this request is served. */
+/*
+ * Returns how many bytes nodes may take together when this request is served; without one, the
+ * reserve may be used, too.
+ */
 static size_t
 packet_budget(const Entry *entry)
 {
-	return entry->request.reserve == RESERVE_OPEN ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
+	bool open = entry == NULL || entry->request.reserve == RESERVE_OPEN;
+
+	return open ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
+}
+
+/* Returns true if there is room for so many bytes of watches beside those of kept nodes. */
+static bool
+packet_has_room(size_t watches, const Entry *entry)
+{
+	size_t taken = kept_share_of_watches(entry_pool->nspare) - KEPT_WATCH_BYTES_LEFT;
+
+	return engine.watch_bytes + watches + taken <= packet_budget(entry) + engine.kept_watch_bytes;
 }
 
 /* Returns FAILURE_NONE if there is room for a node on the path, and its watches. */
@@ -123,23 +137,16 @@ path_has_room(const Path *path, const Entry *entry)
 
 	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_limit()))
 		return FAILURE_SHARE_FULL;
-	if (engine.node_bytes + bytes > packet_budget(entry) ||
-		engine.watch_bytes + 3 * bytes > packet_budget(entry) + engine.kept_bytes)
+	if (engine.node_bytes + bytes > packet_budget(entry) || !packet_has_room(3 * bytes, entry))
 		return FAILURE_SESSION_FULL;
 	return FAILURE_NONE;
 }
 
-/*
- * Returns true if there is room for a watch on a node of the path; without an entry, the
- * reserve may be used, too.
- */
+/* Returns true if there is room for a watch on a node of the path. */
 static bool
 watch_has_room(const Path *path, const char *name, const Entry *entry)
 {
-	size_t room = entry ? packet_budget(entry) : PACKET_BUDGET;
-
-	return !ZKLOCK_FAULT("watches-full") &&
-		   engine.watch_bytes + path_cost(path, name) <= room + engine.kept_bytes;
+	return !ZKLOCK_FAULT("watches-full") && packet_has_room(path_cost(path, name), entry);
 }
 
 static bool

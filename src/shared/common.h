@@ -291,6 +291,17 @@ extern void failure_interrupt(int proc_number, LossPolicy policy);
  */
 #define PACKET_BUDGET (900 * 1024)
 
+/*
+ * Bytes for nodes that are kept (engine/kept.c).  ZooKeeper takes a session's nodes in a packet
+ * of up to 2 MB when it closes it (trap 4), so these have as much again.  In the packet of watches
+ * only some bytes are left beside those above and those of calls; what settings demand of more
+ * is taken from watches of locks: kept_share_of_watches().
+ */
+#define KEPT_NODE_BYTES (1000 * 1024)
+#define KEPT_WATCH_BYTES_LEFT (60 * 1024)
+#define KEPT_WATCH_BYTES_EACH 60
+#define KEPT_WATCH_BYTES_MOST (512 * 1024)
+
 /* Bytes that a node takes of them in addition to its path and the chroot */
 #define SHARE_NODE_BYTES (ZKLOCK_MAX_NODE_NAME + 5)
 
@@ -332,6 +343,17 @@ static inline int
 share_entries_reserved(int max_entries)
 {
 	return max_entries > 1 ? (max_entries + 15) / 16 : 0;
+}
+
+/* Returns how many bytes the watches of so many kept nodes may take. */
+static inline size_t
+kept_share_of_watches(int max_kept)
+{
+	size_t wanted = (size_t) max_kept * KEPT_WATCH_BYTES_EACH;
+
+	if (wanted < KEPT_WATCH_BYTES_LEFT)
+		return KEPT_WATCH_BYTES_LEFT;
+	return wanted < KEPT_WATCH_BYTES_MOST ? wanted : KEPT_WATCH_BYTES_MOST;
 }
 
 /* Returns how many of the bytes for nodes belong to a share of the entries. */

@@ -483,30 +483,23 @@ entry_is_overrun(int64 expires_us)
  * ------------------------------------------------------------------------
  */
 
-/* Returns how many spare entries a pool has, of which sessions may have that many. */
-static int
-number_spare(int limit)
-{
-	return Min(limit / 4 + 1, ENTRIES_SPARE_LIMIT);
-}
-
-/* Returns the size of the pool with that many entries for sessions. */
+/* Returns the size of the pool with that many entries for sessions, and for kept nodes. */
 Size
-entries_size(int limit)
+entries_size(int limit, int spare)
 {
-	return add_size(offsetof(EntryPool, entries),
-					mul_size(limit + number_spare(limit), sizeof(Entry)));
+	return add_size(offsetof(EntryPool, entries), mul_size(limit + spare, sizeof(Entry)));
 }
 
 /* Initialises memory that is all zero. */
 void
-entries_init(EntryPool *pool, int limit)
+entries_init(EntryPool *pool, int limit, int spare)
 {
-	int max_entries = limit + number_spare(limit);
+	int max_entries = limit + spare;
 
 	pool->max_entries = max_entries;
-	pool->nspare = number_spare(limit);
+	pool->nspare = spare;
 	pg_atomic_init_u32(&pool->reliances, 0);
+	pg_atomic_init_u32(&pool->release_kept, 0);
 	pg_atomic_init_u64(&pool->next_ticket, 1);
 	for (int i = 0; i < (int) lengthof(pool->dirty); i++)
 		pg_atomic_init_u64(&pool->dirty[i], 0); /* no mark is set */
@@ -531,6 +524,18 @@ entries_in_use(void)
 	unused = entry_pool->nfree + entry_pool->nkept;
 	SpinLockRelease(&entry_pool->mutex);
 	return entries_max() - unused;
+}
+
+/* Returns how many are kept with their nodes for nobody. */
+int
+entries_kept(void)
+{
+	int n;
+
+	SpinLockAcquire(&entry_pool->mutex);
+	n = entry_pool->nkept;
+	SpinLockRelease(&entry_pool->mutex);
+	return n;
 }
 
 /* Returns true if no element is still to be deleted with an entry that was given up. */

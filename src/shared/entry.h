@@ -30,7 +30,7 @@
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, with its NUL */
 #define ZKLOCK_NODE_SIZE (ZKLOCK_MAX_NODE_NAME + 1)
 #define ZKLOCK_LOCKS_LIMIT 16384 /* upper bound of zklock.max_locks */
-#define ENTRIES_SPARE_LIMIT 128	 /* most entries beyond that, for kept nodes: engine/kept.c */
+#define KEPT_LOCKS_LIMIT 16384	 /* that of zklock.max_kept_locks: entries beyond those */
 
 #define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1) /* under one node; a token numbers them */
 
@@ -260,7 +260,7 @@ typedef struct EntryPool
 {
 	/* Constant after initialisation */
 	int max_entries;
-	int nspare; /* of these, more than sessions may have: for entries that are kept */
+	int nspare; /* of these, more than sessions may have: zklock.max_kept_locks */
 
 	/*
 	 * Number of transactions that rely on reservations, and a bit that no more may.  Changed
@@ -273,7 +273,10 @@ typedef struct EntryPool
 	pg_atomic_uint64 next_ticket;
 
 	/* Bit i: the worker must look at entry i.  Set by any process, cleared by the worker. */
-	pg_atomic_uint64 dirty[(ZKLOCK_LOCKS_LIMIT + ENTRIES_SPARE_LIMIT) / 64];
+	pg_atomic_uint64 dirty[(ZKLOCK_LOCKS_LIMIT + KEPT_LOCKS_LIMIT) / 64];
+
+	/* Backends have all kept nodes given up: zk_release_kept().  Cleared by the worker. */
+	pg_atomic_uint32 release_kept;
 
 	/* Grows from one worker to the next; read and written by the worker alone. */
 	uint64 next_cohort_id;
@@ -281,7 +284,7 @@ typedef struct EntryPool
 	slock_t mutex;		/* protects what follows, up to the entries */
 	int		first_free; /* free list of entries; -1 if empty */
 	int		nfree;		/* its length */
-	int		nkept;		/* entries that are kept, nspare at most */
+	int		nkept; /* entries that are kept, nspare at most; changed by the worker alone */
 
 	Entry entries[FLEXIBLE_ARRAY_MEMBER];
 } EntryPool;
@@ -313,9 +316,10 @@ extern uint32 entry_generation(int index);
 extern bool	  entry_is_overrun(int64 expires_us);
 
 /* How many there are */
-extern Size entries_size(int limit);
-extern void entries_init(EntryPool *pool, int limit);
+extern Size entries_size(int limit, int spare);
+extern void entries_init(EntryPool *pool, int limit, int spare);
 extern int	entries_in_use(void);
+extern int	entries_kept(void);
 extern bool entries_all_consumed(void);
 
 static inline Entry *

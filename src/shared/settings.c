@@ -37,6 +37,7 @@ int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
 char *zklock_elections = NULL;
 int	  zklock_keep_idle = 100;
 int	  zklock_max_hold_time = 0;
+int	  zklock_max_kept_locks = 1024;
 int	  zklock_max_locks = -1;
 int	  zklock_max_locks_per_session = -1;
 int	  zklock_on_lock_loss = LOSS_ABORT;

@@ -32,6 +32,7 @@ extern int	 zklock_commit_guard;
 extern char *zklock_elections;
 extern int	 zklock_keep_idle;
 extern int	 zklock_max_hold_time;
+extern int	 zklock_max_kept_locks;
 extern int	 zklock_max_locks;
 extern int	 zklock_max_locks_per_session;
 extern int	 zklock_on_lock_loss;

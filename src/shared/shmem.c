@@ -62,7 +62,8 @@ wanted_entries(void)
 static void
 find_part_sizes(Size *sizes)
 {
-	sizes[PART_FIXED] = add_size(offsetof(ZklockShared, entries), entries_size(wanted_entries()));
+	sizes[PART_FIXED] = add_size(offsetof(ZklockShared, entries),
+								 entries_size(wanted_entries(), zklock_max_kept_locks));
 	sizes[PART_ELECTIONS] = add_size(offsetof(ElectionTable, stakes),
 									 mul_size(zklock_max_processes(), ELECTION_SLOTS));
 	sizes[PART_CALLS] = call_pool_size();
@@ -112,7 +113,7 @@ zklock_shmem_startup(void)
 		deadlock_search->searcher = ENTRY_NONE;
 		pg_atomic_init_u32(&deadlock_search->reloaded, 0);
 		stats_init(stats_shared);
-		entries_init(entry_pool, wanted_entries());
+		entries_init(entry_pool, wanted_entries(), zklock_max_kept_locks);
 	}
 	if (!found[PART_ELECTIONS])
 		election_table_init(election_table);

@@ -64,7 +64,12 @@ typedef enum StatsCounter
 	STATS_WAIT_US,
 	STATS_HOLD_US, /* of locks that have been released */
 	STATS_LOSSES,
-	STATS_WAITS, /* by end and bucket */
+	STATS_KEPT_JOINED, /* nodes that were kept, and served a session again; engine/kept.c ... */
+	STATS_KEPT_VISITED,	  /* ... or were given up because another client came ... */
+	STATS_KEPT_EXPIRED,	  /* ... or zklock.keep_idle was over ... */
+	STATS_KEPT_CROWDED,	  /* ... or there was no room for more ... */
+	STATS_KEPT_OTHERWISE, /* ... or for any other reason, which no view shows */
+	STATS_WAITS,		  /* by end and bucket */
 	STATS_COUNTERS = STATS_WAITS + STATS_WAIT_ENDS * STATS_BUCKETS
 } StatsCounter;
 

@@ -49,6 +49,7 @@ COMPAT_FUNCTION_INFO_V1(zk_locks);
 COMPAT_FUNCTION_INFO_V1(zk_session);
 COMPAT_FUNCTION_INFO_V1(zk_stats);
 COMPAT_FUNCTION_INFO_V1(zk_stats_reset);
+COMPAT_FUNCTION_INFO_V1(zk_release_kept);
 COMPAT_FUNCTION_INFO_V1(zk_contenders);
 COMPAT_FUNCTION_INFO_V1(zk_waits);
 COMPAT_FUNCTION_INFO_V1(zk_break_lock);
@@ -153,8 +154,8 @@ zk_locks(PG_FUNCTION_ARGS)
 	{
 		const EntryCopy	  *entry = view.entries[i];
 		const EntryStatus *status = &entry->status;
-		bool			   hidden = entry->request.kind == REQUEST_CANDIDACY ||
-					  entry->request.kind == REQUEST_ELEMENT || status->kept;
+		bool			   hidden =
+			entry->request.kind == REQUEST_CANDIDACY || entry->request.kind == REQUEST_ELEMENT;
 		bool turn_is_over = entry->request.kind == REQUEST_TURN &&
 							status->state != ENTRY_REQUESTED && status->state != ENTRY_QUEUED;
 		bool acquired = false;
@@ -290,6 +291,9 @@ zk_stats(PG_FUNCTION_ARGS)
 		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_DEADLOCK]));
 		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_FAILED]));
 		row_add(&row, Int64GetDatum(stats_counter(kind, STATS_LOSSES)));
+		row_add_if(&row, kind == STATS_LOCK_EXCLUSIVE, Int32GetDatum(entries_kept()));
+		for (int i = STATS_KEPT_JOINED; i <= STATS_KEPT_CROWDED; i++)
+			row_add_if(&row, kind == STATS_LOCK_EXCLUSIVE, Int64GetDatum(stats_counter(kind, i)));
 		for (int i = 0; i < STATS_BUCKETS; i++)
 			buckets[i] = Int64GetDatum(waits.histogram[i]);
 		row_add(&row, PointerGetDatum(construct_array(buckets, STATS_BUCKETS, INT8OID, sizeof(int64),
@@ -314,6 +318,24 @@ zk_stats_reset(PG_FUNCTION_ARGS)
 	argument_require_administrator(ROLE_PG_MONITOR, "reset statistics");
 	stats_reset();
 	PG_RETURN_VOID();
+}
+
+/*
+ * zk_release_kept() returns integer
+ *
+ * Has the worker give up all nodes that are kept for nobody.  Returns how many there are.
+ */
+Datum
+zk_release_kept(PG_FUNCTION_ARGS)
+{
+	int n;
+
+	zklock_require_preload();
+	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "release what is kept");
+	n = entries_kept();
+	pg_atomic_write_u32(&entry_pool->release_kept, 1);
+	zklock_wake_worker();
+	PG_RETURN_INT32(n);
 }
 
 /* ------------------------------------------------------------------------
@@ -366,6 +388,8 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	const char			*user = NULL;
 	const char			*application = NULL;
 	bool				 granted = node->holds;
+	bool				 kept = entry && entry->status.kept;
+	bool				 may_be_kept = entry == NULL && granted && node->peer.may_be_kept;
 	int64				 token = 0;
 	const char			*dialect = node_dialect_names[DIALECT_CURATOR];
 	Heed				 heed = HEED_YES;
@@ -388,9 +412,9 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	/*
 	 * Shared memory knows more: the data describe the cohort's first contender only, unless
 	 * another client has overwritten them, and a session that holds a lock does not wait for
-	 * itself.  A node that is kept is nobody's.
+	 * itself.  A node that is kept is nobody's; of another server's, only that one knows.
 	 */
-	if (entry && entry->status.kept)
+	if (kept)
 	{
 		server = display_foreign(zklock_own_name());
 		user = application = owner = NULL;
@@ -440,7 +464,8 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 					   : node->peer.mode == LOCK_MODE_EXCLUSIVE ? "exclusive"
 																: "shared");
 	row_add_text(&row, dialect);
-	row_add_if(&row, granted || !queue->contenders.permits_unknown, BoolGetDatum(granted));
+	row_add_if(&row, !may_be_kept && (granted || !queue->contenders.permits_unknown),
+			   BoolGetDatum(granted));
 	row_add_if(&row, token != 0, Int64GetDatum(token));
 	row_add_text(&row, server);
 	row_add_if(&row, pid != 0, Int32GetDatum(pid));
@@ -451,6 +476,7 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	row_add_zk_time(&row, stat->ctime);
 	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
 	row_add_if(&row, stat->czxid != 0, BoolGetDatum(stat->ephemeral_owner == 0));
+	row_add_if(&row, !may_be_kept, BoolGetDatum(kept));
 	row_store(fcinfo, &row);
 }
 

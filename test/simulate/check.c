@@ -34,7 +34,7 @@
 #include "process.h"
 
 #define MAX_HOLDERS 256
-#define MAX_ENTRIES (SIM_ENTRIES + ENTRIES_SPARE_LIMIT)
+#define MAX_ENTRIES (SIM_ENTRIES + SIM_KEPT)
 #define NOBODY SIM_SERVERS
 #define REMEMBERED 65536
 #define PIN_PREFIX "zk-queue-"	/* as in ELEMENT_PIN */

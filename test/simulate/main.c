@@ -33,6 +33,7 @@ int		 sim_writers = 2;
 int		 sim_tick_ms;
 int		 sim_timeout_ms;
 int		 sim_keep_idle;
+int		 sim_max_kept;
 SimPhase sim_phase;
 
 static uint64_t step;
@@ -535,18 +536,29 @@ choose_paths(const char *only)
 									{"/ez", USE_ELECTION, .family = ELECTION_SUPPORT},
 									{"/hive", USE_LOCK, .dialect = DIALECT_HIVE},
 									{"/kazoo", USE_LOCK, .dialect = DIALECT_KAZOO},
+									{"/m/0", USE_LOCK, .dialect = DIALECT_CURATOR},
+									{"/m/1", USE_LOCK, .dialect = DIALECT_CURATOR},
+									{"/m/2", USE_LOCK, .dialect = DIALECT_CURATOR},
+									{"/m/3", USE_LOCK, .dialect = DIALECT_CURATOR},
+									{"/m/4", USE_LOCK, .dialect = DIALECT_CURATOR},
+									{"/m/5", USE_LOCK, .dialect = DIALECT_CURATOR},
 									{"/q", USE_QUEUE},
 									{"/recipe", USE_LOCK, .dialect = DIALECT_ZOOKEEPER},
 									{"/rw", USE_LOCK, .dialect = DIALECT_CURATOR_RW},
 									{"/s", USE_SEMAPHORE, .permits = 2}};
-	int					 wanted = 1 + sim_below(sim_one_in(3) ? SIM_PATHS : 3);
+	int					 wanted = 1 + sim_below(sim_one_in(3) ? 6 : 3);
+	bool many = only == NULL && sim_one_in(6); /* locks that are kept, and nothing else */
+	int	 left = lengthof(known) - 6;
 
 	for (int i = 0; i < (int) lengthof(known) && sim_npaths < SIM_PATHS; i++)
 	{
 		const char *found = only ? strstr(only, known[i].path) : NULL;
 		bool chosen = found && strchr(" /", found[strlen(known[i].path)]); /* or at the end */
+		bool of_many = strncmp(known[i].path, "/m/", 3) == 0;
 
-		if (only ? chosen : (int) sim_below(lengthof(known) - i) < wanted - sim_npaths)
+		if (!only && many != of_many)
+			continue;
+		if (only ? chosen : many || (int) sim_below(left--) < wanted - sim_npaths)
 			sim_paths[sim_npaths++] = known[i];
 	}
 }
@@ -564,6 +576,7 @@ begin(void)
 	sim_timeout_ms = sim_tick_ms * (3 + sim_below(4));
 	model_start(sim_tick_ms * MS);
 	choose_paths(getenv("SIM_PATHS"));
+	sim_max_kept = sim_one_in(2) ? SIM_KEPT : 1 + sim_below(3);
 	nbackends = number_of("SIM_SESSIONS", 1 + sim_below(SIM_PROCS - 1));
 	for (int i = 0; i < sim_nservers; i++)
 		server_load(i, 1 + nbackends);

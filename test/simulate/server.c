@@ -300,6 +300,7 @@ configure(void)
 	zklock_allowed_paths = pstrdup("/*");
 	zklock_server_name = psprintf("db%d", sim_current);
 	zklock_elections = elections.data;
+	zklock_max_kept_locks = sim_max_kept;
 	zklock_max_locks = SIM_ENTRIES;
 	zklock_session_timeout = sim_timeout_ms;
 	zklock_tick_time = sim_tick_ms;
@@ -350,7 +351,8 @@ check_rest(const char *name, int nelections)
 			   pg_atomic_read_u32(&entry_pool->reliances), 0);
 	check_left(name, "paths", hash_get_num_entries(engine.paths), nelections);
 	check_left(name, "bytes of paths",
-			   engine.watch_bytes + engine.node_bytes + engine.kept_bytes, nelections * 1000);
+			   engine.watch_bytes + engine.node_bytes + engine.kept_bytes + engine.kept_watch_bytes,
+			   nelections * 1000);
 	check_left(name, "slots for calls", calls_in_use(), 0);
 }
 

@@ -17,6 +17,7 @@
 #define SIM_PROCS 7	   /* of a database server at most: the worker is the first */
 #define SIM_WORKER 0   /* its number */
 #define SIM_ENTRIES 48 /* zklock.max_locks */
+#define SIM_KEPT 13	   /* most that zklock.max_kept_locks is */
 #define SIM_NEVER INT64_MAX
 #define PATH_SIZE 256	 /* of a foreign client's */
 #define MS INT64_C(1000) /* us */
@@ -91,7 +92,7 @@ typedef struct SimPath
 	int			family;	 /* ELECTION: an ElectionFamily */
 } SimPath;
 
-#define SIM_PATHS 6
+#define SIM_PATHS 10
 
 extern SimPath sim_paths[SIM_PATHS];
 extern int	   sim_npaths;
@@ -101,6 +102,7 @@ extern int	   sim_writers;					  /* one in so many locks is exclusive */
 extern int	   sim_tick_ms;					  /* of ZooKeeper */
 extern int	   sim_timeout_ms;				  /* of sessions */
 extern int	   sim_keep_idle;				  /* zklock.keep_idle, ms */
+extern int	   sim_max_kept;				  /* zklock.max_kept_locks */
 
 /* What goes on */
 typedef enum SimPhase

@@ -57,6 +57,15 @@ sub set_keep_idle($time)
 	return;
 }
 
+# What zk_stats counts of exclusive locks
+sub counts($server)
+{
+	my @names = qw(kept kept_grants kept_visited kept_expired kept_crowded);
+	my %counts;
+	@counts{@names} = split /\|/, $server->value('SELECT ' . join(', ', @names) . q( FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'));
+	return \%counts;
+}
+
 sub requests($name) { return is_deeply($proxy->asked, {}, $name); }
 
 story 'a hot lock costs no request' => sub {
@@ -114,7 +123,10 @@ story 'a node that is kept is nobody\'s' => sub {
 	is($a->lock_count, 0, 'zk_locks does not show it');
 	is($a->zk_session->{locks_in_use}, 0, 'zk_session does not count it');
 	is($a->value("$shown FROM zk_contenders('$path')"), 'f|a||||', 'for zk_contenders nobody has it');
+	is($a->value("SELECT kept FROM zk_contenders('$path')"), 't', 'as it is kept');
+	is($b->value("SELECT granted IS NULL AND kept IS NULL FROM zk_contenders('$path')"), 't', 'elsewhere its name says that it may be');
 	hold($a, 's', $path);
+	is($a->value("SELECT kept FROM zk_contenders('$path')"), 'f', 'it is not while somebody has it');
 	like($a->value("$shown FROM zk_contenders('$path')"), qr/^t\|a\|${\$s{s}->pid}\|.*\|\d+$/, 'until somebody does');
 	unlock('s', $path);
 };
@@ -217,11 +229,44 @@ story 'a call that does not wait fails, in the end, where somebody holds the loc
 	gone($path, 'after that nothing is kept');
 };
 
+story 'it is counted' => sub {
+	my ($path, $before) = ('/k/counted', counts($a));
+	keep($a, 's', $path);
+	my $kept = counts($a);
+	is($kept->{kept}, $before->{kept} + 1, 'that it is kept');
+	is($kept->{kept_grants}, $before->{kept_grants}, 'that it has not served anybody');
+	again($s{s}, $path, 3);
+	my $again = counts($a);
+	is($again->{kept_grants}, $before->{kept_grants} + 3, 'that it has');
+	is($again->{kept}, $kept->{kept}, 'and is kept again');
+	is(on($b, 'newcomer')->query("SELECT zk_lock('$path')"), 't', 'somebody comes from elsewhere');
+	unlock('newcomer', $path);
+	$a->wait_value(q(SELECT kept_visited FROM zk_stats WHERE mode = 'exclusive'), $before->{kept_visited} + 1);
+	is(counts($a)->{kept_expired}, $before->{kept_expired}, 'which is no lack of time');
+	is($a->value("SELECT count(*) FROM zk_stats WHERE mode IS DISTINCT FROM 'exclusive' AND kept IS NULL AND kept_grants IS NULL"), 5,
+		'of exclusive locks only');
+};
+
+story 'all is given up for who asks' => sub {
+	keep($a, 's', "/k/release/$_") foreach 1 .. 3;
+	hold($a, 's', '/k/release/1');
+	$a->value('CREATE ROLE nobody LOGIN; CREATE ROLE operator LOGIN IN ROLE pg_signal_backend');
+	fails($a->session(user => 'nobody')->try('SELECT zk_release_kept()'), '42501', 'an ordinary role may not');
+	cmp_ok($a->session(user => 'operator')->query('SELECT zk_release_kept()'), '>=', 2, 'those who may learn how many they are');
+	gone("/k/release/$_", 'what is kept goes') foreach 2, 3;
+	is(scalar($zk->children('/k/release/1')), 1, 'what is held stays');
+	$a->wait_value(q(SELECT kept FROM zk_stats WHERE mode = 'exclusive'), 0);
+	unlock('s', '/k/release/1');
+	is(counts($a)->{kept}, 1, 'and is kept when it is released');
+};
+
 story 'the node goes when nobody has come back, and with the setting' => sub {
 	my $path = '/k/idle';
 	keep($a, 's', $path);
+	my $expired = counts($a)->{kept_expired};
 	$a->set_conf('zklock.keep_idle' => '10ms');
 	gone($path, 'a shorter time counts at once');
+	cmp_ok(counts($a)->{kept_expired}, '>', $expired, 'and is counted');
 	again($s{s}, $path, 3);
 	gone($path, 'it does not stay for longer');
 	set_keep_idle('1min');
@@ -354,12 +399,13 @@ story 'nobody has less because of it' => sub {
 };
 
 story 'what is kept is bounded, and gives way' => sub {
-	my $c = Zklock::Server->new('c', zookeeper => $zk, conf => [ @conf, 'zklock.max_locks = 16' ]);
+	my $c = Zklock::Server->new('c', zookeeper => $zk, conf => [ @conf, 'zklock.max_locks = 16', 'zklock.max_kept_locks = 5' ]);
 	my $s = on($c, 's');
 	again($s, "/k/many/$_", 2) foreach 1 .. 20;
 	my $kept = () = map { $zk->children("/k/many/$_") } 1 .. 20;
 	cmp_ok($kept, '>', 0, "$kept nodes are kept");
-	cmp_ok($kept, '<=', 5, 'and no more than are to spare');
+	cmp_ok($kept, '<=', 5, 'and no more than the setting allows');
+	cmp_ok(counts($c)->{kept_crowded}, '>', 0, 'others have been given up for them');
 	is($s->query(q{SELECT count(*) FROM generate_series(1, 16) i WHERE zk_lock('/k/all/' || i)}), 16, 'all locks can be had');
 	is($s->query('SELECT locks_in_use FROM zk_session'), 16, 'and are counted');
 	fails($s->try("SELECT zk_lock('/k/all/17')"), '53200', 'one more cannot');
