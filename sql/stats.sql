@@ -6,11 +6,13 @@ CREATE VIEW counts AS
   FROM zk_stats s, jsonb_each_text(to_jsonb(s) - '{kind,mode,wait_time,hold_time,wait_histogram,wait_bounds,stats_reset}'::text[]);
 CREATE TABLE counted AS SELECT * FROM counts;
 -- what has been counted since it was called last
+-- (what is kept depends on the clock)
 CREATE FUNCTION more() RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
   CREATE TABLE counted_now AS SELECT * FROM counts;
   RETURN QUERY SELECT format('  %s: %s', kind, string_agg(event || ' ' || now.n - before.n, ', ' ORDER BY event))
-    FROM counted_now now JOIN counted before USING (kind, event) WHERE now.n <> before.n GROUP BY kind ORDER BY kind;
+    FROM counted_now now JOIN counted before USING (kind, event) WHERE now.n <> before.n AND event !~ '^kept'
+    GROUP BY kind ORDER BY kind;
   DROP TABLE counted;
   ALTER TABLE counted_now RENAME TO counted;
 END
