@@ -473,47 +473,6 @@ rank_of(const Waits *waits, int i)
 	return blocks_remote ? RANK_BETWEEN : RANK_WRITER;
 }
 
-/* Appends a process to those for the record, if it is stuck and not yet among them. */
-static List *
-append_stuck(List *order, const Waits *waits, int vertex)
-{
-	WaitsProcess *process = process_at(waits, vertex);
-
-	if (process->in_record || !waits->graph.vertices[vertex].stuck)
-		return order;
-	process->in_record = true;
-	return lappend(order, process);
-}
-
-/*
- * Returns the processes for the record: those of the highest rank first, and after each
- * rank all for which they wait.
- */
-static List *
-find_order(const Waits *waits)
-{
-	List	 *order = NIL;
-	int		  n = 0;
-	ListCell *cell;
-
-	for (WaitsRank rank = RANK_BLOCKS_REMOTE; rank > RANK_NONE; rank--)
-	{
-		for (int i = 0; i < waits->graph.nvertices; i++)
-		{
-			if (process_at(waits, i)->rank == rank)
-				order = append_stuck(order, waits, i);
-		}
-		for (; n < list_length(order); n++)
-		{
-			foreach(cell, blockers_of(waits, list_nth(order, n)))
-			{
-				order = append_stuck(order, waits, lfirst_int(cell));
-			}
-		}
-	}
-	return order;
-}
-
 /*
  * Appends a text as the last field.  Control characters become blanks, and a text that is
  * too long is clipped.
@@ -534,52 +493,6 @@ append_text(StringInfo record, const char *text)
 }
 
 /*
- * Appends a process, if there is room.  It may need more than its share: one node that it
- * holds is always there, others only as far as they fit.
- */
-static void
-write_process(StringInfo record, const Waits *waits, const WaitsProcess *process, int share)
-{
-	int				 start = record->len;
-	const EntryCopy *waiting = process->waiting ? *process->waiting : NULL;
-	bool			 permit = waiting && waiting->request.kind == REQUEST_PERMIT;
-	bool			 any = false;
-	ListCell		*cell;
-
-	appendStringInfo(record, "wait\t%llx\t%d\t%d\t", (unsigned long long) identity_of(process),
-					 process->pid, permit ? permits_of(waiting) : 0);
-	if (waiting && waiting->node.czxid != 0)
-		appendStringInfo(record, "%s/%s", waiting->request.path, waiting->node.name);
-	appendStringInfoChar(record, '\t');
-	append_text(record, describe_process(process));
-
-	/* The nodes of a semaphore show who has its permits. */
-	foreach(cell, permit ? NIL : blockers_of(waits, process))
-	{
-		if (waits->graph.vertices[lfirst_int(cell)].stuck)
-			appendStringInfo(record, "for\t0\t%d\t0\t\t\n", process_at(waits, lfirst_int(cell))->pid);
-	}
-	for (WaitsRank rank = RANK_BLOCKS_REMOTE; rank >= RANK_HOLDER; rank--)
-	{
-		for (int i = 0; i < waits->ncontenders; i++)
-		{
-			const EntryCopy *held = waits->contenders[i];
-
-			if (held->request.pid != process->pid || rank_of(waits, i) != rank ||
-				(any && record->len >= start + share))
-				continue;
-			appendStringInfo(record, "held\t0\t0\t0\t%s/%s\t\n", held->request.path, held->node.name);
-			any = true;
-		}
-	}
-	if (record->len > WAIT_RECORD_MAX)
-	{
-		record->len = start;
-		record->data[start] = '\0';
-	}
-}
-
-/*
  * Takes the waits of this server, in the current memory context.  Returns the record of
  * them, or NULL if there is nothing that others need to know.
  *
@@ -590,9 +503,10 @@ own_waits_write(Waits *waits, int64 seen)
 {
 	WaitGraph	  *graph = &waits->graph;
 	StringInfoData record;
-	List		  *order;
+	List		  *order = NIL; /* the processes for the record */
 	bool		   remote = false;
 	bool		   matters = false;
+	ListCell	  *cell;
 
 	take_waits(waits);
 	for (int i = 0; i < waits->ncontenders; i++)
@@ -622,12 +536,80 @@ own_waits_write(Waits *waits, int64 seen)
 	if (!remote || !matters)
 		return NULL;
 
+	/* These, those of the highest rank first, and after each rank all for which they wait */
+	for (WaitsRank rank = RANK_BLOCKS_REMOTE; rank > RANK_NONE; rank--)
+	{
+		List *found = NIL;
+
+		for (int i = 0; i < graph->nvertices; i++)
+		{
+			if (process_at(waits, i)->rank == rank)
+				found = lappend_int(found, i);
+		}
+		for (int n = 0; n < list_length(found); n++)
+		{
+			WaitsProcess *process = process_at(waits, list_nth_int(found, n));
+
+			if (process->in_record || !graph->vertices[process->vertex].stuck)
+				continue;
+			process->in_record = true;
+			order = lappend(order, process);
+			found = list_concat(found, blockers_of(waits, process));
+		}
+	}
+
 	initStringInfo(&record);
 	appendStringInfo(&record, WAIT_RECORD_TITLE "\t%llx\t0\t0\t\t", (unsigned long long) seen);
 	append_text(&record, zklock_own_name());
-	order = find_order(waits);
-	for (int i = 0; i < list_length(order); i++)
-		write_process(&record, waits, list_nth(order, i),
-					  (WAIT_RECORD_MAX - record.len) / (list_length(order) - i));
+	for (int n = 0; n < list_length(order); n++)
+	{
+		const WaitsProcess *process = list_nth(order, n);
+		const EntryCopy	   *waiting = process->waiting ? *process->waiting : NULL;
+		bool				permit = waiting && waiting->request.kind == REQUEST_PERMIT;
+		int					start = record.len;
+		int					share = (WAIT_RECORD_MAX - start) / (list_length(order) - n);
+		bool				any = false;
+
+		appendStringInfo(&record, "wait\t%llx\t%d\t%d\t", (unsigned long long) identity_of(process),
+						 process->pid, permit ? permits_of(waiting) : 0);
+		if (waiting && waiting->node.czxid != 0)
+			appendStringInfo(&record, "%s/%s", waiting->request.path, waiting->node.name);
+		appendStringInfoChar(&record, '\t');
+		append_text(&record, describe_process(process));
+
+		/* The nodes of a semaphore show who has its permits. */
+		foreach(cell, permit ? NIL : blockers_of(waits, process))
+		{
+			if (graph->vertices[lfirst_int(cell)].stuck)
+				appendStringInfo(&record, "for\t0\t%d\t0\t\t\n",
+								 process_at(waits, lfirst_int(cell))->pid);
+		}
+
+		/*
+		 * It may need more than its share: one node that it holds is always there, others only
+		 * as far as they fit.
+		 */
+		for (WaitsRank rank = RANK_BLOCKS_REMOTE; rank >= RANK_HOLDER; rank--)
+		{
+			for (int i = 0; i < waits->ncontenders; i++)
+			{
+				const EntryCopy *held = waits->contenders[i];
+
+				if (held->request.pid != process->pid || rank_of(waits, i) != rank ||
+					(any && record.len >= start + share))
+					continue;
+				appendStringInfo(&record, "held\t0\t0\t0\t%s/%s\t\n", held->request.path,
+								 held->node.name);
+				any = true;
+			}
+		}
+
+		/* If there is no room for it, it is left out. */
+		if (record.len > WAIT_RECORD_MAX)
+		{
+			record.len = start;
+			record.data[start] = '\0';
+		}
+	}
 	return record.data;
 }

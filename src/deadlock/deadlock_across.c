@@ -226,53 +226,6 @@ report_refusal(Search *search, const char *what, int code)
 	search->findings.refusal_is_logged = true;
 }
 
-/*
- * Publishes a new record in place of the old one, unless that says the same.
- *
- *	seen	the new one must say that records up to this zxid had been read
- */
-static void
-publish_record(Search *search, const char *text, int64 seen)
-{
-	const ReadRecord *ours = find_record(own_name);
-	CallStep		  step = {.asked = {.kind = ZK_PUBLISH, .data = text}};
-	CallStep root = {.asked = {.kind = ZK_CREATE, .node_kind = ZK_CONTAINER, .path = WAIT_RECORD_ROOT}};
-	uint32 number;
-	bool   is_answered;
-
-	/* The server's name, in the first line, is not compared. */
-	if (ours && ours->lines && (int64) ours->lines[0].number >= seen &&
-		strcmp(strchr(ours->text, '\n'), strchr(text, '\n')) == 0)
-		return;
-	if (!search_is_ours(search->index) || !pg_strong_random(&number, sizeof(number)))
-		return;
-
-	/* The node below which all records are is created, unless zklock.parent_nodes forbids it. */
-	if (deadlock_search->parent_nodes == PARENTS_PERSISTENT)
-		root.asked.node_kind = ZK_PERSISTENT;
-	if (!search->has_root && deadlock_search->parent_nodes != PARENTS_EXISTING &&
-		wait_search_make_calls(search, &root, 1, CALL_AS_KNOWN))
-	{
-		if (root.result.outcome == CALL_REFUSED)
-			report_refusal(search, "create", root.result.code);
-		search->has_root = root.result.outcome == CALL_OK || root.result.outcome == CALL_NODE_EXISTS;
-	}
-	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
-	step.asked.path = step.asked.marker = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
-	is_answered = wait_search_make_calls(search, &step, 1, CALL_AS_KNOWN);
-	if (is_answered && step.result.outcome == CALL_OK)
-	{
-		search->findings.refusal_is_logged = false;
-		search->lost_record = false;
-		return;
-	}
-
-	/* The old record, or the root, may be gone by now: the next search sees that. */
-	if (is_answered && (step.result.outcome != CALL_NO_NODE || !search->has_root))
-		report_refusal(search, "create nodes below", step.result.code);
-	withdraw_record();
-}
-
 /* ------------------------------------------------------------------------
  * Which session searches
  *
@@ -382,94 +335,74 @@ describe_recorded(const void *arg, int vertex)
 }
 
 /*
- * Weighs a deadlock that a wait of ours is to end, by the records of all waits for which
- * that one waits: those merely behind it do not matter.
- *
- *	before	what earlier searches have found
- *
- * Returns the suspicion if it is confirmed; else NULL.
- */
-static Suspicion *
-weigh_deadlock(Search *search, int victim, const SearchFindings *before)
-{
-	SearchFindings *findings = &search->findings;
-	Suspicion		now = {.fingerprint = 0};
-	int64 seen = PG_INT64_MAX; /* the writers of all these records had read up to this zxid
-								* before they looked */
-	Suspicion *kept;
-	int		   at = search->graph.vertices[victim].parent;
-
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		const SearchWait *wait = &search->waits[i];
-
-		if (!search->graph.vertices[i].reached)
-			continue;
-		now.fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
-		now.newest = Max(now.newest, wait->record->czxid);
-		seen = Min(seen, (int64) wait->record->lines->number);
-	}
-	for (int i = 0; i < before->nsuspicions; i++)
-	{
-		if (before->suspicions[i].fingerprint == now.fingerprint)
-			now = before->suspicions[i];
-	}
-	if (findings->nsuspicions == MAX_SUSPICIONS)
-		return NULL;
-	kept = &findings->suspicions[findings->nsuspicions++];
-	*kept = now;
-	if (kept->searches++ == 0)
-	{
-		findings->searches = 0;
-		return NULL;
-	}
-	if (seen < now.newest)
-		return NULL;
-
-	/* Does the cycle lead through an unknown contender? */
-	while (at != victim && at < search->nwaits)
-		at = search->graph.vertices[at].parent;
-	if (at != victim && now.searches < PATIENT_SEARCHES)
-		return NULL;
-	return kept;
-}
-
-/*
- * Weighs each deadlock that our waits are to end.  If several are confirmed, they take
- * turns, so that a session that is stopped, and so does not give up, hides no other
- * deadlock.
+ * Weighs each deadlock that a wait of ours is to end, by the records of all waits for which
+ * that one waits: those merely behind it do not matter.  If several are confirmed, they take
+ * turns, so that a session that is stopped, and so does not give up, hides no other deadlock.
  */
 static void
 judge_deadlocks(Search *search)
 {
-	SearchFindings *findings = &search->findings;
-	SearchFindings	before = *findings;
-	int				victim = WAIT_GRAPH_NONE;
-	Suspicion	   *chosen = NULL;
-	int				chosen_entry = ENTRY_NONE;
+	const WaitVertex *vertices = search->graph.vertices;
+	SearchFindings	 *findings = &search->findings;
+	SearchFindings	  before = *findings; /* what earlier searches have found */
+	int				  victim = WAIT_GRAPH_NONE;
+	Suspicion		 *chosen = NULL;
+	int				  chosen_entry = ENTRY_NONE;
 
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		if (search->graph.vertices[i].reached)
+		if (vertices[i].reached)
 			search->newest = Max(search->newest, search->waits[i].record->czxid);
 	}
 	findings->nsuspicions = 0;
-	for (int i = 0; i < search->nwaits; i++)
+	for (int self = 0; self < search->nwaits; self++)
 	{
-		const WaitLine	*line = search->waits[i].line;
-		Suspicion		*confirmed = NULL;
+		const WaitLine	*line = search->waits[self].line;
 		const EntryCopy *waiting = NULL;
+		Suspicion		 now = {.fingerprint = 0};
+		int64 seen = PG_INT64_MAX; /* the writers of all these records had read up to this zxid
+									* before they looked */
+		Suspicion *kept;
+		int		   at;
 
 		/* The process must be in the wait that our record shows. */
-		if (wait_search_is_victim(search, i))
+		if (wait_search_is_victim(search, self))
 			waiting = own_waits_find(&search->own, line->pid, line->number);
-		if (waiting)
-			confirmed = weigh_deadlock(search, i, &before);
-		if (confirmed && (chosen == NULL || confirmed->passes < chosen->passes))
+		if (waiting == NULL)
+			continue;
+		for (int i = 0; i < search->nwaits; i++)
 		{
-			victim = i;
-			chosen = confirmed;
-			chosen_entry = waiting->index;
+			const SearchWait *wait = &search->waits[i];
+
+			if (!vertices[i].reached)
+				continue;
+			now.fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
+			now.newest = Max(now.newest, wait->record->czxid);
+			seen = Min(seen, (int64) wait->record->lines->number);
+		}
+		for (int i = 0; i < before.nsuspicions; i++)
+		{
+			if (before.suspicions[i].fingerprint == now.fingerprint)
+				now = before.suspicions[i];
+		}
+		if (findings->nsuspicions == MAX_SUSPICIONS)
+			continue;
+		kept = &findings->suspicions[findings->nsuspicions++];
+		*kept = now;
+		if (kept->searches++ == 0)
+			findings->searches = 0;
+		else if (seen >= now.newest)
+		{
+			/* It is confirmed.  Does the cycle lead through an unknown contender? */
+			for (at = vertices[self].parent; at != self && at < search->nwaits;)
+				at = vertices[at].parent;
+			if ((at == self || now.searches >= PATIENT_SEARCHES) &&
+				(chosen == NULL || kept->passes < chosen->passes))
+			{
+				victim = self;
+				chosen = kept;
+				chosen_entry = waiting->index;
+			}
 		}
 	}
 	findings->searches = search->newest != 0 ? findings->searches + 1 : 0;
@@ -503,12 +436,20 @@ is_called_away_from_search(void *arg)
 		   !take_search_over(search->index, &findings);
 }
 
-/* Searches once.  Returns at once when the session has something else to do. */
+/*
+ * Searches once, and publishes a new record of this server's waits in place of the old one, if
+ * others need it.  Returns at once when the session has something else to do.
+ */
 static void
 search_once(Search *search)
 {
-	CallStep	ask_engine = {.asked = {.kind = ZK_REMOTE_WAITS, .path = "/"}};
-	const char *record = NULL;
+	CallStep ask_engine = {.asked = {.kind = ZK_REMOTE_WAITS, .path = "/"}};
+	CallStep step = {.asked = {.kind = ZK_PUBLISH}};
+	CallStep root = {.asked = {.kind = ZK_CREATE, .node_kind = ZK_CONTAINER, .path = WAIT_RECORD_ROOT}};
+	const ReadRecord *ours;
+	const char		 *text = NULL;
+	uint32			  number;
+	bool			  is_answered;
 
 	if (!wait_search_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
 		ask_engine.result.outcome != CALL_OK)
@@ -522,9 +463,9 @@ search_once(Search *search)
 	{
 		if (!read_wait_records(search))
 			return;
-		record = own_waits_write(&search->own, search->seen);
+		text = own_waits_write(&search->own, search->seen);
 	}
-	if (record == NULL)
+	if (text == NULL)
 	{
 		search->findings.searches = search->findings.nsuspicions = 0;
 		withdraw_record();
@@ -533,7 +474,43 @@ search_once(Search *search)
 	if (!wait_search(search))
 		return;
 	judge_deadlocks(search);
-	publish_record(search, record, search->newest);
+
+	/*
+	 * The record that stands serves if it says the same, and that those of the stuck waits had
+	 * been read.  The server's name, in the first line, is not compared.
+	 */
+	ours = find_record(own_name);
+	if (ours && ours->lines && (int64) ours->lines[0].number >= search->newest &&
+		strcmp(strchr(ours->text, '\n'), strchr(text, '\n')) == 0)
+		return;
+	if (!search_is_ours(search->index) || !pg_strong_random(&number, sizeof(number)))
+		return;
+
+	/* The node below which all records are is created, unless zklock.parent_nodes forbids it. */
+	if (deadlock_search->parent_nodes == PARENTS_PERSISTENT)
+		root.asked.node_kind = ZK_PERSISTENT;
+	if (!search->has_root && deadlock_search->parent_nodes != PARENTS_EXISTING &&
+		wait_search_make_calls(search, &root, 1, CALL_AS_KNOWN))
+	{
+		if (root.result.outcome == CALL_REFUSED)
+			report_refusal(search, "create", root.result.code);
+		search->has_root = root.result.outcome == CALL_OK || root.result.outcome == CALL_NODE_EXISTS;
+	}
+	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
+	step.asked.data = text;
+	step.asked.path = step.asked.marker = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
+	is_answered = wait_search_make_calls(search, &step, 1, CALL_AS_KNOWN);
+	if (is_answered && step.result.outcome == CALL_OK)
+	{
+		search->findings.refusal_is_logged = false;
+		search->lost_record = false;
+		return;
+	}
+
+	/* The old record, or the root, may be gone by now: the next search sees that. */
+	if (is_answered && (step.result.outcome != CALL_NO_NODE || !search->has_root))
+		report_refusal(search, "create nodes below", step.result.code);
+	withdraw_record();
 }
 
 static int64 next_at; /* when the next search is due, ms */
