@@ -81,8 +81,9 @@ ifneq ($(abspath $(srcdir)),$(CURDIR))
 $(shell mkdir -p $(dir $(OBJS) $(RUN)))
 endif
 $(RUN).o: CPPFLAGS += -I$(libpq_srcdir) -DZKLOCK_VERSION='"$(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(srcdir)/zklock.control)"'
+# PostgreSQL 19 and later leave the first two out of libpq_pgport.
 $(RUN): $(RUN).o
-	$(CC) $(CFLAGS) $< -o $@ $(LDFLAGS) $(LDFLAGS_EX) $(libpq_pgport) -lm
+	$(CC) $(CFLAGS) $< -o $@ $(LDFLAGS) $(LDFLAGS_EX) -L$(pkglibdir) -lpgcommon -lpgport $(libpq_pgport) -lm
 
 install: install-manual
 install-manual:
