@@ -329,7 +329,7 @@ engine_session_synchronize(void)
 bool
 engine_session_synchronized(void)
 {
-	return zk_client_connected() && engine.synced;
+	return zk_connection >= ZK_CONNECTED && engine.synced;
 }
 
 /* Takes note that a connection stands, of the session before or of a new one. */
@@ -536,7 +536,7 @@ engine_pump(void)
 	if (zklock_now_ms() >= engine.retry_at)
 	{
 		engine.retry_at = NEVER;
-		if (zk_client_connected() && engine_await(engine.sync_at))
+		if (zk_connection >= ZK_CONNECTED && engine_await(engine.sync_at))
 			engine_session_synchronize();
 		if (engine_await(engine.resume_until))
 			engine_session_unreachable();

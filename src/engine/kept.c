@@ -169,7 +169,7 @@ kept_settle(Cohort *cohort)
 	 * The next contender of this server could be granted the lock under the node, and others
 	 * would be heard of.
 	 */
-	if (zk_client_connected() && engine.synced && lease_state() == LEASE_HOLDS &&
+	if (zk_connection >= ZK_CONNECTED && engine.synced && lease_state() == LEASE_HOLDS &&
 		cohort->may_keep && cohort->listed && !cohort->closed && cohort->joined < MAX_GRANTS &&
 		path->nforeign == 0 && path->child_watch == WATCH_SET &&
 		cohort == cohort_first(path) && cohort == cohort_last(path))

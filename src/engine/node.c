@@ -1442,7 +1442,7 @@ cohort_advance(Cohort *cohort)
 	}
 
 	/* Without a connection that is up to date nothing is sent or granted, and no node kept. */
-	if (!zk_client_connected() || !engine.synced)
+	if (zk_connection < ZK_CONNECTED || !engine.synced)
 	{
 		kept_end(cohort, STATS_KEPT_OTHERWISE);
 		return;
@@ -1488,8 +1488,8 @@ arrival_failure(const Contender *c)
 		return FAILURE_REFUSED;
 	if (manner == ASK_AND_WAIT && !recipe->fixed_name)
 		return FAILURE_NONE;
-	if (manner != ASK_AND_WAIT &&
-		((!zk_client_connected() && engine.resume_until == NEVER) || lease_state() != LEASE_HOLDS))
+	if (manner != ASK_AND_WAIT && ((zk_connection < ZK_CONNECTED && engine.resume_until == NEVER) ||
+								   lease_state() != LEASE_HOLDS))
 		return FAILURE_UNREACHABLE;
 
 	/*
@@ -1668,7 +1668,8 @@ path_pump_marked(void)
 		} while (path_place_arrivals(path));
 
 		/* A listing for those arrivals that must look */
-		may_list = zk_client_connected() && engine.synced && path->lists_sent == path->lists_done;
+		may_list = zk_connection >= ZK_CONNECTED && engine.synced &&
+				   path->lists_sent == path->lists_done;
 		arrival = dlist_is_empty(&path->arrivals)
 					  ? NULL
 					  : dlist_head_element(Contender, link, &path->arrivals);

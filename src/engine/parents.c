@@ -453,7 +453,7 @@ on_parent_deleted(void *arg, const ZkReply *reply)
 bool
 parents_delete(Path *path)
 {
-	if (path->created_to == 0 || !zk_client_connected())
+	if (path->created_to == 0 || zk_connection < ZK_CONNECTED)
 		return false;
 	path->calls++;
 	path->parents_pending = true;

@@ -468,7 +468,7 @@ on_listed(void *arg, const ZkReply *reply)
 	/* The data of the path, if there are any, may be a claim's. */
 	if (!path->recipe->fixed_name && path->use == PATH_USE_OPEN && reply->outcome == CALL_OK &&
 		reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE &&
-		zk_client_connected())
+		zk_connection >= ZK_CONNECTED)
 	{
 		path->use = PATH_USE_ASKED;
 		path->calls++;
@@ -658,7 +658,7 @@ on_orphan_deleted(void *arg, const ZkReply *reply)
 static void
 orphan_delete(Path *path, const char *name)
 {
-	if (ZKLOCK_FAULT("orphan") || !zk_client_connected())
+	if (ZKLOCK_FAULT("orphan") || zk_connection < ZK_CONNECTED)
 		return;
 	if (path->orphans_at == 0)
 		path->orphans_at = zklock_now_ms() + RETRY_MS;
@@ -697,7 +697,7 @@ on_owner_read(void *arg, const ZkReply *reply)
 	path->calls--;
 	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
 		orphan_delete(path, strrchr(reply->asked->path, '/') + 1);
-	if (path->orphans_next < path->nforeign && cohort_first(path) && zk_client_connected())
+	if (path->orphans_next < path->nforeign && cohort_first(path) && zk_connection >= ZK_CONNECTED)
 	{
 		orphan_look_at_next(path, reply->asked->owner);
 		return;
@@ -997,7 +997,7 @@ contender_check(Contender *c)
 	CheckCall  *call;
 	EntryStatus status;
 
-	if (c->place != PLACE_GRANTED || c->checking || !zk_client_connected())
+	if (c->place != PLACE_GRANTED || c->checking || zk_connection < ZK_CONNECTED)
 		return;
 	status = entry_status(entry_index(c));
 	if (status.check_wanted == status.check_done)

@@ -290,7 +290,7 @@ delete_unwanted_marker(CallWork *work)
 		slot->marker[0] = slot->replaced_marker[0] = '\0';
 		work->deletion = DELETION_NONE;
 	}
-	else if (zk_client_connected() && work->deletion != DELETION_REFUSED)
+	else if (zk_connection >= ZK_CONNECTED && work->deletion != DELETION_REFUSED)
 	{
 		work->deletion = DELETION_SENT;
 		zk_call((ZkCall){.kind = ZK_DELETE,
@@ -347,7 +347,7 @@ on_provisional_reply(void *arg, const ZkReply *reply)
 	bool	  unknown = reply->outcome == CALL_UNKNOWN;
 
 	if (reply->asked->kind != ZK_DELETE && reply->outcome == CALL_OK &&
-		reply->stat.czxid == slot->provisional_czxid && zk_client_connected())
+		reply->stat.czxid == slot->provisional_czxid && zk_connection >= ZK_CONNECTED)
 	{
 		bool seen = reply->asked->kind == ZK_GET_DATA;
 
@@ -361,7 +361,7 @@ on_provisional_reply(void *arg, const ZkReply *reply)
 				on_provisional_reply, work);
 		return;
 	}
-	if (reply->asked->kind != ZK_DELETE && reply->outcome == CALL_OK && !zk_client_connected())
+	if (reply->asked->kind != ZK_DELETE && reply->outcome == CALL_OK && zk_connection < ZK_CONNECTED)
 		unknown = true;
 	work->deletes_provisional = false;
 
@@ -381,8 +381,8 @@ delete_unwanted_provisional(CallWork *work)
 {
 	CallSlot *slot = work->slot;
 
-	if (slot->provisional[0] == '\0' || work->deletes_provisional || !zk_client_connected() ||
-		provisional_is_wanted(slot))
+	if (slot->provisional[0] == '\0' || work->deletes_provisional ||
+		zk_connection < ZK_CONNECTED || provisional_is_wanted(slot))
 		return;
 	work->deletes_provisional = true;
 	zk_call((ZkCall){.kind = slot->provisional_czxid == 0 ? ZK_DELETE : ZK_GET_DATA,
@@ -574,7 +574,7 @@ on_call_reply(void *arg, const ZkReply *reply)
 	 * heartbeats come behind.
 	 */
 	if (asked->kind == ZK_GET_DATA && next.kind == ZK_EXISTS && ok && reply->stat.data_length > 0 &&
-		reply->stat.data_length <= asked->most && zk_client_connected())
+		reply->stat.data_length <= asked->most && zk_connection >= ZK_CONNECTED)
 	{
 		next.kind = ZK_GET_DATA;
 		zk_call(next, on_call_reply, call);
@@ -584,7 +584,7 @@ on_call_reply(void *arg, const ZkReply *reply)
 	/* A node is replaced by one with the ACL that has been read. */
 	if (asked->kind == ZK_REPLACE_RECORD && next.kind == ZK_GET_ACL && ok)
 	{
-		if (zk_client_connected())
+		if (zk_connection >= ZK_CONNECTED)
 		{
 			next.kind = ZK_CREATE_RECORD; /* with the new node's data */
 			next.acl = reply->data;
@@ -719,7 +719,7 @@ send_batch(CallWork *work)
 	const ZkCall *asked = (const ZkCall *) call_slot_text(slot, &slot->batch_room);
 	MemoryContext old;
 
-	if (!zk_client_connected() || !call_slot_step(slot, CALL_ASKED, CALL_SENT))
+	if (zk_connection < ZK_CONNECTED || !call_slot_step(slot, CALL_ASKED, CALL_SENT))
 		return;
 	work->connection = connection;
 	work->context = AllocSetContextCreate(CurrentMemoryContext, "zklock call", ALLOCSET_SMALL_SIZES);
@@ -927,7 +927,7 @@ worker_calls_attend(void)
 	remove_unwanted_watches();
 
 	/* Impatient batches are refused: there is no connection, and the lease has lapsed. */
-	if (zk_client_connected() || lease_state() == LEASE_HOLDS)
+	if (zk_connection >= ZK_CONNECTED || lease_state() == LEASE_HOLDS)
 		return delete_again_at;
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
@@ -989,7 +989,7 @@ worker_calls_in_doubt(void)
 bool
 worker_calls_leave_nodes(void)
 {
-	for (int i = 0; i < zklock_max_processes() && zk_client_connected(); i++)
+	for (int i = 0; i < zklock_max_processes() && zk_connection >= ZK_CONNECTED; i++)
 	{
 		if (call_pool->slots[i].provisional[0] != '\0')
 			return true;

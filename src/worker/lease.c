@@ -246,7 +246,7 @@ lease_attend(void)
 	int64 tick = INT64CONST(1000) * zklock_session->settings.tick_time;
 
 	notice_lapse();
-	if (!zk_client_connected() || proof == PROOF_NO_SESSION || now < next_beat ||
+	if (zk_connection < ZK_CONNECTED || proof == PROOF_NO_SESSION || now < next_beat ||
 		outstanding >= MAX_OUTSTANDING)
 		return;
 	if (proof != PROOF_RENEWED)
@@ -338,7 +338,7 @@ lease_attend_obstacle(void)
 				 granted, used->tick_time, needed);
 
 	/* That is logged once for the same times. */
-	if (zk_client_connected() && (granted != checked_timeout || used->tick_time != checked_tick))
+	if (zk_connection >= ZK_CONNECTED && (granted != checked_timeout || used->tick_time != checked_tick))
 	{
 		checked_timeout = granted;
 		checked_tick = used->tick_time;
@@ -375,7 +375,7 @@ lease_attend_obstacle(void)
 		next = lease_until();
 	else if (proof == PROOF_SUSPENDED)
 		next = lease_over();
-	if (zk_client_connected() && proof != PROOF_NO_SESSION && outstanding < MAX_OUTSTANDING)
+	if (zk_connection >= ZK_CONNECTED && proof != PROOF_NO_SESSION && outstanding < MAX_OUTSTANDING)
 		next = Min(next, next_beat);
 	return next == NEVER ? NEVER : next / 1000 + 1;
 }

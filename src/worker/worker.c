@@ -178,7 +178,7 @@ shut_down(void)
 	else if (settle_until == 0)
 		settle_until = now + MAX_SETTLE_MS;
 
-	if (released && (!zk_client_connected() || now >= settle_until ||
+	if (released && (zk_connection < ZK_CONNECTED || now >= settle_until ||
 					 (entries_all_consumed() && zk_flow_idle())))
 	{
 		if (zk_client_close())

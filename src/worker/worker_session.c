@@ -683,9 +683,9 @@ worker_session_give_way(void)
 		}
 		next = check_locks_at;
 	}
-	if (!zk_client_is_open())
+	if (zk_connection == ZK_NO_HANDLE)
 		return Min(next, lookup == 0 ? open_at : open_by);
-	if (!zk_client_connected())
+	if (zk_connection < ZK_CONNECTED)
 		next = Min(next, check_at);
 	return Min(next, look_up_at);
 }
@@ -793,7 +793,7 @@ take_addresses_up(void)
 {
 	int64 until = opened_at / 1000 + Min(TRY_MS, used->session_timeout / 3);
 
-	if (new_addresses && !zk_client_connected() && zklock_now_ms() >= until)
+	if (new_addresses && zk_connection < ZK_CONNECTED && zklock_now_ms() >= until)
 		zklock_worker_restart("changed addresses of ZooKeeper servers");
 }
 
@@ -809,12 +809,12 @@ worker_session_looked_up(uintptr_t lookup_, const char *found)
 	if (lookup_ != lookup)
 		return;
 	lookup = 0;
-	look_up_at = zklock_now_ms() + (zk_client_connected() ? LOOK_UP_CALM_MS : LOOK_UP_MS);
-	if (found && zk_client_is_open() && connect_string_has_new(found, addresses))
+	look_up_at = zklock_now_ms() + (zk_connection >= ZK_CONNECTED ? LOOK_UP_CALM_MS : LOOK_UP_MS);
+	if (found && zk_connection != ZK_NO_HANDLE && connect_string_has_new(found, addresses))
 		new_addresses = true;
 	if (found)
 		strlcpy(addresses, found, ZKLOCK_ADDRESSES_SIZE);
-	if (zk_client_is_open())
+	if (zk_connection != ZK_NO_HANDLE)
 		take_addresses_up();
 	else if (addresses[0] != '\0')
 		open_handle();
@@ -1072,13 +1072,13 @@ worker_session_attend(void)
 	int64	  now = zklock_now_ms();
 	ZkSession session;
 
-	if (zk_client_answered())
+	if (zk_connection == ZK_ANSWERED)
 	{
 		zklock_session->failures = 0;
 		zklock_session->settings_work = true;
 		worker_opening_over();
 	}
-	if (!zk_client_is_open())
+	if (zk_connection == ZK_NO_HANDLE)
 	{
 		if (lookup == 0 && now >= open_at)
 		{
@@ -1090,11 +1090,11 @@ worker_session_attend(void)
 			open_handle(); /* names cannot be looked up, but the session waits */
 		return;
 	}
-	if (now < look_up_at && (zk_client_connected() || now < check_at))
+	if (now < look_up_at && (zk_connection >= ZK_CONNECTED || now < check_at))
 		return;
 	if (now >= look_up_at)
 		begin_to_look_up();
-	if (zk_client_connected())
+	if (zk_connection >= ZK_CONNECTED)
 		return;
 
 	/*

@@ -67,12 +67,12 @@ StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_UNIMPLEMENTED == ZU
 /*
  * The library connects, and reconnects, by itself while there is a handle:
  *
- *                 zk_client_open            connected
- *      no handle ----------------> handle -----------> connected
- *         ^  ^                     |    ^                |  |
- *         |  '---------------------'    '----------------'  |
- *         |       leave_handle              any state       |
- *         '-------------------------------------------------'
+ *                 zk_client_open                connected              answer
+ *      NO_HANDLE ----------------> CONNECTING -----------> CONNECTED --------> ANSWERED
+ *         ^  ^                     |    ^                    |  |               |  |
+ *         |  '---------------------'    '--------------------+------------------'  |
+ *         |       leave_handle                any state         |                  |
+ *         '-----------------------------------------------------+------------------'
  *                   leave_handle, zk_client_close
  *
  * connection_changed() takes the steps that the library reports.  A handle that is connected
@@ -84,9 +84,7 @@ static bool			  sasl_fault; /* the library itself has given up SASL with this ha
 
 static char addresses[ZKLOCK_ADDRESSES_SIZE]; /* the handle's */
 
-/* Answers */
-static bool answered;	/* a server has answered on the last connection */
-static int	unanswered; /* connections in a row that ended without an answer */
+static int unanswered; /* connections in a row that ended without an answer */
 
 /* Silence */
 static int64  look_at;	  /* when to look for it next, ms */
@@ -119,7 +117,7 @@ complain(const char *message)
 static char *
 sentence_of(const char *complaint)
 {
-	bool is_in_use = zk_client_answered(); /* the connection that it is about */
+	bool is_in_use = zk_connection == ZK_ANSWERED; /* the connection that it is about */
 	char server[128];
 	int	 code;
 	int	 error;
@@ -172,7 +170,10 @@ zk_client_open(const char *addresses_, const ZkClientConfig *config_)
 	to_skip = 0;
 	sasl_fault = false;
 	if (zk_handle_open(addresses, &config))
+	{
+		zk_connection = ZK_CONNECTING;
 		return true;
+	}
 	ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", addresses)));
 	return false;
 }
@@ -227,9 +228,9 @@ connection_changed(int state)
 	 * two connections, so after MAX_UNANSWERED in a row on which no server has answered, the
 	 * library is stuck.
 	 */
-	if (zk_client_connected())
+	if (zk_connection >= ZK_CONNECTED)
 	{
-		unanswered = answered ? 0 : unanswered + 1;
+		unanswered = zk_connection == ZK_ANSWERED ? 0 : unanswered + 1;
 		zk_flow_disconnected(false);
 		zk_callbacks.session(ZK_SESSION_DISCONNECTED);
 		if (unanswered >= MAX_UNANSWERED)
@@ -271,7 +272,6 @@ connection_changed(int state)
 			explicit_bzero(config.auth_scheme, sizeof(config.auth_scheme));
 			explicit_bzero(config.auth_credentials, sizeof(config.auth_credentials));
 		}
-		answered = false;
 		config.session_id = session.id;
 		memcpy(config.session_password, session.password, sizeof(config.session_password));
 		zk_flow_connected(session.id);
@@ -287,22 +287,8 @@ connection_changed(int state)
 void
 zk_client_look_again(void)
 {
-	if (zk_handle && !zk_client_connected() && zoo_state(zk_handle) == ZOO_CONNECTED_STATE)
+	if (zk_handle && zk_connection < ZK_CONNECTED && zoo_state(zk_handle) == ZOO_CONNECTED_STATE)
 		connection_changed(ZOO_CONNECTED_STATE);
-}
-
-/* Returns true if we are connected and the server has answered on this connection. */
-bool
-zk_client_answered(void)
-{
-	return zk_client_connected() && answered;
-}
-
-/* Returns true if there is a handle, which is connected or tries to connect. */
-bool
-zk_client_is_open(void)
-{
-	return zk_handle != NULL;
 }
 
 /* ------------------------------------------------------------------------
@@ -389,7 +375,7 @@ leave_silent_server(void)
 	if (zk_handle == NULL || now < look_at)
 		return;
 	look_at = now + LOOK_MS;
-	socket = zk_client_connected() ? 0 : find_socket(&fd);
+	socket = zk_connection >= ZK_CONNECTED ? 0 : find_socket(&fd);
 	if (socket != attempt)
 		attempt_at = now;
 	attempt = socket;
@@ -436,7 +422,7 @@ leave_silent_server(void)
 int64
 zk_client_next_wakeup(void)
 {
-	bool waits = zk_handle && (!zk_client_connected() || zk_flow_waits_since() != NEVER);
+	bool waits = zk_handle && (zk_connection < ZK_CONNECTED || zk_flow_waits_since() != NEVER);
 
 	return waits ? look_at : NEVER;
 }
@@ -468,11 +454,11 @@ zk_client_dispatch(void)
 					leave_handle(ZK_SESSION_AUTH_FAILED);
 					break;
 				}
-				if (zk_client_connected() && zk_error(event->reply.code).outcome != CALL_UNKNOWN)
+				if (zk_connection >= ZK_CONNECTED && zk_error(event->reply.code).outcome != CALL_UNKNOWN)
 				{
 					if (zklock_now_ms() - zk_flow_waits_since() < third_ms())
 						nleft = to_skip = 0;
-					answered = true;
+					zk_connection = ZK_ANSWERED;
 					unanswered = 0;
 					complained = false;
 				}

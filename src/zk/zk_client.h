@@ -138,11 +138,23 @@ typedef struct ZkClientCallbacks
 	void (*complaint)(const char *message);
 } ZkClientCallbacks;
 
+/*
+ * How far the connection is, as zk_client.c draws it; only src/zk changes that.  Calls may be
+ * made from ZK_CONNECTED on.
+ */
+typedef enum ZkConnection
+{
+	ZK_NO_HANDLE,
+	ZK_CONNECTING,
+	ZK_CONNECTED, /* in the session */
+	ZK_ANSWERED	  /* the server has answered on this connection */
+} ZkConnection;
+
+extern ZkConnection zk_connection;
+
 extern int	zk_client_start(const ZkClientCallbacks *callbacks);
 extern bool zk_client_open(const char *addresses, const ZkClientConfig *config);
 extern bool zk_client_close(void);
-extern bool zk_client_is_open(void);
-extern bool zk_client_answered(void);
 extern void zk_client_look_again(void);
 
 /* zk_library.c */
@@ -160,7 +172,6 @@ extern int64_t zk_client_next_wakeup(void);
 extern void	   zk_client_dispatch(void);
 
 /* Calls as a whole; see zk_flow.c */
-extern bool	   zk_client_connected(void);
 extern int64_t zk_flow_send(void);
 extern bool	   zk_flow_idle(void);
 
@@ -252,7 +263,7 @@ typedef struct ZkCall
  * the earliest, unless it is urgent; zk_flow.c says in which order.  Its handler runs
  * exactly once, never before this returns: in zk_client_dispatch(), or where the connection
  * or the handle is given up.  What the call points to is copied.  While
- * zk_client_connected() is false, only removals of watches may be made, which have no
+ * no connection stands, only removals of watches may be made, which have no
  * handler.
  */
 extern void zk_call(ZkCall call, ZkReplyHandler handler, void *arg);

@@ -141,8 +141,8 @@ static int nunder_way;
 static int nurgent; /* of these, those that need no room in the window */
 
 const ZkCall *zk_answering;
+ZkConnection  zk_connection = ZK_NO_HANDLE;
 
-static bool		  flowing;									/* a connection stands */
 static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
 static dlist_head watching = DLIST_STATIC_INIT(watching);	/* unanswered calls that set a
 															 * watch */
@@ -607,7 +607,7 @@ zk_flow_answer(const Event *event)
 	if (refused && (first->asked.kind == ZK_DELETE || outcome != CALL_NO_NODE))
 		turns[first->turn].again_at = zklock_now_ms() + PAUSE_MS;
 	refused |= reply.code == ZK_THROTTLED && !first->asked.urgent && !is_unwatch(first);
-	if (refused && flowing)
+	if (refused && zk_connection >= ZK_CONNECTED)
 	{
 		/* The time runs from the first call that was dropped: later ones do not put it off. */
 		if (dlist_is_empty(&throttled))
@@ -705,7 +705,7 @@ zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
 		dlist_push_tail(&put_off, &call->link);
 		return;
 	}
-	Assert(flowing);
+	Assert(zk_connection >= ZK_CONNECTED);
 	if (asked.watch)
 	{
 		dlist_mutable_iter iter;
@@ -745,7 +745,7 @@ zk_flow_send(void)
 	dlist_mutable_iter iter;
 	Line			  *line;
 
-	if (!flowing)
+	if (zk_connection < ZK_CONNECTED)
 		return NEVER;
 
 	/* Removals that are due, except those of watches that a read is about to set */
@@ -815,19 +815,12 @@ zk_flow_send(void)
  * ------------------------------------------------------------------------
  */
 
-/* Returns true while a connection stands, so that calls may be made. */
-bool
-zk_client_connected(void)
-{
-	return flowing;
-}
-
 /* Called when we are connected, in the former session or a new one. */
 void
 zk_flow_connected(int64 session_)
 {
-	Assert(!flowing);
-	flowing = true;
+	Assert(zk_connection < ZK_CONNECTED);
+	zk_connection = ZK_CONNECTED;
 	session = session_;
 	connection++;
 	again_at = zklock_now_ms();
@@ -843,7 +836,7 @@ zk_flow_disconnected(bool for_good)
 	ZkReply reply = {.code = for_good ? ZK_CLOSING : ZK_CONNECTION_LOSS};
 	Line   *line;
 
-	flowing = false;
+	zk_connection = for_good ? ZK_NO_HANDLE : ZK_CONNECTING;
 	if (for_good)
 	{
 		session = 0;
@@ -882,7 +875,7 @@ zk_flow_waits_since(void)
 	{
 		Call *call = dlist_container(Call, link, iter.cur);
 
-		if (flowing && call->connection == connection)
+		if (zk_connection >= ZK_CONNECTED && call->connection == connection)
 			return call->sent_at / 1000;
 	}
 	return NEVER;
