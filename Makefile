@@ -60,7 +60,7 @@ PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build $(RUN).o
 # In this order: setup makes what the others use.
 REGRESS = setup lock xact shared upgrade array tree semaphore persistent reservation lost claim queue one_use election hold_time break_lock stats \
-	errors privileges settings role_settings restricted views tokens fence guard advisory
+	errors privileges settings role_settings restricted views tokens fence guard advisory command
 
 # In PostgreSQL's processes a name that is exported belongs to all libraries: only what the
 # server looks up is. PostgreSQL 16 and later define PGDLLEXPORT like this themselves.
@@ -160,7 +160,8 @@ image-root:
 image-tree: tls-client
 	@echo "building zklock for an image"
 	@$(call build-in,image,"LDFLAGS_SL=-Wl$(comma)-rpath$(comma)'\$$\$$ORIGIN'")
-	@rm -rf $(IMAGE) && mkdir -p $(IMAGE)/lib $(IMAGE)/share/extension
+	@rm -rf $(IMAGE) && mkdir -p $(IMAGE)/bin $(IMAGE)/lib $(IMAGE)/share/extension
+	@cp -p $(BUILD)/image/stage$(bindir)/zklock-run $(IMAGE)/bin
 	@cp -p $(BUILD)/image/stage$(pkglibdir)/zklock.so $(BUILD)/tls/libzookeeper_mt.so.2 $(IMAGE)/lib
 	@cp -p $(BUILD)/image/stage$(datadir)/extension/zklock* $(IMAGE)/share/extension
 

@@ -18,7 +18,7 @@ my ($zk, $server) = cast('main', stage => '', conf => [
 subtest 'the tree has what an image needs, and nothing else' => sub {
 	my @files;
 	find(sub { push @files, $File::Find::name =~ s{^\Q$root\E/}{}r if -f }, $root);
-	is_deeply([ sort @files ], [ 'lib/libzookeeper_mt.so.2', 'lib/zklock.so',
+	is_deeply([ sort @files ], [ 'bin/zklock-run', 'lib/libzookeeper_mt.so.2', 'lib/zklock.so',
 		map { "share/extension/$_" } qw(zklock--1.0.sql zklock.control zklock_advisory--1.0.sql zklock_advisory.control) ], 'files');
 };
 
@@ -31,6 +31,12 @@ subtest 'both extensions work' => sub {
 	$s{holder}->query('CREATE EXTENSION zklock_advisory');
 	is($s{holder}->query('SELECT zk_advisory.pg_try_advisory_lock(42)'), 't', 'an advisory lock');
 	$s{holder}->query('SELECT zk_advisory.pg_advisory_unlock_all()');
+};
+
+subtest 'the command runs' => sub {
+	my ($printed) = run_command([ "$root/bin/zklock-run", '-h', $server->host, '-p', $server->port, '-d', 'postgres',
+		'--try', '/image/run', '--', 'sh', '-c', 'echo $ZKLOCK_PATH' ]);
+	is($printed, '/image/run', 'with a lock');
 };
 
 subtest 'the libraries are those of the tree' => sub {
