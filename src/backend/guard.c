@@ -118,7 +118,7 @@ rely_on(GuardLook *look, CommitGuard guard, int index, const EntryStatus *status
 }
 
 /* ------------------------------------------------------------------------
- * Before commit
+ * What a wait says
  * ------------------------------------------------------------------------
  */
 
@@ -149,6 +149,11 @@ guard_context(void *arg)
 	errcontext("while waiting for proof of ZooKeeper locks before %s%s", moments[*moment],
 			   display_outage_suffix());
 }
+
+/* ------------------------------------------------------------------------
+ * Before commit
+ * ------------------------------------------------------------------------
+ */
 
 /*
  * Checks the locks before the transaction commits, or is prepared, or before a command.

@@ -119,6 +119,11 @@
 #include "utils/memutils.h"
 #include "zk/zk_client.h"
 
+/* ------------------------------------------------------------------------
+ * Limits, and what the sections share
+ * ------------------------------------------------------------------------
+ */
+
 /*
  * Sequences end at 2^31 - 1.  Releases of ZooKeeper differ in what comes then, and clients in
  * the order that they see in it.  So the log warns the administrator at half of that, and
@@ -946,7 +951,7 @@ contender_downgrade(Contender *c)
 }
 
 /* ------------------------------------------------------------------------
- * The life of a node
+ * What a node's life consists of
  * ------------------------------------------------------------------------
  */
 
@@ -1050,6 +1055,11 @@ cohort_identify(Cohort *cohort)
 				  on_node_answered);
 	return may;
 }
+
+/* ------------------------------------------------------------------------
+ * The life of a node
+ * ------------------------------------------------------------------------
+ */
 
 /* Grants the lock, unless the backend has given up meanwhile. */
 static void

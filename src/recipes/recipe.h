@@ -69,6 +69,11 @@ typedef struct RecipeHeedless
 						 * sentence; NULL if nothing */
 } RecipeHeedless;
 
+/* ------------------------------------------------------------------------
+ * A recipe
+ * ------------------------------------------------------------------------
+ */
+
 /*
  * A recipe says by one of two functions for whom a contender waits:
  *
@@ -144,6 +149,11 @@ typedef struct Recipe
 	 */
 	bool (*downgraded_name)(char *dst, size_t size, const char *name, const RecipeRequest *request);
 } Recipe;
+
+/* ------------------------------------------------------------------------
+ * What the recipes of recipe.c offer
+ * ------------------------------------------------------------------------
+ */
 
 /* Below a semaphore's path, as Curator has it */
 #define PERMIT_TURNS "/locks"

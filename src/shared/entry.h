@@ -35,30 +35,9 @@
 #define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1) /* under one node; a token numbers them */
 
 /* ------------------------------------------------------------------------
- * One entry
+ * What a request may say
  * ------------------------------------------------------------------------
  */
-
-/*
- * A contender's life:
- *
- *		FREE -> REQUESTED -> QUEUED -> GRANTED -> LOST
- *		QUEUED -> FAILED
- *		REQUESTED, QUEUED, GRANTED, LOST, FAILED -> RELEASING -> FREE
- *
- * The table in entry.c says who makes each step, under the mutex: if a grant and a release
- * cross, the first wins.
- */
-typedef enum EntryState
-{
-	ENTRY_FREE,		 /* not in use */
-	ENTRY_REQUESTED, /* asked for; the worker has not seen it */
-	ENTRY_QUEUED,	 /* the worker has seen it */
-	ENTRY_GRANTED,	 /* the lock is held */
-	ENTRY_LOST,		 /* was granted, is no longer held */
-	ENTRY_FAILED,	 /* refused; "failure" says why */
-	ENTRY_RELEASING	 /* given up; the worker finishes the release */
-} EntryState;
 
 /*
  * The purpose of a request, for backends and views.  The engine, the part of the worker that
@@ -113,6 +92,32 @@ typedef enum AskManner
 	ASK_AND_LOOK, /* do not wait; look before a node is created */
 	ASK_AND_GRAB  /* do not wait; create the node at once */
 } AskManner;
+
+/* ------------------------------------------------------------------------
+ * One entry
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * A contender's life:
+ *
+ *		FREE -> REQUESTED -> QUEUED -> GRANTED -> LOST
+ *		QUEUED -> FAILED
+ *		REQUESTED, QUEUED, GRANTED, LOST, FAILED -> RELEASING -> FREE
+ *
+ * The table in entry.c says who makes each step, under the mutex: if a grant and a release
+ * cross, the first wins.
+ */
+typedef enum EntryState
+{
+	ENTRY_FREE,		 /* not in use */
+	ENTRY_REQUESTED, /* asked for; the worker has not seen it */
+	ENTRY_QUEUED,	 /* the worker has seen it */
+	ENTRY_GRANTED,	 /* the lock is held */
+	ENTRY_LOST,		 /* was granted, is no longer held */
+	ENTRY_FAILED,	 /* refused; "failure" says why */
+	ENTRY_RELEASING	 /* given up; the worker finishes the release */
+} EntryState;
 
 /* The request of a contender */
 typedef struct EntryRequest

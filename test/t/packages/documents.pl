@@ -45,8 +45,8 @@ subtest 'README.md is short' => sub {
 subtest 'the tour of the source takes an hour' => sub {
 	my ($tour, $errors) = run_command([ "$top/tools/tour" ]);
 	is($errors, '', 'each stop exists');
-	cmp_ok(scalar(() = $tour =~ /\n/g),  '<=', 2200,  'at most 2,200 lines');
-	cmp_ok(scalar(() = $tour =~ /\S+/g), '<=', 10000, 'at most 10,000 words');
+	cmp_ok(scalar(() = $tour =~ /\n/g),  '<=', 1500, 'at most 1,500 lines');
+	cmp_ok(scalar(() = $tour =~ /\S+/g), '<=', 8000, 'at most 8,000 words');
 };
 
 subtest 'the source has few terms of its own' => sub {
