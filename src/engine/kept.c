@@ -48,52 +48,76 @@
 /* A path is not kept for so long after somebody else has been there */
 #define VISITED_MS 10000
 
-/*
- * When locks were released here last.  Paths may share a place, and the last one has it.  After
- * a visit of another client to one of them nobody has it for VISITED_MS; therefore there are
- * many places, so that a path that is visited, or released, hardly ever costs another one.
- */
-typedef struct Moment
+/* When a lock was released here last */
+typedef struct Release
 {
-	uint64 path; /* a hash; 0: nobody has the place ... */
-	int64  at;	 /* ms; ... until then */
-} Moment;
+	uint64 path; /* a hash */
+	int64  at;	 /* ms; 0: none */
+} Release;
+
+/*
+ * Paths share a row of that many releases, and the last ones have it.  So two paths that are
+ * locked in turn do not forget each other.
+ */
+#define RELEASES_TOGETHER 8
+
+/*
+ * What is remembered of a path.  Paths may share the time of a visit: then all of them count as
+ * visited.  There are many places, so that a path hardly ever costs another one.
+ */
+typedef struct PathMemory
+{
+	uint64	 hash;
+	Release *release;		/* its own if the hash says so; or that which it may have */
+	int64	*visited_until; /* ms: it is not kept for VISITED_MS after a visit */
+} PathMemory;
 
 static dlist_head kept = DLIST_STATIC_INIT(kept); /* cohorts, the longest kept first */
 
-/* Returns the place that a path has, perhaps with others, and the hash that says whose it is. */
-static Moment *
-path_moment(const Path *path, uint64 *hash)
+static PathMemory
+path_remembered(const Path *path)
 {
-	static Moment *moments;
-	static uint64  n;
+	static Release *releases;
+	static int64   *visits;
+	static uint64	n;
 
-	if (moments == NULL)
+	PathMemory memory;
+	Release	  *row;
+
+	if (releases == NULL)
 	{
 		n = Max(8 * entry_pool->nspare, 8192);
-		moments = MemoryContextAllocZero(TopMemoryContext, n * sizeof(Moment));
+		visits = MemoryContextAllocZero(TopMemoryContext, n * sizeof(int64));
+		releases = MemoryContextAllocZero(TopMemoryContext, n * sizeof(Release));
 	}
-	*hash = hash_bytes_extended((const unsigned char *) path->path, strlen(path->path), 0);
-	return &moments[*hash % n];
+	memory.hash = hash_bytes_extended((const unsigned char *) path->path, strlen(path->path), 0);
+	memory.visited_until = &visits[memory.hash % n];
+	row = &releases[memory.hash % n / RELEASES_TOGETHER * RELEASES_TOGETHER];
+	memory.release = row;
+	for (int i = 0; i < RELEASES_TOGETHER && memory.release->path != memory.hash; i++)
+	{
+		if (row[i].path == memory.hash || row[i].at < memory.release->at)
+			memory.release = &row[i];
+	}
+	return memory;
 }
 
 /* Takes note that another client has been on the path. */
 void
 kept_visited(const Path *path)
 {
-	uint64 hash;
-
-	*path_moment(path, &hash) = (Moment){.at = zklock_now_ms() + VISITED_MS};
+	*path_remembered(path).visited_until = zklock_now_ms() + VISITED_MS;
 }
 
 /* Returns true if the lock was released here a moment ago, and nobody else has been there. */
 static bool
 path_is_hot(const Path *path)
 {
-	uint64		  hash;
-	const Moment *last = path_moment(path, &hash);
+	PathMemory memory = path_remembered(path);
+	int64	   now = zklock_now_ms();
 
-	return entry_pool->nspare > 0 && last->path == hash && zklock_now_ms() < last->at + zklock_keep_idle;
+	return entry_pool->nspare > 0 && now >= *memory.visited_until &&
+		   memory.release->path == memory.hash && now < memory.release->at + zklock_keep_idle;
 }
 
 /*
@@ -157,12 +181,11 @@ kept_settle(Cohort *cohort)
 		return false;
 	if (is_new)
 	{
-		uint64	hash;
-		Moment *last = path_moment(path, &hash);
+		PathMemory memory = path_remembered(path);
 
 		/* This server has released the lock. */
-		if (last->at <= zklock_now_ms())
-			*last = (Moment){.path = hash, .at = zklock_now_ms()};
+		if (zklock_now_ms() >= *memory.visited_until)
+			*memory.release = (Release){.path = memory.hash, .at = zklock_now_ms()};
 	}
 
 	/*
