@@ -515,47 +515,54 @@ give_session_up(const char *reason)
  * ------------------------------------------------------------------------
  */
 
-/* Takes the settings as they are set now into use. */
-static void
-use_what_is_set(void)
-{
-	if (strcmp(zklock_servers, used->servers) != 0)
-		zklock_session->addresses[0] = '\0';
-	strlcpy(used->servers, zklock_servers, sizeof(used->servers));
-	strlcpy(used->auth_file, zklock_auth_file, sizeof(used->auth_file));
-	strlcpy(used->tls.names[TLS_CA], zklock_tls_ca_file, ZKLOCK_FILE_SIZE);
-	strlcpy(used->tls.names[TLS_CERT], zklock_tls_cert_file, ZKLOCK_FILE_SIZE);
-	strlcpy(used->tls.names[TLS_KEY], zklock_tls_key_file, ZKLOCK_FILE_SIZE);
-	used->session_timeout = zklock_session_timeout;
-	used->tick_time = zklock_tick_time;
-	used->acl = zklock_acl;
-}
-
-/* Returns the names of settings that differ from those in use, palloc'd; NULL if none does. */
+/*
+ * Returns the names of settings that differ from those in use, palloc'd; NULL if none does.
+ *
+ *	take	takes those that are set into use
+ */
 static char *
-list_changed_settings(void)
+compare_settings(bool take)
 {
 	const struct
 	{
 		const char *name;
-		bool		changed;
+		const char *set; /* a text, and the one in use; or NULL ... */
+		char	   *used;
+		size_t		size;
+		int			set_number; /* ... then these */
+		int		   *used_number;
 	} settings[] = {
-		{"zklock.servers", strcmp(zklock_servers, used->servers) != 0},
-		{"zklock.session_timeout", zklock_session_timeout != used->session_timeout},
-		{"zklock.tick_time", zklock_tick_time != used->tick_time},
-		{"zklock.auth_file", strcmp(zklock_auth_file, used->auth_file) != 0},
-		{"zklock.acl", zklock_acl != used->acl},
-		{"zklock.tls_ca_file", strcmp(zklock_tls_ca_file, used->tls.names[TLS_CA]) != 0},
-		{"zklock.tls_cert_file", strcmp(zklock_tls_cert_file, used->tls.names[TLS_CERT]) != 0},
-		{"zklock.tls_key_file", strcmp(zklock_tls_key_file, used->tls.names[TLS_KEY]) != 0},
+		{"zklock.servers", .set = zklock_servers, .used = used->servers, .size = sizeof(used->servers)},
+		{"zklock.session_timeout", .set_number = zklock_session_timeout,
+		 .used_number = &used->session_timeout},
+		{"zklock.tick_time", .set_number = zklock_tick_time, .used_number = &used->tick_time},
+		{"zklock.auth_file", .set = zklock_auth_file, .used = used->auth_file,
+		 .size = sizeof(used->auth_file)},
+		{"zklock.acl", .set_number = zklock_acl, .used_number = &used->acl},
+		{"zklock.tls_ca_file", .set = zklock_tls_ca_file, .used = used->tls.names[TLS_CA],
+		 .size = ZKLOCK_FILE_SIZE},
+		{"zklock.tls_cert_file", .set = zklock_tls_cert_file,
+		 .used = used->tls.names[TLS_CERT], .size = ZKLOCK_FILE_SIZE},
+		{"zklock.tls_key_file", .set = zklock_tls_key_file, .used = used->tls.names[TLS_KEY],
+		 .size = ZKLOCK_FILE_SIZE},
 	};
 	StringInfoData list;
 
+	/* The addresses are those of other servers. */
+	if (take && strcmp(zklock_servers, used->servers) != 0)
+		zklock_session->addresses[0] = '\0';
 	initStringInfo(&list);
 	for (int i = 0; i < (int) lengthof(settings); i++)
 	{
-		if (settings[i].changed)
-			appendStringInfo(&list, "%s\"%s\"", list.len > 0 ? ", " : "", settings[i].name);
+		const char *set = settings[i].set;
+
+		if (set ? strcmp(set, settings[i].used) == 0 : settings[i].set_number == *settings[i].used_number)
+			continue;
+		appendStringInfo(&list, "%s\"%s\"", list.len > 0 ? ", " : "", settings[i].name);
+		if (take && set)
+			strlcpy(settings[i].used, set, settings[i].size);
+		else if (take)
+			*settings[i].used_number = settings[i].set_number;
 	}
 	if (list.len > 0)
 		return list.data;
@@ -563,44 +570,33 @@ list_changed_settings(void)
 	return NULL;
 }
 
-/* Returns true if the settings that are set have another chroot. */
-static bool
-chroot_has_changed(void)
-{
-	return strcmp(connect_string_chroot(zklock_servers), connect_string_chroot(used->servers)) != 0;
-}
-
-static int
-count_locks_held(void)
-{
-	int n = 0;
-
-	for (int i = 0; i < entries_max(); i++)
-	{
-		/* Leadership can go on elsewhere. */
-		if (entry_status(i).state == ENTRY_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
-			n++;
-	}
-	return n;
-}
-
 /*
  * Returns true if another worker can take over, with changed settings, or with another session
  * because this one is spoilt: nothing depends on the session, or the settings in use, which an
  * administrator has had taken up while locks were held, give no way to it.
+ *
+ *	held	set to the number of locks that sessions of this server hold
  */
 static bool
-session_can_give_way(void)
+session_can_give_way(int *held)
 {
 	const SessionInfo *session = &zklock_session->info;
 
+	*held = 0;
+	for (int i = 0; i < entries_max(); i++)
+	{
+		/* Leadership can go on elsewhere. */
+		if (entry_status(i).state == ENTRY_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
+			(*held)++;
+	}
 	if (session->id == 0)
 		return true;
 	if (!zklock_session->settings_work && session->state != SESSION_CONNECTED)
-		return !chroot_has_changed();
+		return strcmp(connect_string_chroot(zklock_servers),
+					  connect_string_chroot(used->servers)) == 0;
 	if (!waiting && lease_is_possible() && entries_in_use() > 0)
 		return false; /* a longer timeout costs nobody a place or a term */
-	return count_locks_held() == 0 && entries_all_consumed() && !worker_calls_in_doubt() &&
+	return *held == 0 && entries_all_consumed() && !worker_calls_in_doubt() &&
 		   !worker_calls_leave_nodes();
 }
 
@@ -611,12 +607,12 @@ session_can_give_way(void)
 void
 worker_session_reload(void)
 {
-	char *changes = list_changed_settings();
-	int	  held = count_locks_held();
+	char *changes = compare_settings(false);
+	int	  held;
 
 	waiting = changes != NULL;
 	check_locks_at = zklock_now_ms();
-	if (waiting && held > 0 && !session_can_give_way())
+	if (waiting && !session_can_give_way(&held) && held > 0)
 	{
 		char message[ZKLOCK_ERROR_SIZE];
 
@@ -642,13 +638,13 @@ worker_session_reload(void)
 void
 worker_session_take_settings_up(void)
 {
-	char *changes = list_changed_settings();
+	char *changes = compare_settings(false);
 
 	if (changes == NULL)
 		return;
-	if (chroot_has_changed())
+	if (strcmp(connect_string_chroot(zklock_servers), connect_string_chroot(used->servers)) != 0)
 		give_session_up("\"zklock.servers\" names another chroot");
-	use_what_is_set();
+	(void) compare_settings(true);
 	zklock_session->settings_work = false;
 	zklock_session->failures = 0; /* those were of other settings */
 	zklock_worker_restart(psprintf("changed settings: %s", changes));
@@ -667,6 +663,7 @@ worker_session_give_way(void)
 {
 	const SessionInfo *session = &zklock_session->info;
 	int64			   next = NEVER;
+	int				   held;
 
 	if (waiting || (session->state == SESSION_CONNECTED &&
 					session->negotiated_timeout > session->shortest_timeout))
@@ -674,7 +671,7 @@ worker_session_give_way(void)
 		if (zklock_now_ms() >= check_locks_at)
 		{
 			check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-			if (session_can_give_way())
+			if (session_can_give_way(&held))
 			{
 				worker_session_take_settings_up();
 				give_session_up("ZooKeeper grants a longer timeout than it once did");
@@ -1019,7 +1016,7 @@ worker_session_start(void)
 
 	used = &zklock_session->settings;
 	if (zklock_session->info.id == 0)
-		use_what_is_set();
+		(void) compare_settings(true);
 	zk_acl = used->acl;
 	worker_session_reload();
 
