@@ -33,6 +33,7 @@
 #include "miscadmin.h"
 #include "recipes/recipe.h"
 #include "shared/common.h"
+#include "shared/deadlock_search.h"
 #include "shared/election.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
@@ -516,7 +517,8 @@ stop_wait(const Wait *wait)
 {
 	/* Keep the indicator: an interrupt that is still to come may be the timeout's. */
 	disable_timeout(LOCK_TIMEOUT, true);
-	deadlock_across_leave(wait->entry);
+	if (wait->searched || search_is_ours(wait->entry))
+		deadlock_across_leave(wait->entry);
 }
 
 /* Stops and counts a wait, as a callback at error and exit. */
@@ -605,9 +607,14 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 					Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
 			}
 			if (searches)
+				sleep = Min(sleep, wait->deadlock_check_at - waited);
+
+			/* Across servers, if another session has not passed the search on to this one earlier */
+			if (searches && (waited >= DeadlockTimeout || search_is_ours(wait->entry)))
 			{
-				left = zklock_ms_until(deadlock_across_attend(wait->entry, waited, until));
-				sleep = Min(sleep, Min(left, wait->deadlock_check_at - waited));
+				wait->searched = true;
+				left = zklock_ms_until(deadlock_across_attend(wait->entry, until));
+				sleep = Min(sleep, left);
 			}
 
 			/*

@@ -39,7 +39,8 @@ typedef struct Wait
 	int				entry;			   /* the entry that waits, or ENTRY_NONE */
 	int64			absent_since;	   /* no worker since, ms; 0: there is one */
 	int64			deadlock_check_at; /* when to look for a deadlock, ms after the start */
-	bool			outage_reported;   /* the client has had the NOTICE of the outage */
+	bool			searched;		 /* the session has looked for deadlocks across servers */
+	bool			outage_reported; /* the client has had the NOTICE of the outage */
 } Wait;
 
 /* The result of a look at the awaited thing */

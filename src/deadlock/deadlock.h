@@ -17,7 +17,7 @@ extern void deadlock_check(int index);
  * The same across servers.  One session that has waited for long searches for all of its
  * server.
  */
-extern int64 deadlock_across_attend(int index, int64 waited, int64 until);
+extern int64 deadlock_across_attend(int index, int64 until);
 extern void	 deadlock_across_leave(int index);
 
 /* The beginning of the description of a wait for a permit */

@@ -517,23 +517,19 @@ static int64 next_at; /* when the next search is due, ms */
 
 /*
  * Searches for deadlocks across servers, in a session that waits with that entry, if a
- * search is due and no other session searches.  Does nothing before the session has waited
- * for deadlock_timeout, unless another one has passed the search on to it.  The caller
- * frees the memory.
+ * search is due and no other session searches.  To be called when the session has waited for
+ * deadlock_timeout, or another one has passed the search on to it.  The caller frees the memory.
  *
- *	waited	how long it has waited, ms
  *	until	when it has something else to do, ms
  *
  * Returns when it is to be called next, ms.
  */
 int64
-deadlock_across_attend(int index, int64 waited, int64 until)
+deadlock_across_attend(int index, int64 until)
 {
 	Search search = {.index = index, .next = index};
 	int	   pause;
 
-	if (waited < DeadlockTimeout && !search_is_ours(index))
-		return NEVER;
 	if (!take_search_over(index, &search.findings))
 	{
 		/* Our record stands until the session that searches now may have published its own. */
@@ -576,8 +572,8 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 }
 
 /*
- * Ends the part of a session in the search when its wait has ended, with an entry or
- * without, for whatever reason.  Cannot fail.
+ * Ends the part of a session in the search when its wait has ended, for whatever reason.
+ * Cannot fail.
  */
 void
 deadlock_across_leave(int index)
