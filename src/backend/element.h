@@ -7,8 +7,6 @@
 #ifndef ZKLOCK_ELEMENT_H
 #define ZKLOCK_ELEMENT_H
 
-#include "backend/call.h"
-#include "backend/wait.h"
 #include "shared/stats.h"
 
 /*
@@ -42,27 +40,5 @@ typedef enum TakeHow
 
 extern char *take_offer(const char *path, const char *data, Size length);
 extern bool take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Element *got);
-
-/* A user's call on a queue */
-typedef struct TakeQueue
-{
-	const char	   *path;
-	TakeHow			how;
-	Wait			wait; /* not of an offer */
-	Caller			call;
-	const char	   *pin;	 /* its path; "" if ZooKeeper refuses one; NULL if there is none */
-	const CallStep *written; /* the write that was sent, unless it failed; or NULL */
-	bool			in_doubt; /* whether it was made is unknown */
-} TakeQueue;
-
-/* element_queue.c, for element_take.c */
-extern void				  take_context(void *arg);
-extern const CallStep	 *take_list(TakeQueue *queue, bool watch);
-extern const ElementName *take_sort(const CallStep *list, int *n);
-extern char				 *take_element_path(const TakeQueue *queue, const char *name);
-extern const CallStep	 *take_look(TakeQueue *queue, const ElementName *names, int n);
-extern void				  take_make_certainly(TakeQueue *queue, CallStep *step);
-extern void				  take_read_pinned(TakeQueue *queue, CallStep *read);
-extern void				  take_unpin(TakeQueue *queue);
 
 #endif /* ZKLOCK_ELEMENT_H */
