@@ -9,7 +9,7 @@
  */
 CREATE FUNCTION zk_lock(path text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_text'
+AS 'MODULE_PATHNAME', 'zk_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock(text, interval) IS
 'acquire an exclusive session-level lock on a ZooKeeper path; false if the timeout passed';
@@ -23,7 +23,7 @@ COMMENT ON FUNCTION zk_lock(text[], interval) IS
 
 CREATE FUNCTION zk_xact_lock(path text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_text'
+AS 'MODULE_PATHNAME', 'zk_xact_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock(text, interval) IS
 'acquire an exclusive transaction-level lock on a ZooKeeper path; false if the timeout passed';
@@ -37,21 +37,21 @@ COMMENT ON FUNCTION zk_xact_lock(text[], interval) IS
 
 CREATE FUNCTION zk_try_lock(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_try_lock'
+AS 'MODULE_PATHNAME', 'zk_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_lock(text) IS
 'acquire an exclusive session-level lock on a ZooKeeper path if it is free';
 
 CREATE FUNCTION zk_try_xact_lock(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_try_xact_lock'
+AS 'MODULE_PATHNAME', 'zk_xact_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_xact_lock(text) IS
 'acquire an exclusive transaction-level lock on a ZooKeeper path if it is free';
 
 CREATE FUNCTION zk_lock_shared(path text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_shared_text'
+AS 'MODULE_PATHNAME', 'zk_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_shared(text, interval) IS
 'acquire a shared session-level lock on a ZooKeeper path; false if the timeout passed';
@@ -65,7 +65,7 @@ COMMENT ON FUNCTION zk_lock_shared(text[], interval) IS
 
 CREATE FUNCTION zk_xact_lock_shared(path text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_shared_text'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_shared(text, interval) IS
 'acquire a shared transaction-level lock on a ZooKeeper path; false if the timeout passed';
@@ -79,21 +79,21 @@ COMMENT ON FUNCTION zk_xact_lock_shared(text[], interval) IS
 
 CREATE FUNCTION zk_try_lock_shared(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_try_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_lock_shared(text) IS
 'acquire a shared session-level lock on a ZooKeeper path if nobody has or wants it exclusively';
 
 CREATE FUNCTION zk_try_xact_lock_shared(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_try_xact_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_xact_lock_shared(text) IS
 'acquire a shared transaction-level lock on a ZooKeeper path if nobody has or wants it exclusively';
 
 CREATE FUNCTION zk_unlock(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_text'
+AS 'MODULE_PATHNAME', 'zk_unlock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock(text) IS
 'release one exclusive session-level lock on a ZooKeeper path; false if it was not held';
@@ -107,7 +107,7 @@ COMMENT ON FUNCTION zk_unlock(text[]) IS
 
 CREATE FUNCTION zk_unlock_shared(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_shared_text'
+AS 'MODULE_PATHNAME', 'zk_unlock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_shared(text) IS
 'release one shared session-level lock on a ZooKeeper path; false if it was not held';
@@ -128,42 +128,42 @@ COMMENT ON FUNCTION zk_unlock_all() IS
 
 CREATE FUNCTION zk_lock_tree(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_tree'
+AS 'MODULE_PATHNAME', 'zk_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_tree(text, text, interval) IS
 'acquire an exclusive session-level lock on a ZooKeeper path and shared ones on all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_lock_tree_shared(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_tree_shared'
+AS 'MODULE_PATHNAME', 'zk_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_tree_shared(text, text, interval) IS
 'acquire shared session-level locks on a ZooKeeper path and all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock_tree(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_tree'
+AS 'MODULE_PATHNAME', 'zk_xact_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_tree(text, text, interval) IS
 'acquire an exclusive transaction-level lock on a ZooKeeper path and shared ones on all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock_tree_shared(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_tree_shared'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_tree_shared(text, text, interval) IS
 'acquire shared transaction-level locks on a ZooKeeper path and all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_unlock_tree(path text, root text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_tree'
+AS 'MODULE_PATHNAME', 'zk_unlock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_tree(text, text) IS
 'undo one zk_lock_tree with the same arguments; false if one of its locks was not held';
 
 CREATE FUNCTION zk_unlock_tree_shared(path text, root text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_tree_shared'
+AS 'MODULE_PATHNAME', 'zk_unlock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_tree_shared(text, text) IS
 'undo one zk_lock_tree_shared with the same arguments; false if one of its locks was not held';
@@ -311,7 +311,7 @@ COMMENT ON FUNCTION zk_queue_peek(text) IS
 
 CREATE FUNCTION zk_queue_remove(path text)
 RETURNS bytea
-AS 'MODULE_PATHNAME', 'zk_queue_remove'
+AS 'MODULE_PATHNAME', 'zk_queue_take'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_queue_remove(text) IS
 'remove the first element of a ZooKeeper queue; NULL if there is none';

@@ -159,7 +159,8 @@ ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight
 	slot->batch_length = length;
 	if (length > CALL_BUFFER_SIZE)
 	{
-		call_slot_ask(slot, CALL_ROOM_WANTED);
+		(void) call_slot_step(slot, CALL_FREE, CALL_ROOM_WANTED);
+		call_slot_want_worker(slot);
 		if (!wait_for_slot(slot, CALL_ROOM_GIVEN, caller, until))
 			return;
 	}
@@ -177,7 +178,8 @@ ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight
 		slot->provisional_wanted = true;
 		SpinLockRelease(&slot->mutex);
 	}
-	call_slot_ask(slot, CALL_ASKED);
+	(void) call_slot_step(slot, length > CALL_BUFFER_SIZE ? CALL_ROOM_GIVEN : CALL_FREE, CALL_ASKED);
+	call_slot_want_worker(slot);
 
 	/*
 	 * A batch that was not sent need not be: call_batch() gives it up.  If it was sent

@@ -379,6 +379,8 @@ give_up_hold(Hold *hold, EntryNotice notice)
 bool
 hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice)
 {
+	Entry *entry = entry_at(hold->entry);
+
 	hold->acquired[mode][scope] -= n;
 	if (!hold_is_acquired_in(hold, mode))
 		stats_add(stats_kind(hold->kind, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
@@ -392,7 +394,13 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 		return false;
 
 	/* The lock becomes the shared one, without a moment in which it is not held. */
-	entry_keep_shared(hold->entry);
+	SpinLockAcquire(&entry->mutex);
+	Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
+	entry->status.mode = LOCK_MODE_SHARED;
+	entry->status.downgrading = true;
+	entry->status.refused = false;
+	SpinLockRelease(&entry->mutex);
+	entry_mark_dirty(hold->entry);
 	add_pending_release(hold);
 	hold->mode = LOCK_MODE_SHARED;
 	return true;

@@ -260,25 +260,6 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
  */
 
 /*
- * Returns the fencing token of the exclusive lock that this session holds on a path, else
- * that of its shared lock.  Raises an error if it holds none, or has lost it.
- */
-int64
-lock_fencing_token(const char *path)
-{
-	Hold *hold = hold_of_lock(path, LOCK_MODE_EXCLUSIVE);
-
-	if (hold == NULL)
-		hold = hold_of_lock(path, LOCK_MODE_SHARED);
-	if (hold == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path)),
-						errhint("Lock the path in this session first.")));
-	hold_check(hold);
-	return entry_status(hold->entry).token;
-}
-
-/*
  * Returns the fencing token of the exclusive lock that this session holds on a path for
  * certain; 0 if it holds none, or may have lost it.  Needs no preload.
  */
@@ -396,8 +377,8 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	bool		 granted;
 	int			 share = share_of_entries(zklock_max_locks_per_session, entries_limit());
 	int			 half = Max(entries_limit() / 2, 1);
-	int			 of_role;
-	int			 all;
+	int			 of_role = 0;
+	int			 all = 0;
 
 	/* It would wait for itself. */
 	if (hold_of_lock(path, LOCK_MODE_SHARED) != NULL)
@@ -407,8 +388,20 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 						errhint("Release the lock first.")));
 	hold = hold_ask(&request, path);
 
-	/* Are there too many, this one included? */
-	of_role = reservation_count(GetUserId(), &all);
+	/* Are there too many, this one included, and others that are asked for? */
+	for (int i = 0; i < entries_max(); i++)
+	{
+		Entry *entry = entry_at(i);
+
+		SpinLockAcquire(&entry->mutex);
+		if (entry->status.state != ENTRY_FREE && !entry->status.kept &&
+			entry->request.scope == LOCK_SCOPE_RESERVATION)
+		{
+			all++;
+			of_role += entry->request.role == request.role;
+		}
+		SpinLockRelease(&entry->mutex);
+	}
 	if (of_role > share || (all > half && !superuser()))
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper reservations"),

@@ -36,7 +36,6 @@ extern int	 lock_compare_targets(const void *a, const void *b);
 extern bool	 lock_acquire(LockSet set, LockScope scope, int64 timeout_ms);
 extern bool	 lock_release(LockSet set);
 extern void	 lock_release_those(HoldChoice chosen, const void *arg);
-extern int64 lock_fencing_token(const char *path);
 extern int64 lock_proved_token(const char *path);
 
 /* Longest path of a semaphore: its nodes' paths are paths of entries, too. */

@@ -65,49 +65,6 @@ PG_USED_FOR_ASSERTS_ONLY static const StepBy call_steps[][CALL_GIVEN_UP + 1] = {
 dsa_area *call_area = NULL;
 
 /* ------------------------------------------------------------------------
- * At the start
- * ------------------------------------------------------------------------
- */
-
-Size
-call_pool_size(void)
-{
-	return add_size(offsetof(CallPool, slots), mul_size(zklock_max_processes(), sizeof(CallSlot)));
-}
-
-/* Initialises memory that is all zero. */
-void
-call_pool_init(CallPool *pool)
-{
-	for (int i = 0; i < (int) lengthof(pool->marks); i++)
-		pg_atomic_init_u64(&pool->marks[i], 0); /* no mark is set */
-	pg_atomic_init_u64(&pool->last_ticket, 0);
-	pg_atomic_init_u32(&pool->queue_waits_left, 0);
-	for (int i = 0; i < zklock_max_processes(); i++)
-	{
-		SpinLockInit(&pool->slots[i].mutex);
-		pg_atomic_init_u64(&pool->slots[i].queue_wait_ticket, 0);
-		pg_atomic_init_u32(&pool->slots[i].queue_wait_changed, 0);
-	}
-}
-
-/*
- * Makes the area, in the postmaster.  It never grows, as it must not depend on other shared
- * memory.  Nobody attaches to it later: that would take a lock for which the worker waits when
- * it allocates.
- */
-void
-call_area_init(void *place, int tranche)
-{
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-
-	call_area = dsa_create_in_place(place, CALL_AREA_SIZE, tranche, NULL);
-	dsa_pin(call_area);
-	dsa_set_size_limit(call_area, CALL_AREA_SIZE);
-	MemoryContextSwitchTo(old);
-}
-
-/* ------------------------------------------------------------------------
  * Steps
  * ------------------------------------------------------------------------
  */
@@ -165,16 +122,6 @@ CallSlot *
 call_slot_own(void)
 {
 	return &call_pool->slots[compat_my_proc_number()];
-}
-
-/* Asks the worker for room, or hands the batch to it.  The slot is FREE or ROOM_GIVEN. */
-void
-call_slot_ask(CallSlot *slot, CallState state)
-{
-	SpinLockAcquire(&slot->mutex);
-	call_slot_enter(slot, state);
-	SpinLockRelease(&slot->mutex);
-	call_slot_want_worker(slot);
 }
 
 /*

@@ -165,13 +165,8 @@ typedef struct CallPool
 extern CallPool *call_pool;
 extern dsa_area *call_area;
 
-extern Size call_pool_size(void);
-extern void call_pool_init(CallPool *pool);
-extern void call_area_init(void *place, int tranche);
-
 /* Backends, each for its own slot */
 extern CallSlot *call_slot_own(void);
-extern void		 call_slot_ask(CallSlot *slot, CallState state);
 extern void		 call_slot_give_up(void);
 extern void		 call_slot_leave_path(void);
 extern void		 call_slot_keep_node(void);

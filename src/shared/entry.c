@@ -6,7 +6,7 @@
  * Three changes are not in the table:
  *
  *	- The owning backend may change the mode of an entry that is GRANTED, once, from
- *	  exclusive to shared: entry_keep_shared().
+ *	  exclusive to shared: hold_release().
  *	- The owning backend marks the entry of an element that is to be deleted after a commit,
  *	  before it gives the entry up (backend/transaction.c).
  *	- A lock that is GRANTED for a limited time is lost when that time is over, whether or
@@ -153,21 +153,6 @@ entry_give_up(int index, EntryNotice notice)
 	entry->status.notice = notice;
 	entry->status.refused = false;
 	entry_step(entry, ENTRY_RELEASING, BY_BACKEND);
-	SpinLockRelease(&entry->mutex);
-	entry_mark_dirty(index);
-}
-
-/* Downgrades an exclusive lock to a shared one.  Cannot fail, does not wait. */
-void
-entry_keep_shared(int index)
-{
-	Entry *entry = entry_at(index);
-
-	SpinLockAcquire(&entry->mutex);
-	Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
-	entry->status.mode = LOCK_MODE_SHARED;
-	entry->status.downgrading = true;
-	entry->status.refused = false;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
 }
@@ -483,37 +468,6 @@ entry_is_overrun(int64 expires_us)
  * ------------------------------------------------------------------------
  */
 
-/* Returns the size of the pool with that many entries for sessions, and for kept nodes. */
-Size
-entries_size(int limit, int spare)
-{
-	return add_size(offsetof(EntryPool, entries), mul_size(limit + spare, sizeof(Entry)));
-}
-
-/* Initialises memory that is all zero. */
-void
-entries_init(EntryPool *pool, int limit, int spare)
-{
-	int max_entries = limit + spare;
-
-	pool->max_entries = max_entries;
-	pool->nspare = spare;
-	pg_atomic_init_u32(&pool->reliances, 0);
-	pg_atomic_init_u32(&pool->release_kept, 0);
-	pg_atomic_init_u64(&pool->next_ticket, 1);
-	for (int i = 0; i < (int) lengthof(pool->dirty); i++)
-		pg_atomic_init_u64(&pool->dirty[i], 0); /* no mark is set */
-	pool->next_cohort_id = 1;
-	SpinLockInit(&pool->mutex);
-	pool->first_free = 0;
-	pool->nfree = max_entries;
-	for (int i = 0; i < max_entries; i++)
-	{
-		SpinLockInit(&pool->entries[i].mutex);
-		pool->entries[i].next_free = i + 1 < max_entries ? i + 1 : -1;
-	}
-}
-
 /* Returns how many entries sessions, or the server itself, have. */
 int
 entries_in_use(void)
@@ -587,33 +541,6 @@ entries_all_consumed(void)
  * start anew, with memory in which nobody relies.
  * ------------------------------------------------------------------------
  */
-
-/*
- * Returns how many a role has, with those that it asks for.
- *
- *	all		is set to the number of those of all roles
- */
-int
-reservation_count(Oid role, int *all)
-{
-	int n = 0;
-
-	*all = 0;
-	for (int i = 0; i < entries_max(); i++)
-	{
-		Entry *entry = entry_at(i);
-
-		SpinLockAcquire(&entry->mutex);
-		if (entry->status.state != ENTRY_FREE && !entry->status.kept &&
-			entry->request.scope == LOCK_SCOPE_RESERVATION)
-		{
-			(*all)++;
-			n += entry->request.role == role;
-		}
-		SpinLockRelease(&entry->mutex);
-	}
-	return n;
-}
 
 /* Finds the reservation of a path that has a token.  Returns false if there is none. */
 bool

@@ -300,7 +300,6 @@ extern EntryPool *entry_pool;
 /* Backends */
 extern int entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave);
 extern void entry_give_up(int index, EntryNotice notice);
-extern void entry_keep_shared(int index);
 extern bool entry_is_settled(int index, uint32 generation);
 
 /* Worker */
@@ -321,8 +320,6 @@ extern uint32 entry_generation(int index);
 extern bool	  entry_is_overrun(int64 expires_us);
 
 /* How many there are */
-extern Size entries_size(int limit, int spare);
-extern void entries_init(EntryPool *pool, int limit, int spare);
 extern int	entries_in_use(void);
 extern int	entries_kept(void);
 extern bool entries_all_consumed(void);
@@ -383,7 +380,6 @@ typedef struct Reservation
 } Reservation;
 
 /* Backends */
-extern int	reservation_count(Oid role, int *all);
 extern bool reservation_find(const char *path, int64 token, Reservation *reservation);
 extern bool reservation_status(const Reservation *reservation, EntryStatus *status);
 extern bool reservation_renew(const Reservation *reservation, int duration_ms);

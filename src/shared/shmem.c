@@ -23,6 +23,8 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #define TRANCHE "zklock"
 #define NLOCKS 1
@@ -62,11 +64,12 @@ wanted_entries(void)
 static void
 find_part_sizes(Size *sizes)
 {
-	sizes[PART_FIXED] = add_size(offsetof(ZklockShared, entries),
-								 entries_size(wanted_entries(), zklock_max_kept_locks));
+	sizes[PART_FIXED] = add_size(offsetof(ZklockShared, entries) + offsetof(EntryPool, entries),
+								 mul_size(wanted_entries() + zklock_max_kept_locks, sizeof(Entry)));
 	sizes[PART_ELECTIONS] = add_size(offsetof(ElectionTable, stakes),
 									 mul_size(zklock_max_processes(), ELECTION_SLOTS));
-	sizes[PART_CALLS] = call_pool_size();
+	sizes[PART_CALLS] =
+		add_size(offsetof(CallPool, slots), mul_size(zklock_max_processes(), sizeof(CallSlot)));
 	sizes[PART_CALL_AREA] = CALL_AREA_SIZE;
 }
 
@@ -82,7 +85,7 @@ zklock_shmem_request(void)
 	RequestNamedLWLockTranche(TRANCHE, NLOCKS);
 }
 
-/* Attaches to the memory, initialising it if it is new. */
+/* Attaches to the memory, initialising it if it is new: then it is all zero at first. */
 void
 zklock_shmem_startup(void)
 {
@@ -110,17 +113,66 @@ zklock_shmem_startup(void)
 	session_info_attach(&shared->session, !found[PART_FIXED]);
 	if (!found[PART_FIXED])
 	{
+		pg_atomic_uint64 *counts = &stats_shared->of_kind[0][0];
+		int				  max_entries = wanted_entries() + zklock_max_kept_locks;
+
 		deadlock_search->searcher = ENTRY_NONE;
 		pg_atomic_init_u32(&deadlock_search->reloaded, 0);
-		stats_init(stats_shared);
-		entries_init(entry_pool, wanted_entries(), zklock_max_kept_locks);
+
+		for (int i = 0; i < STATS_KINDS * STATS_COUNTERS; i++)
+			pg_atomic_init_u64(&counts[i], 0);
+		pg_atomic_init_u64(&stats_shared->reset_at, GetCurrentTimestamp());
+		pg_atomic_init_u64(&stats_shared->requests, 0);
+		pg_atomic_init_u64(&stats_shared->request_us, 0);
+		pg_atomic_init_u64(&stats_shared->request_errors, 0);
+
+		entry_pool->max_entries = max_entries;
+		entry_pool->nspare = zklock_max_kept_locks;
+		pg_atomic_init_u32(&entry_pool->reliances, 0);
+		pg_atomic_init_u32(&entry_pool->release_kept, 0);
+		pg_atomic_init_u64(&entry_pool->next_ticket, 1);
+		for (int i = 0; i < (int) lengthof(entry_pool->dirty); i++)
+			pg_atomic_init_u64(&entry_pool->dirty[i], 0); /* no mark is set */
+		entry_pool->next_cohort_id = 1;
+		SpinLockInit(&entry_pool->mutex);
+		entry_pool->first_free = 0;
+		entry_pool->nfree = max_entries;
+		for (int i = 0; i < max_entries; i++)
+		{
+			SpinLockInit(&entry_at(i)->mutex);
+			entry_at(i)->next_free = i + 1 < max_entries ? i + 1 : -1;
+		}
 	}
 	if (!found[PART_ELECTIONS])
 		election_table_init(election_table);
 	if (!found[PART_CALLS])
-		call_pool_init(call_pool);
+	{
+		for (int i = 0; i < (int) lengthof(call_pool->marks); i++)
+			pg_atomic_init_u64(&call_pool->marks[i], 0); /* no mark is set */
+		pg_atomic_init_u64(&call_pool->last_ticket, 0);
+		pg_atomic_init_u32(&call_pool->queue_waits_left, 0);
+		for (int i = 0; i < zklock_max_processes(); i++)
+		{
+			SpinLockInit(&call_pool->slots[i].mutex);
+			pg_atomic_init_u64(&call_pool->slots[i].queue_wait_ticket, 0);
+			pg_atomic_init_u32(&call_pool->slots[i].queue_wait_changed, 0);
+		}
+	}
+
+	/*
+	 * The area never grows, as it must not depend on other shared memory.  Nobody attaches to it
+	 * later: that would take a lock for which the worker waits when it allocates.
+	 */
 	if (!found[PART_CALL_AREA])
-		call_area_init(parts[PART_CALL_AREA], locks->lock.tranche);
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+		call_area =
+			dsa_create_in_place(parts[PART_CALL_AREA], CALL_AREA_SIZE, locks->lock.tranche, NULL);
+		dsa_pin(call_area);
+		dsa_set_size_limit(call_area, CALL_AREA_SIZE);
+		MemoryContextSwitchTo(old);
+	}
 	LWLockRelease(AddinShmemInitLock);
 }
 

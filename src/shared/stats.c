@@ -37,21 +37,6 @@ const StatsName stats_names[] =
 
 StatsShared *stats_shared = NULL;
 
-/* Initialises memory that is all zero. */
-void
-stats_init(StatsShared *stats)
-{
-	for (int kind = 0; kind < STATS_KINDS; kind++)
-	{
-		for (int i = 0; i < STATS_COUNTERS; i++)
-			pg_atomic_init_u64(&stats->of_kind[kind][i], 0);
-	}
-	pg_atomic_init_u64(&stats->reset_at, GetCurrentTimestamp());
-	pg_atomic_init_u64(&stats->requests, 0);
-	pg_atomic_init_u64(&stats->request_us, 0);
-	pg_atomic_init_u64(&stats->request_errors, 0);
-}
-
 /* ------------------------------------------------------------------------
  * Counting
  * ------------------------------------------------------------------------

@@ -87,8 +87,6 @@ typedef struct StatsShared
 /* In shared memory */
 extern StatsShared *stats_shared;
 
-extern void stats_init(StatsShared *stats);
-
 /* The waits of a kind that have ended since the last reset */
 typedef struct StatsWaits
 {

@@ -18,20 +18,8 @@
 
 COMPAT_FUNCTION_INFO_V1(zk_queue_offer);
 COMPAT_FUNCTION_INFO_V1(zk_queue_peek);
-COMPAT_FUNCTION_INFO_V1(zk_queue_remove);
 COMPAT_FUNCTION_INFO_V1(zk_queue_take);
 COMPAT_FUNCTION_INFO_V1(zk_xact_queue_take);
-
-/* Shows or removes the first element, and returns its data; NULL if there is none. */
-static Datum
-first_data(FunctionCallInfo fcinfo, TakeHow how, int64 timeout_ms, StatsKind kind)
-{
-	Element element;
-
-	if (!take_first(argument_path(fcinfo, ALLOWED_PATHS_ONLY), how, timeout_ms, kind, &element))
-		PG_RETURN_NULL();
-	PG_RETURN_BYTEA_P(element.data);
-}
 
 /*
  * zk_queue_offer(path text, data bytea) returns text
@@ -61,30 +49,37 @@ zk_queue_offer(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(name));
 }
 
-/* zk_queue_peek(path text) returns bytea: returns the first element, which stays. */
+/* zk_queue_peek(path text) returns bytea: returns the first element, which stays; or NULL. */
 Datum
 zk_queue_peek(PG_FUNCTION_ARGS)
 {
-	return first_data(fcinfo, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED);
-}
+	char   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	Element element;
 
-/* zk_queue_remove(path text) returns bytea: removes the first element and returns it. */
-Datum
-zk_queue_remove(PG_FUNCTION_ARGS)
-{
-	return first_data(fcinfo, TAKE_REMOVE, LOCK_NO_WAIT, WAIT_UNCOUNTED);
+	if (!take_first(path, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED, &element))
+		PG_RETURN_NULL();
+	PG_RETURN_BYTEA_P(element.data);
 }
 
 /*
  * zk_queue_take(path text, timeout interval) returns bytea
+ * zk_queue_remove(path text) returns bytea
  *
  * Removes the first element and returns it.  If there is none, waits for one: with a
- * timeout of NULL for ever, with '0' not at all.  Returns NULL if the timeout has passed.
+ * timeout of NULL for ever, with '0', or without one, not at all.  Returns NULL if the timeout
+ * has passed.
  */
 Datum
 zk_queue_take(PG_FUNCTION_ARGS)
 {
-	return first_data(fcinfo, TAKE_REMOVE, argument_timeout(fcinfo, 1), STATS_QUEUE);
+	bool	may_wait = PG_NARGS() == 2; /* that call alone is counted */
+	int64	timeout_ms = may_wait ? argument_timeout(fcinfo, 1) : LOCK_NO_WAIT;
+	char   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	Element element;
+
+	if (!take_first(path, TAKE_REMOVE, timeout_ms, may_wait ? STATS_QUEUE : WAIT_UNCOUNTED, &element))
+		PG_RETURN_NULL();
+	PG_RETURN_BYTEA_P(element.data);
 }
 
 /*

@@ -63,16 +63,6 @@ COMPAT_FUNCTION_INFO_V1(zk_unlock_persistent);
  * ------------------------------------------------------------------------
  */
 
-/* Returns the path argument as a set. */
-static LockSet
-path_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
-{
-	LockTarget *target = palloc(sizeof(LockTarget));
-
-	*target = (LockTarget){.path = argument_path(fcinfo, rule), .mode = mode};
-	return (LockSet){.targets = target, .n = 1};
-}
-
 /*
  * Returns the paths in the array argument, each once, in the order in which all sessions
  * lock several paths.
@@ -111,16 +101,25 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	return set;
 }
 
-/* Returns the paths below the root down to the path argument, which comes last. */
+/*
+ * Returns the path argument, or, if the argument behind it is a root, the paths below the root
+ * down to the path argument, which comes last.
+ */
 static LockSet
-branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
+branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode, bool has_root)
 {
-	LockSet branch = {.whole = true};
+	LockSet branch = {.whole = has_root};
+	char   *utf8 = argument_path(fcinfo, rule);
 	char   *path;
 	char   *root;
 	size_t	root_len;
 
-	(void) argument_path(fcinfo, rule);
+	if (!has_root)
+	{
+		branch.targets = palloc(sizeof(LockTarget));
+		branch.targets[branch.n++] = (LockTarget){.path = utf8, .mode = mode};
+		return branch;
+	}
 	argument_refuse_null(fcinfo, 1, "root");
 	path = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	root = text_to_cstring(PG_GETARG_TEXT_PP(1));
@@ -152,60 +151,45 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
  *
  * Each function returns true if all locks are held, and false if the timeout has passed.
  * A shared lock on a path that the session holds exclusively is granted at once.
+ *
+ * A C function serves the SQL functions of one mode and scope, which have other arguments:
+ *
+ *	zk_try_lock		(path text), which does not wait
+ *	zk_lock			(path text, timeout interval)
+ *	zk_lock_tree	(path text, root text, timeout interval)
+ *
+ * Those with an array, (paths text[], timeout interval), have one of their own.
  * ------------------------------------------------------------------------
  */
 
-#define DOES_NOT_WAIT -1
-
-/* Locks a set.  The SQL function's argument number "timeout" limits the wait. */
 static Datum
-acquire_locks(FunctionCallInfo fcinfo, LockSet set, LockScope scope, int timeout)
+acquire_locks(FunctionCallInfo fcinfo, bool array, LockMode mode, LockScope scope)
 {
+	LockSet set = array ? paths_argument(fcinfo, ALLOWED_PATHS_ONLY, mode)
+						: branch_arguments(fcinfo, ALLOWED_PATHS_ONLY, mode, PG_NARGS() == 3);
+
 	argument_check_scope(fcinfo, scope);
 	PG_RETURN_BOOL(lock_acquire(set, scope,
-								timeout == DOES_NOT_WAIT ? LOCK_NO_WAIT
-														 : argument_timeout(fcinfo, timeout)));
+								PG_NARGS() == 1 ? LOCK_NO_WAIT
+												: argument_timeout(fcinfo, PG_NARGS() - 1)));
 }
 
-/*
- * The C function of one signature of an SQL function.
- *
- *	symbol		its name
- *	arguments	the function that reads the set from the arguments
- *	timeout		the number of the argument that is the timeout, or DOES_NOT_WAIT
- */
-#define LOCK_FUNCTION(symbol, arguments, mode, scope, timeout)                                \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                                          \
-	Datum symbol(PG_FUNCTION_ARGS)                                                            \
-	{                                                                                         \
-		return acquire_locks(fcinfo, arguments(fcinfo, ALLOWED_PATHS_ONLY, LOCK_MODE_##mode), \
-							 LOCK_SCOPE_##scope, timeout);                                    \
-	}                                                                                         \
+#define LOCK_FUNCTION(symbol, array, mode, scope)                                  \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                               \
+	Datum symbol(PG_FUNCTION_ARGS)                                                 \
+	{                                                                              \
+		return acquire_locks(fcinfo, array, LOCK_MODE_##mode, LOCK_SCOPE_##scope); \
+	}                                                                              \
 	extern int no_such_variable
 
-/* (path text, timeout interval) */
-LOCK_FUNCTION(zk_lock_text, path_argument, EXCLUSIVE, SESSION, 1);
-LOCK_FUNCTION(zk_xact_lock_text, path_argument, EXCLUSIVE, TRANSACTION, 1);
-LOCK_FUNCTION(zk_lock_shared_text, path_argument, SHARED, SESSION, 1);
-LOCK_FUNCTION(zk_xact_lock_shared_text, path_argument, SHARED, TRANSACTION, 1);
-
-/* (paths text[], timeout interval) */
-LOCK_FUNCTION(zk_lock_array, paths_argument, EXCLUSIVE, SESSION, 1);
-LOCK_FUNCTION(zk_xact_lock_array, paths_argument, EXCLUSIVE, TRANSACTION, 1);
-LOCK_FUNCTION(zk_lock_shared_array, paths_argument, SHARED, SESSION, 1);
-LOCK_FUNCTION(zk_xact_lock_shared_array, paths_argument, SHARED, TRANSACTION, 1);
-
-/* (path text) */
-LOCK_FUNCTION(zk_try_lock, path_argument, EXCLUSIVE, SESSION, DOES_NOT_WAIT);
-LOCK_FUNCTION(zk_try_xact_lock, path_argument, EXCLUSIVE, TRANSACTION, DOES_NOT_WAIT);
-LOCK_FUNCTION(zk_try_lock_shared, path_argument, SHARED, SESSION, DOES_NOT_WAIT);
-LOCK_FUNCTION(zk_try_xact_lock_shared, path_argument, SHARED, TRANSACTION, DOES_NOT_WAIT);
-
-/* (path text, root text, timeout interval) */
-LOCK_FUNCTION(zk_lock_tree, branch_arguments, EXCLUSIVE, SESSION, 2);
-LOCK_FUNCTION(zk_xact_lock_tree, branch_arguments, EXCLUSIVE, TRANSACTION, 2);
-LOCK_FUNCTION(zk_lock_tree_shared, branch_arguments, SHARED, SESSION, 2);
-LOCK_FUNCTION(zk_xact_lock_tree_shared, branch_arguments, SHARED, TRANSACTION, 2);
+LOCK_FUNCTION(zk_lock, false, EXCLUSIVE, SESSION);
+LOCK_FUNCTION(zk_xact_lock, false, EXCLUSIVE, TRANSACTION);
+LOCK_FUNCTION(zk_lock_shared, false, SHARED, SESSION);
+LOCK_FUNCTION(zk_xact_lock_shared, false, SHARED, TRANSACTION);
+LOCK_FUNCTION(zk_lock_array, true, EXCLUSIVE, SESSION);
+LOCK_FUNCTION(zk_xact_lock_array, true, EXCLUSIVE, TRANSACTION);
+LOCK_FUNCTION(zk_lock_shared_array, true, SHARED, SESSION);
+LOCK_FUNCTION(zk_xact_lock_shared_array, true, SHARED, TRANSACTION);
 
 /* ------------------------------------------------------------------------
  * Unlocking
@@ -213,29 +197,26 @@ LOCK_FUNCTION(zk_xact_lock_tree_shared, branch_arguments, SHARED, TRANSACTION, 2
  * Each function undoes one session-level acquisition of each path, and returns false, with
  * a warning, if one was not held or was lost.  With an array, it releases the locks that
  * are held; with a tree, all that zk_lock_tree() took, or none.
+ *
+ *	zk_unlock		(path text)
+ *	zk_unlock_tree	(path text, root text)
+ *	zk_unlock		(paths text[]), which is a C function of its own
  * ------------------------------------------------------------------------
  */
 
 /* The same for unlocking; see LOCK_FUNCTION. */
-#define UNLOCK_FUNCTION(symbol, arguments, mode)                                     \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                                 \
-	Datum symbol(PG_FUNCTION_ARGS)                                                   \
-	{                                                                                \
-		PG_RETURN_BOOL(lock_release(arguments(fcinfo, ANY_PATH, LOCK_MODE_##mode))); \
-	}                                                                                \
+#define UNLOCK_FUNCTION(symbol, arguments, ...)                                 \
+	COMPAT_FUNCTION_INFO_V1(symbol);                                            \
+	Datum symbol(PG_FUNCTION_ARGS)                                              \
+	{                                                                           \
+		PG_RETURN_BOOL(lock_release(arguments(fcinfo, ANY_PATH, __VA_ARGS__))); \
+	}                                                                           \
 	extern int no_such_variable
 
-/* (path text) */
-UNLOCK_FUNCTION(zk_unlock_text, path_argument, EXCLUSIVE);
-UNLOCK_FUNCTION(zk_unlock_shared_text, path_argument, SHARED);
-
-/* (paths text[]) */
-UNLOCK_FUNCTION(zk_unlock_array, paths_argument, EXCLUSIVE);
-UNLOCK_FUNCTION(zk_unlock_shared_array, paths_argument, SHARED);
-
-/* (path text, root text) */
-UNLOCK_FUNCTION(zk_unlock_tree, branch_arguments, EXCLUSIVE);
-UNLOCK_FUNCTION(zk_unlock_tree_shared, branch_arguments, SHARED);
+UNLOCK_FUNCTION(zk_unlock, branch_arguments, LOCK_MODE_EXCLUSIVE, PG_NARGS() == 2);
+UNLOCK_FUNCTION(zk_unlock_shared, branch_arguments, LOCK_MODE_SHARED, PG_NARGS() == 2);
+UNLOCK_FUNCTION(zk_unlock_array, paths_argument, LOCK_MODE_EXCLUSIVE);
+UNLOCK_FUNCTION(zk_unlock_shared_array, paths_argument, LOCK_MODE_SHARED);
 
 /* zk_unlock_all() returns void: undoes all session-level acquisitions. */
 Datum
@@ -258,10 +239,21 @@ zk_fencing_token(PG_FUNCTION_ARGS)
 {
 	char *path = argument_path(fcinfo, ANY_PATH);
 	int	  election = election_find(path);
+	Hold *hold = hold_of_lock(path, LOCK_MODE_EXCLUSIVE);
 	int64 term;
 
-	if (hold_of_lock(path, LOCK_MODE_SHARED) != NULL || election == ELECTION_NONE)
-		PG_RETURN_INT64(lock_fencing_token(path));
+	/* The exclusive lock that the session holds, else the shared one */
+	if (hold == NULL)
+		hold = hold_of_lock(path, LOCK_MODE_SHARED);
+	if (hold)
+	{
+		hold_check(hold);
+		PG_RETURN_INT64(entry_status(hold->entry).token);
+	}
+	if (election == ELECTION_NONE)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path)),
+						errhint("Lock the path in this session first.")));
 	if (!transaction_leads(election, &term))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this server does not lead the election at ZooKeeper path \"%s\"",
