@@ -102,9 +102,9 @@ SELECT * FROM held_modes;
 -- a function that a superuser declares with other types of text, or of intervals, locks the same
 CREATE DOMAIN paths AS text[];
 CREATE DOMAIN patience AS interval;
-CREATE FUNCTION lock_part(varchar, varchar, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock_tree' LANGUAGE C;
+CREATE FUNCTION lock_part(varchar, varchar, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock' LANGUAGE C;
 CREATE FUNCTION lock_all(paths, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock_array' LANGUAGE C;
-CREATE FUNCTION lock_one(varchar, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock_text' LANGUAGE C;
+CREATE FUNCTION lock_one(varchar, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock' LANGUAGE C;
 SELECT lock_part('/regress/tree/db/t', '/regress/tree', '30s');
 SELECT * FROM held_modes;
 SELECT zk_unlock_all();
