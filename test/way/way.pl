@@ -116,6 +116,6 @@ append_to_file("$results/summary", join '',
 	summary('both', \@own, @roles),
 	summary("with PostgreSQL's headers", \@sources, @roles));
 
-ok($way->{'src/sql/lock_funcs.c'}{zk_lock_text}{session},      'the session was recorded');
+ok($way->{'src/sql/lock_funcs.c'}{zk_lock}{session},      'the session was recorded');
 ok($way->{'src/zk/zk_library.c'}{zk_library_send}{worker}, 'the worker was recorded');
 done_clean($zk, $a);
