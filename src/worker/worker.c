@@ -16,6 +16,25 @@
  *
  * and in between, the client library's events (zk_client.c) and the engine (engine/engine.c).
  *
+ * What a request for a lock passes on its way to ZooKeeper and back, and why each of these is
+ * there:
+ *
+ *		entry, and its dirty bit	a session asks at any time, also where it may neither wait nor
+ *									fail, as at the end of a transaction: it takes no lock of the
+ *									worker's, and a bit that is set twice is looked at once
+ *		the worker's latch			is set once for all that was asked while it sleeps
+ *		batch (engine.c)			bits have no order; tickets have: first come, first served
+ *		a path's arrivals			who comes may join a node of ours, or must look behind a listing
+ *									that was sent later: that is decided for all of a path together
+ *		a cohort's queue			those behind one node, among whom it is handed on
+ *		engine.marked				what a round brings to a path, however much, has one look
+ *		a line (zk_flow.c)			a connection has limited room, and each role and session its
+ *									share of it
+ *		in_flight					each call is answered once, whatever the library does
+ *		the events (zk_library.c)	the library's threads must not call PostgreSQL
+ *		engine.marked, again		handlers of answers only store what they learn
+ *		entry, and the owner's latch	the session reads its grant without asking anybody
+ *
  * Exit codes: 0 would unregister the worker for ever and anything but 1 would restart all of
  * PostgreSQL, so the worker always exits with 1 and is started again a second later.  The
  * next worker resumes the session.  This is also how changed settings and addresses are
@@ -265,7 +284,6 @@ zklock_worker_main(Datum arg)
 	on_proc_exit(on_exit_last, 0); /* registered first, called last */
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	(void) sigaction(SIGTERM, &terminate, NULL);
-	pqsignal(SIGQUIT, worker_opening_interrupted);
 	pqsignal(SIGINT, PG_SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 

@@ -28,7 +28,6 @@ extern void				worker_session_take_settings_up(void);
 extern int64			worker_session_give_way(void);
 extern void				worker_session_file_remove(void);
 extern void				worker_opening_over(void);
-extern void				worker_opening_interrupted(SIGNAL_ARGS);
 
 /* ------------------------------------------------------------------------
  * lease.c: the proof that it lives, and with it our locks

@@ -344,7 +344,7 @@ worker_opening_over(void)
 }
 
 /* SIGQUIT: takes back that this worker has begun, and exits. */
-void
+static void
 worker_opening_interrupted(SIGNAL_ARGS)
 {
 	_exit(is_opening && truncate(OPENING_FILE, crashes_before) != 0 ? 3 : 2);
@@ -1020,7 +1020,8 @@ worker_session_start(void)
 	zk_acl = used->acl;
 	worker_session_reload();
 
-	/* Note that this worker begins to open a session. */
+	/* Note that this worker begins to open a session.  So far SIGQUIT had nothing to take back. */
+	pqsignal(SIGQUIT, worker_opening_interrupted);
 	fd = OpenTransientFilePerm(OPENING_FILE, O_CREAT | O_APPEND | O_WRONLY | O_NOFOLLOW | O_NONBLOCK,
 							   S_IRUSR | S_IWUSR);
 	if (fd < 0 || fstat(fd, &file) != 0 || write(fd, "x", 1) != 1)
