@@ -55,9 +55,7 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "shared/common.h"
-#include "shared/deadlock_search.h"
 #include "shared/entry.h"
-#include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/ipc.h"
 #include "worker/worker_internal.h"
@@ -244,19 +242,6 @@ count_answer(CallOutcome outcome, int64 us)
 		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
 }
 
-/*
- * Takes up, at the start and after a reload, the settings for which nothing has to wait: those
- * that the search for deadlocks uses, and the elections.
- */
-static void
-take_server_settings_up(void)
-{
-	deadlock_search->deadlock_timeout = DeadlockTimeout;
-	deadlock_search->parent_nodes = zklock_parent_nodes;
-	pg_atomic_write_u32(&deadlock_search->reloaded, 1);
-	candidacy_reload();
-}
-
 /* Handles a watch that has fired, on a path with contenders or on a queue with elements. */
 static void
 on_watch(ZkWatchEvent event, const char *path)
@@ -310,7 +295,6 @@ zklock_worker_main(Datum arg)
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	engine_start();
 	worker_calls_start();
-	take_server_settings_up();
 	worker_session_start();
 
 	log_context.previous = error_context_stack;
@@ -335,7 +319,6 @@ zklock_worker_main(Datum arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
-			take_server_settings_up();
 			worker_session_reload();
 		}
 

@@ -68,10 +68,12 @@
 #include "fault.h"
 #include "port/pg_bswap.h"
 #include "shared/common.h"
+#include "shared/deadlock_search.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "storage/fd.h"
+#include "storage/proc.h"
 #include "utils/timestamp.h"
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
@@ -601,14 +603,21 @@ session_can_give_way(int *held)
 }
 
 /*
- * Compares the settings that are set with those in use, and reports those that wait.  If a
- * session is not opened any more, after crashes, another worker tries again.
+ * At the start and after a reload: takes up the settings for which nothing has to wait, which are
+ * those that the search for deadlocks uses, and the elections.  Compares the others with those in
+ * use, and reports those that wait.  If a session is not opened any more, after crashes, another
+ * worker tries again.
  */
 void
 worker_session_reload(void)
 {
 	char *changes = compare_settings(false);
 	int	  held;
+
+	deadlock_search->deadlock_timeout = DeadlockTimeout;
+	deadlock_search->parent_nodes = zklock_parent_nodes;
+	pg_atomic_write_u32(&deadlock_search->reloaded, 1);
+	candidacy_reload();
 
 	waiting = changes != NULL;
 	check_locks_at = zklock_now_ms();
