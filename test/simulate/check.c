@@ -22,7 +22,8 @@
  * In calm, moreover:
  *
  *	W	who holds would hear of the end of its node
- *	K	a node that is kept for nobody is alone, and its server would hear of another
+ *	K	a node that is kept for nobody is alone, and its server would hear of another; there are
+ *		no more than the setting allows
  *	S	who waits does so for somebody else
  *
  * A session holds what its entry and the lease tell it at this moment.  What somebody
@@ -961,15 +962,21 @@ check_calm(void)
 	for (int s = 0; s < sim_nservers; s++)
 	{
 		const EntryPool *pool = *server_worker(s)->api->pool;
+		int				 nkept = 0;
 
 		foreach_entry (entry, pool)
 		{
 			if (entry->status.state == ENTRY_RELEASING && entry->status.kept)
+			{
 				check_kept(entry);
+				nkept++;
+			}
 			if (entry->status.state == ENTRY_QUEUED && entry->node.czxid != 0 &&
 				entry->request.kind != REQUEST_PERMIT && entry->request.kind != REQUEST_ELEMENT)
 				check_waits(s, pool, entry);
 		}
+		if (nkept > pool->nspare)
+			sim_violation(NULL, "K: %d nodes are kept for nobody, of %d", nkept, pool->nspare);
 	}
 }
 

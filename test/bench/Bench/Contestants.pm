@@ -69,15 +69,33 @@ sub _own_path($stage, $name, $path)
 	return $own;
 }
 
+# zklock with room for the nodes of all paths at random
+my $kept = 'zklock, keep_idle = 10s';
+
+# The server has locked all paths twice, by hundreds, and so keeps their nodes.
+sub _keep_all($stage, $server, $path)
+{
+	my $paths = "ARRAY(SELECT '" . $path =~ s/%r//r . "' || n FROM generate_series(100 * i, 100 * i + 99) n)";
+	$stage->server($server)->value("DO \$\$ BEGIN
+		FOR i IN 0 .. 99 LOOP
+			FOR twice IN 1 .. 2 LOOP PERFORM zk_lock($paths), zk_unlock($paths); END LOOP;
+		END LOOP; END \$\$");
+	return;
+}
+
+# What else a job of that contestant is: the servers that keep nodes, and where
+sub _keeping($stage, $name, $path, @servers) { return $name eq $kept ? (keep => [ map { [ $_, _own_path($stage, $name, $path) ] } @servers ]) : (); }
+
 # In a closed loop: "requests" are those to load generators
 sub _loop($name, $stage, $pids, $requests, %job)
 {
 	# A queue takes its time to form: as long as that lasts, nothing is counted.
 	my $lead = 0.002 * ($job{sessions} || 1);
 	return {
-		name => $name,
-		pids => $pids,
-		run  => sub ($seconds) {
+		name    => $name,
+		pids    => $pids,
+		prepare => sub { _keep_all($stage, @$_) foreach @{ $job{keep} || [] } },
+		run     => sub ($seconds) {
 			my @answers   = $stage->together($lead, $seconds, $requests->());
 			my @durations = map { split / /, $_->{durations} } @answers;
 			return { durations => \@durations, acquisitions => @durations + sum0(map { $_->{others} } @answers) };
@@ -99,15 +117,21 @@ sub sql($name, $stage, $pids, $groups, $acquire, $release, %job)
 }
 
 # Who locks with zklock: its name as a contestant, and its servers' names
-sub _zklocks($stage, $count)
+sub _zklocks($stage, $count, $path)
 {
 	my @keep = @servers[ 0 .. $count - 1 ];
 	$stage->server($_) foreach @keep;
-	return [ 'zklock', @keep ]
-	  unless $stage->server('a')->value(q(SELECT count(*) FROM pg_settings WHERE name = 'zklock.keep_idle'));
-	my @others = map { "${_}0" } @keep;
-	$stage->server($_, conf => ['zklock.keep_idle = 0']) foreach @others;
-	return ([ 'zklock', @keep ], [ 'zklock, keep_idle = 0', @others ]);
+	my $has  = sub ($setting) { return $stage->server('a')->value("SELECT count(*) FROM pg_settings WHERE name = 'zklock.$setting'") };
+	my %conf = ('zklock' => [], 'zklock, keep_idle = 0' => ['zklock.keep_idle = 0'],
+		$kept => [ 'zklock.keep_idle = 10s', 'zklock.max_kept_locks = 16384' ]);
+	my @names = ('zklock', $has->('keep_idle') ? 'zklock, keep_idle = 0' : (),
+		$path =~ /%r/ && $has->('max_kept_locks') ? $kept : ());
+	return map {
+		my $name = $_;
+		my @its  = map { $_ . ($name =~ /, keep_idle = (\d+)/ ? $1 : '') } @keep;
+		$stage->server($_, conf => $conf{$name}) foreach @its;
+		[ $name, @its ]
+	} @names;
 }
 
 sub zklock($stage, %job)
@@ -116,8 +140,9 @@ sub zklock($stage, %job)
 	return map {
 		my ($name, @used) = @$_;
 		sql($name, $stage, [ map { $stage->server($_)->worker_pid } @used ],
-			sub { map { $stage->sessions($used[$_], $share[$_]) } 0 .. $#share }, @lock, %job)
-	} _zklocks($stage, scalar @share);
+			sub { map { $stage->sessions($used[$_], $share[$_]) } 0 .. $#share }, @lock,
+			%job, _keeping($stage, $name, $job{path}, @used))
+	} _zklocks($stage, scalar @share, $job{path});
 }
 
 # Sessions of one server, without zklock
@@ -187,10 +212,11 @@ sub _transactions($name, $stage, $kind, $lock, $used, %job)
 
 sub guarded($stage, %job)
 {
-	my @zklocks = _zklocks($stage, $job{servers} || 1);
+	my @zklocks = _zklocks($stage, $job{servers} || 1, $job{path});
 	my (undef, @used) = @{ $zklocks[0] };
 	return (
-		(map { my ($name, @its) = @$_; _transactions($name, $stage, 'jdbc', 'zk_xact_lock($path)', \@its, %job) } @zklocks),
+		(map { my ($name, @its) = @$_; 
+			_transactions($name, $stage, 'jdbc', 'zk_xact_lock($path)', \@its, %job, _keeping($stage, $name, $job{path}, @its)) } @zklocks),
 		_transactions('Curator', $stage, 'curator', '', \@used, %job),
 		@used == 1 ? _transactions('pg_advisory_lock', $stage, 'jdbc', 'pg_advisory_xact_lock(hashtext($path))', \@used, %job) : ());
 }

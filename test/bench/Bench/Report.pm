@@ -49,6 +49,7 @@ my $no_lock = 'the least in C';
 my @contestants = (
 	[ 'zklock' => 'zklock' ],
 	[ '`keep_idle = 0`' => 'zklock, keep_idle = 0' ],
+	[ '`keep_idle = 10s`' => 'zklock, keep_idle = 10s' ],
 	[ 'Curator' => 'Curator' ],
 	[ 'kazoo' => 'kazoo' ],
 	[ 'etcd' => 'etcd' ],
