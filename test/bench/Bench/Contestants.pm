@@ -215,7 +215,7 @@ sub guarded($stage, %job)
 	my @zklocks = _zklocks($stage, $job{servers} || 1, $job{path});
 	my (undef, @used) = @{ $zklocks[0] };
 	return (
-		(map { my ($name, @its) = @$_; 
+		(map { my ($name, @its) = @$_;
 			_transactions($name, $stage, 'jdbc', 'zk_xact_lock($path)', \@its, %job, _keeping($stage, $name, $job{path}, @its)) } @zklocks),
 		_transactions('Curator', $stage, 'curator', '', \@used, %job),
 		@used == 1 ? _transactions('pg_advisory_lock', $stage, 'jdbc', 'pg_advisory_xact_lock(hashtext($path))', \@used, %job) : ());
