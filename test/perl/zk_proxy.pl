@@ -55,6 +55,7 @@ my $delay     = 0;           # seconds
 my $spacing   = 0;           # of requests, seconds
 my $garbler;                 # Zklock::Garbler, if replies are to be garbled
 my $hang_up   = 0;           # after the handshake
+my $ping_at;                 # when the servers get the next ping in the clients' stead, if they do
 my $accepted  = 0;           # connections since the last reset
 my (%counts, @log, @faults); # since the last reset; all faults ever
 my $last_fault = 0;
@@ -135,11 +136,24 @@ sub advance($c)
 	write_some($server);
 	write_some($client);
 
-	# One side has gone: the other gets what is still to be delivered, and goes too.
+	# One side has gone: the other gets what is still to be delivered, and goes too, unless the session is to live on.
 	close_connection($c)
-	  if $client->{eof} && $client->{in} eq '' && $server->{out} eq ''
+	  if $client->{eof} && $client->{in} eq '' && $server->{out} eq '' && !defined $ping_at
 	  || $server->{eof} && $server->{in} eq '' && $client->{out} eq '' && !@{ $c->{queue} }
 	  || $c->{doomed} && $client->{out} eq '' && $server->{out} eq '' && !@{ $c->{queue} };
+	return;
+}
+
+# A client that is stopped, or cut off, has a session all the same. It gets no answers to what it has not sent.
+sub send_pings
+{
+	return unless defined $ping_at && $ping_at <= time;
+	$ping_at = time + 0.5;
+	foreach my $c (grep { $_->{greeted} && $_->{mode} eq 'frames' } all_connections())
+	{
+		push @{ $c->{pending} }, { xid => -2, op => 'ping', ours => 1 };
+		$c->{server}{out} .= pack('N/a*', pack('l> l>', -2, 11));
+	}
 	return;
 }
 
@@ -266,6 +280,7 @@ sub reply_frames($c, $frame)
 	my ($i) = grep { $pending->[$_]{xid} == $xid } 0 .. $#$pending;
 	return $frame unless defined $i;
 	my $request = splice(@$pending, $i, 1);
+	return () if $request->{ours};
 	$request->{error} = $error;
 	my $fault  = !defined $request->{answer} && due_fault('reply', $request);
 	my $action = $fault ? $fault->{action} : '';
@@ -428,9 +443,13 @@ my %commands = (
 	drop => sub { close_connection($_) foreach all_connections(); return; },
 	cut  => sub {
 		close delete $_->{listener} foreach grep { $_->{listener} } @links;
-		close_connection($_) foreach all_connections();
+		foreach my $c (all_connections())
+		{
+			defined $ping_at ? shutdown($c->{client}{socket}, 2) : close_connection($c);
+		}
 		return;
 	},
+	sustain => sub { $ping_at = 0; return; },
 	blackhole => sub ($arg) {
 		$arg->{direction} =~ /^(requests|replies|both)$/ or die "bad direction\n";
 		$_->{blackhole} = $arg->{direction} foreach @links;
@@ -445,6 +464,7 @@ my %commands = (
 		return;
 	},
 	heal => sub ($arg) {
+		undef $ping_at;
 		foreach my $link (chosen_links($arg))
 		{
 			$link->{blackhole} = '';
@@ -471,6 +491,7 @@ my %commands = (
 sub until_due
 {
 	my @due = @arrivals ? 0.05 : 3600;
+	push @due, $ping_at - time if defined $ping_at;
 	foreach my $c (all_connections())
 	{
 		push @due, $c->{queue}[0][0] - time if @{ $c->{queue} } && !blocked($c, 'reply');
@@ -491,5 +512,6 @@ serve(
 	timeout => \&until_due,
 	round   => sub {
 		connect_arrivals();
+		send_pings();
 		advance($_) foreach all_connections();
 	});

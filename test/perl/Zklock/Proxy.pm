@@ -61,8 +61,11 @@ Each returns a number for C<fired>, and takes
   garble(share => 0.1, seed => 1)
                 that share of all replies and events is changed at random, in ways that the
                 client library survives; share 0 ends it. Zklock::Garbler has the details
-  cut, heal     closes all connections and refuses new ones; back to normal (ends cut,
+  cut, heal     closes all connections and refuses new ones; back to normal (ends cut, sustain,
                 blackhole and held messages, not delay)
+  sustain       until heal the sessions of clients that are connected now live on, whatever becomes of the clients: the
+                servers get pings in their stead, whose answers stay here. So a client may be stopped, or cut off, until
+                its lease is over, for as long as it takes to look at it; otherwise its session ends a moment later
   drop          closes all connections; new ones are welcome
   blackhole($direction)
                 nothing gets through any more while connections stay open, new ones too, until
@@ -167,7 +170,7 @@ foreach my $hold (qw(hold_reply hold_request))
 	};
 }
 
-foreach my $command (qw(counts requests reset_counts clear connections accepted cut heal drop notify garble))
+foreach my $command (qw(counts requests reset_counts clear connections accepted cut heal sustain drop notify garble))
 {
 	no strict 'refs';
 	*$command = sub ($self, %arg) { return $self->call($command, \%arg); };

@@ -92,6 +92,7 @@ subtest 'ZooKeeper' => sub {
 	wait_until { !$a->lock_count } 'its lock to be gone';
 	$job = start($a, [ '--silence', '1h', $path ], 'cat');
 	$job->wait_started;
+	$proxy->sustain;
 	$a->cut_off($proxy);
 	wait_until { $a->lock_count("state = 'suspended'") } 'the lease to end';
 	$a->reconnect($proxy);

@@ -9,7 +9,7 @@ use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 my $path = '/e/leader';
-my ($zk, $a) = cast('a', faults => '', allows_streaming => 1,
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', faults => '', allows_streaming => 1,
 	conf => [ 'max_prepared_transactions = 1', "synchronous_standby_names = '*'", 'synchronous_commit = local' ]);
 my $election = Zklock::Election->new($zk, $path);
 my ($s, $other) = ($a->session, $a->session);
@@ -160,12 +160,14 @@ subtest 'a server that is stopped, or cut off, does not lead' => sub {
 	my $worker = $a->worker_pid;
 	$election->work($s);
 	freeze($worker);
+	$proxy->sustain;
 	wait_until { $election->leads($a) eq 'f' } 'the lease to lapse';
 	is($a->value('SELECT state, is_leader FROM zk_elections'), 'suspended|f', 'it is suspended');
 	$s->query_start('COMMIT');
 	$a->wait_event($s, 'guard');
 	ok($s->busy, 'the commit waits for proof');
 	thaw($worker);
+	$proxy->heal;
 	is($s->result->{sqlstate}, '00000', 'and commits when the term is proved to go on');
 	$election->wait_state($a, 'elected');
 };

@@ -67,14 +67,16 @@ subtest 'a server that is stopped for longer than a session timeout has lost its
 my ($xact, $waiter, $holder) = map { $c->session } 1 .. 3;
 scene($c, $b, '/h');
 
-# What keeps the server from proving that its session lives, for a while
+# What keeps the server from proving that its session lives, for a while. The session itself lives on.
 my %unproved = (
 	'stopped' => sub {
 		my $worker = $c->worker_pid;
 		freeze($worker);
-		return sub { thaw($worker) };
+		$proxy->sustain;
+		return sub { thaw($worker); $proxy->heal };
 	},
 	'cut off' => sub {
+		$proxy->sustain;
 		$c->cut_off($proxy);
 		return sub { $c->reconnect($proxy) };
 	},

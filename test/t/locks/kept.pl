@@ -4,14 +4,14 @@
 # notices: whoever comes from elsewhere has the node deleted, calls that do not wait come to their turn, and what is kept
 # is nobody's. That nothing else stays is what all other tests show.
 #
-# Server a keeps a node for a minute, so that nothing depends on how fast this runs; the default is 100 ms. Server b keeps
+# Server a keeps a node for an hour, so that nothing depends on how fast this runs; the default is 100 ms. Server b keeps
 # none.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT lost story token unlock);
 use Zklock::JavaPeer;
 
-my @conf = ("zklock.keep_idle = '1min'", "zklock.path_dialects = '/k/hive=hive, /k/kazoo=kazoo, /k/recipe=zookeeper'");
+my @conf = ("zklock.keep_idle = '1h'", "zklock.path_dialects = '/k/hive=hive, /k/kazoo=kazoo, /k/recipe=zookeeper'");
 my ($zk, $proxy, $a, $b) =
   cast('a b', proxied => 'a', timeout => '30s', conf => \@conf, a => { faults => 'near' }, b => { conf => ['zklock.keep_idle = 0'] });
 my $shell = $zk->shell;
@@ -269,7 +269,7 @@ story 'the node goes when nobody has come back, and with the setting' => sub {
 	cmp_ok(counts($a)->{kept_expired}, '>', $expired, 'and is counted');
 	again($s{s}, $path, 3);
 	gone($path, 'it does not stay for longer');
-	set_keep_idle('1min');
+	set_keep_idle('1h');
 	keep($a, 's', $path);
 	$a->set_conf('zklock.keep_idle' => 0);
 	gone($path, 'with 0 what is kept goes at once');
@@ -278,7 +278,7 @@ story 'the node goes when nobody has come back, and with the setting' => sub {
 	hold($a, 's', $path);
 	unlike(($zk->children($path))[0], $may_be_kept, 'and no name says so');
 	unlock('s', $path);
-	set_keep_idle('1min');
+	set_keep_idle('1h');
 };
 
 story 'a loss ends it' => sub {
