@@ -26,6 +26,9 @@ foreach my $case (sort keys %cases)
 		my $data = $zk->server(1)->dir . '/data/version-2';
 		$older{$zk} = PostgreSQL::Test::Utils::tempdir . '/older';
 		system_or_bail('cp', '-a', '--', $data, $older{$zk});
+
+		# Older data stay older: sessions that come and go after the restart are changes, too.
+		$zk->shell->create("/later$_") foreach 1 .. 100;
 		hold($a, 'holder', '/w/lock');
 		queue($a, 'waiter', '/w/lock');
 		my ($session, $mark) = ($a->session_id, $a->log_mark);
