@@ -39,6 +39,11 @@
 #define pg_noreturn __attribute__((noreturn))
 #endif
 
+/* 19: how one case of a switch goes on into the next */
+#if PG_VERSION_NUM < 190000
+#define pg_fallthrough __attribute__((fallthrough))
+#endif
+
 /* 19: get_database_name() has moved. */
 #if PG_VERSION_NUM >= 190000
 #include "utils/lsyscache.h"

@@ -139,7 +139,7 @@ on_transaction(XactEvent event, void *arg)
 				entry->status.consumed = true;
 				SpinLockRelease(&entry->mutex);
 			}
-			/* FALLTHROUGH */
+			pg_fallthrough;
 
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:

@@ -540,12 +540,13 @@ break_off_wait(int code, Datum arg)
 bool
 wait_until(Wait *wait, WaitLook look, void *arg)
 {
-	int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
 	bool	   searches = wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT;
 	WaitAnswer answer;
 
 	PG_ENSURE_ERROR_CLEANUP(break_off_wait, PointerGetDatum(wait));
 	{
+		int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
+
 		/* Setting the timeout clears the indicator that it has ended the part before. */
 		interrupt_check(wait_context, wait);
 		if (LockTimeout > 0 && wait->event == ZKLOCK_WAIT_LOCK)

@@ -43,6 +43,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "engine/engine_internal.h"
 
 /* So long after the creation of two paths, others beside them are taken to be missing */
@@ -344,7 +345,7 @@ take_missing_step(Path *path, MissingStep step)
 				make_parents_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = parent}, on_parent_seen);
 				break;
 			}
-			/* FALLTHROUGH */
+			pg_fallthrough;
 		case MISSING_CREATE:
 			if (cohort)
 				fail_without_path(cohort);

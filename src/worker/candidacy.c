@@ -25,6 +25,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "compat.h"
 #include "fault.h"
 #include "mb/pg_wchar.h"
 #include "shared/common.h"
@@ -322,7 +323,7 @@ attend_candidacy(int i, bool stopping)
 			/* Give up leadership, or the place in the queue. */
 			end_term(i, &status);
 			candidacy->phase = CANDIDACY_LEAVING;
-			/* FALLTHROUGH */
+			pg_fallthrough;
 
 		case CANDIDACY_LEAVING:
 			if (wake_commits(i))
@@ -343,7 +344,7 @@ attend_candidacy(int i, bool stopping)
 			entry_give_up(candidacy->entry, ENTRY_NO_NOTICE); /* the engine deletes its node */
 			candidacy->phase = CANDIDACY_IDLE;
 			candidacy->retry_at = 0;
-			/* FALLTHROUGH */
+			pg_fallthrough;
 
 		case CANDIDACY_IDLE:
 			if (!may_stand)

@@ -983,7 +983,7 @@ worker_session_event(ZkSessionEvent event)
 			ereport(LOG, (errmsg_internal("%s", fault)));
 			snprintf(message, sizeof(message), "authentication failed: %s", fault);
 			session_info_set_error(message);
-			/* FALLTHROUGH */
+			pg_fallthrough;
 
 		case ZK_SESSION_SASL_FAILED: /* last_error has the reason */
 			attempt_has_failed(SESSION_AUTH_FAILED);

@@ -26,6 +26,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "compat.h"
 #include "fault.h"
 #include "shared/common.h"
 #include "zk/zk_internal.h"
@@ -744,7 +745,7 @@ zk_library_send(const Call *call)
 									acl, modes[asked->node_kind], on_created, context);
 				break;
 			}
-			/* FALLTHROUGH */
+			pg_fallthrough;
 		case ZK_APPEND:
 			code = send_creates(call, context);
 			break;
