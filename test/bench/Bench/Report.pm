@@ -219,9 +219,8 @@ sub _paths_that_recur
 	return <<"END";
 **Where zklock is ahead because paths recur.** A server that locks a path again within `zklock.keep_idle`, 100 ms, need not
 ask ZooKeeper: [the node is still there](guide.md#session-or-transaction-level). A closed loop with a path for each session is
-the best case of that; `keep_idle = 0` is zklock without it, and for paths that are never locked twice, or at random, it does
-little. The price, one more round trip for another server that then wants the lock, is in no line: where others have just
-been, nothing is kept.
+the best case of that; `keep_idle = 0` is zklock without it. The price, one more round trip for another server, is in no line:
+where others have just been, nothing is kept.
 
 END
 }
@@ -241,14 +240,9 @@ sub _kept_equal($self)
 	my $most = 3 * $self->{warm_up};
 	return <<"END";
 **What was kept equal.** All contestants ran in one run on one machine, beside the servers and on the same processors, in turn
-within each of $self->{rounds} rounds of $self->{seconds} s; figures are medians of the rounds. A machine has good and bad
-moments, so compare within a line only. ZooKeeper and programs in Java, which compile themselves as they run, had worked for
-$self->{warm_up} s and more, until three seconds in a row differed by less than 5 %, or for $most s. Each contestant has paths
-of its own, and one ZooKeeper session for each database server, or for each process in its place. Guarded transactions share
-program, driver, connections and table. PostgreSQL does without fsync, except where ZooKeeper's data are on disk. All ask a
-follower of an ensemble. etcd has as many members as ZooKeeper has servers, with their data in the same place, its own client
-for Go, and a lease for each session. Redis is not on a par: one server that loses its locks when it ends (`SET NX PX`, and a
-deletion that compares).
+within each of $self->{rounds} rounds of $self->{seconds} s, after $self->{warm_up} s to $most s of work; figures are medians of
+the rounds, to be compared within a line only. Guarded transactions share program, driver, connections and table. Redis is not
+on a par: one server that loses its locks when it ends. [The rest](../test/bench/README).
 
 END
 }
