@@ -335,6 +335,30 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_queue_take(text, interval) IS
 'take the first element of a ZooKeeper queue, which goes when the transaction commits and otherwise stays';
 
+CREATE FUNCTION zk_queue_length(path text)
+RETURNS integer
+AS 'MODULE_PATHNAME', 'zk_queue_length'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_length(text) IS
+'how many elements a ZooKeeper queue has';
+
+CREATE FUNCTION zk_queue_elements(
+	path text,
+	OUT "position" integer,
+	OUT element text,
+	OUT length integer,
+	OUT created timestamptz,
+	OUT taken boolean,
+	OUT server text,
+	OUT pid integer,
+	OUT usename text,
+	OUT application_name text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_queue_elements'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_elements(text) IS
+'the elements of a ZooKeeper queue, without their data, and whose transaction has taken them';
+
 /* Elections */
 CREATE FUNCTION zk_is_leader(path text)
 RETURNS boolean
@@ -486,6 +510,7 @@ COMMENT ON COLUMN zk_session.request_errors IS 'of these: refused, or never answ
 /* Who holds and who waits, whatever client it is */
 CREATE FUNCTION zk_contenders(
 	path text,
+	OUT path text,
 	OUT "position" integer,
 	OUT node text,
 	OUT kind text,
@@ -500,6 +525,7 @@ CREATE FUNCTION zk_contenders(
 	OUT owner text,
 	OUT owner_session text,
 	OUT created timestamptz,
+	OUT granted_at timestamptz,
 	OUT heeds_us boolean,
 	OUT persistent boolean,
 	OUT kept boolean)
@@ -507,7 +533,7 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_contenders'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_contenders(text) IS
-'who holds and who waits at a path, of all servers and clients, in the order of the queue';
+'who holds and who waits at a path, or with /* at its end on all paths below, of all servers and clients, in the order of the queue';
 
 /* What all servers publish of waits that last */
 CREATE FUNCTION zk_waits(
@@ -717,7 +743,7 @@ GRANT EXECUTE ON FUNCTION zk_locks(), zk_stats() TO PUBLIC;
 
 /* What services are called, what they write into their nodes, and roles and paths of others */
 GRANT EXECUTE ON FUNCTION zk_session(), zk_elections(), zk_leader(text), zk_last_claim(text), zk_contenders(text),
-	zk_waits()
+	zk_waits(), zk_queue_length(text), zk_queue_elements(text)
 TO pg_monitor;
 GRANT EXECUTE ON FUNCTION zk_resign(text), zk_break_lock(text), zk_break_lock(text, text), zk_release_kept()
 TO pg_signal_backend;

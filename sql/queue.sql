@@ -23,6 +23,22 @@ SELECT * FROM all_calls('/regress/queue');
 RESET zklock.allowed_paths;
 DROP FUNCTION all_calls(text);
 
+-- what is in a queue, at any path
+SET zklock.allowed_paths = '/elsewhere/*';
+SELECT zk_queue_length('/regress/not/there'), (SELECT count(*) FROM zk_queue_elements('/regress/not/there'));
+RESET zklock.allowed_paths;
+SELECT outcome($$ SELECT zk_queue_length(NULL) $$), outcome($$ SELECT zk_queue_elements(NULL) $$);
+SELECT outcome($$ SELECT zk_queue_length('relative') $$);
+SELECT zk_queue_offer('/regress/listed', 'one') < zk_queue_offer('/regress/listed', '');
+BEGIN;
+SELECT data FROM zk_xact_queue_take('/regress/listed', '0');
+SELECT zk_queue_length('/regress/listed');
+SELECT "position", length, created > now() - interval '1 hour' AS created, taken, pid = pg_backend_pid() AS mine, usename = session_user AS role
+FROM zk_queue_elements('/regress/listed');
+COMMIT;
+SELECT "position", length, taken, pid FROM zk_queue_elements('/regress/listed');
+SELECT zk_queue_remove('/regress/listed'), zk_queue_length('/regress/listed');
+
 -- who rolls back, or back to a savepoint, and asks again gets the same element, each time
 CREATE PROCEDURE take_again() LANGUAGE plpgsql AS $$
 DECLARE

@@ -73,6 +73,17 @@ SELECT count(*) FROM zk_contenders('/regress/not/there');
 RESET zklock.allowed_paths;
 SELECT outcome($$ SELECT zk_contenders(NULL) $$);
 SELECT outcome($$ SELECT zk_contenders('relative') $$);
+-- and below any, or all
+SET zklock.allowed_paths = '/nothing';
+SELECT count(*) FROM zk_contenders('/regress/not/there/*');
+RESET zklock.allowed_paths;
+SELECT outcome($$ SELECT zk_contenders('relative/*') $$);
+SELECT outcome($$ SELECT zk_contenders('//*') $$);
+SELECT zk_lock('/regress/below/a'), zk_lock('/regress/below/b/c');
+SELECT path, kind, granted, granted_at = (SELECT granted_at FROM zk_locks l WHERE l.path = c.path) AS granted_at, persistent, kept
+FROM zk_contenders('/regress/below/*') c ORDER BY path;
+SELECT count(*) > 1 FROM zk_contenders('/*');
+SELECT zk_unlock('/regress/below/a'), zk_unlock('/regress/below/b/c');
 
 -- a comment on everything the extension has, and on all columns of its views; the row
 -- types of tables and views are members as well in newer releases of PostgreSQL

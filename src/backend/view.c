@@ -9,8 +9,8 @@
  *
  * The session asks ZooKeeper twice: first for the children of the path, after a sync if the
  * caller wants all that has been committed; then, for the first ones in the queue, for the
- * owner and the data of each node.  The recipe says what the names mean; anybody may have
- * written the data.
+ * owner and the data of each node, of several paths at once if the caller has listed these.  The
+ * recipe says what the names mean; anybody may have written the data.
  *
  * Runs in: backends.
  *
@@ -64,12 +64,12 @@ compare_entries(const void *a, const void *b)
 }
 
 /*
- * Copies the entries in use at one path, or all but those that are kept for nobody, each as it
- * is at one moment, in the current memory context.  A palloc() for each takes twice the time if
- * there are a thousand, mostly in page faults.
+ * Copies the entries in use, all or those at one path, with those that are kept for nobody or
+ * without, each as it is at one moment, in the current memory context.  A palloc() for each takes
+ * twice the time if there are a thousand, mostly in page faults.
  */
 LockView
-lock_view_take(const char *path)
+lock_view_take(const char *path, bool with_kept)
 {
 	const int  at_once = 64;
 	LockView   view = {.entries = palloc(entries_max() * sizeof(EntryCopy *))};
@@ -86,8 +86,8 @@ lock_view_take(const char *path)
 			copy = palloc(at_once * sizeof(EntryCopy));
 			left = at_once;
 		}
-		if (!entry_copy(i, copy) ||
-			(path ? strcmp(copy->request.path, path) != 0 : copy->status.kept))
+		if (!entry_copy(i, copy) || (path && strcmp(copy->request.path, path) != 0) ||
+			(copy->status.kept && !with_kept))
 			continue;
 		if (copy->status.state == ENTRY_GRANTED && entry_is_overrun(copy->status.expires_us))
 			copy->status.state = ENTRY_LOST;
@@ -117,12 +117,9 @@ lock_view_path(const EntryCopy *entry)
 /* Stands for no process, not even the server itself */
 #define NO_PROCESS (-1)
 
-/*
- * Returns the first entry of a path's cohort that is in a state and is not that of process
- * "except_pid"; NULL if there is none.
- */
-static const EntryCopy *
-find_in_cohort(const LockView *view, const char *path, uint64 cohort_id, EntryState state, int except_pid)
+/* Returns the index of the first entry at a path whose cohort has that number or a later one. */
+static int
+first_entry_at(const LockView *view, const char *path, uint64 cohort_id)
 {
 	int from = 0;
 	int to = view->n;
@@ -137,10 +134,33 @@ find_in_cohort(const LockView *view, const char *path, uint64 cohort_id, EntrySt
 		else
 			to = middle;
 	}
-	for (; from < view->n && cohort_order(view->entries[from]) == cohort_id; from++)
+	return from;
+}
+
+/* Returns what a view of all paths has at one of them.  The entries belong to that view. */
+LockView
+lock_view_at(const LockView *all, const char *path)
+{
+	int		 first = first_entry_at(all, path, 0);
+	LockView view = {.entries = all->entries + first};
+
+	while (first + view.n < all->n && strcmp(view.entries[view.n]->request.path, path) == 0)
+		view.n++;
+	return view;
+}
+
+/*
+ * Returns the first entry of a path's cohort that is in a state and is not that of process
+ * "except_pid"; NULL if there is none.
+ */
+static const EntryCopy *
+find_in_cohort(const LockView *view, const char *path, uint64 cohort_id, EntryState state, int except_pid)
+{
+	for (int i = first_entry_at(view, path, cohort_id);
+		 i < view->n && cohort_order(view->entries[i]) == cohort_id; i++)
 	{
-		if (view->entries[from]->status.state == state && view->entries[from]->request.pid != except_pid)
-			return view->entries[from];
+		if (view->entries[i]->status.state == state && view->entries[i]->request.pid != except_pid)
+			return view->entries[i];
 	}
 	return NULL;
 }
@@ -209,6 +229,114 @@ lock_view_of_node(const LockView *at_path, const ContenderNode *node)
  * ------------------------------------------------------------------------
  */
 
+/* Puts the contenders that a listing shows, by the recipe that is given, in order. */
+void
+contenders_sort(Contenders *contenders, const CallStep *listed)
+{
+	int			  n = listed->result.nchildren;
+	RecipeQueued *queue = palloc_extended(Max(n, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
+
+	contenders->n = recipe_queue(contenders->recipe, listed->children, n, queue);
+	contenders->nread = 0;
+	contenders->nodes = palloc_extended(Max(contenders->n, 1) * sizeof(ContenderNode),
+										MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for (int i = 0; i < contenders->n; i++)
+		contenders->nodes[i] =
+			(ContenderNode){.name = queue[i].name, .peer = queue[i].peer, .data = ""};
+	pfree(queue);
+}
+
+/*
+ * Reads the nodes of contenders on several paths: of the first "most" in all that are still there.
+ * Those that are gone are dropped.
+ *
+ * Returns a step that was not answered, or one that is CALL_OK.
+ */
+CallStep
+contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most)
+{
+	CallStep failed = {.result.outcome = CALL_OK};
+
+	while (failed.result.outcome == CALL_OK)
+	{
+		CallStep	   steps[NODES_AT_ONCE];
+		ContenderNode *nodes[NODES_AT_ONCE];
+		int			   n = 0;
+		int			   nread = 0;
+
+		for (int i = 0; i < nqueues; i++)
+		{
+			Contenders *queue = &queues[i];
+
+			for (; queue->nread < queue->n && nread + queue->nread < most && n < NODES_AT_ONCE;
+				 queue->nread++)
+			{
+				nodes[n] = &queue->nodes[queue->nread];
+
+				/* No client has names of that length, and a hundred of them are no batch. */
+				if (strlen(nodes[n]->name) > ZKLOCK_MAX_PATH)
+					continue;
+				steps[n++] = (CallStep){
+					.asked = {.kind = ZK_GET_DATA,
+							  .path = psprintf("%s/%s", queue->path, queue->nodes[queue->nread].name),
+							  .most = CONTENDERS_MAX_DATA}};
+			}
+			nread += queue->nread;
+		}
+		if (n == 0)
+			break;
+		call_batch(caller, steps, n, CALL_AS_KNOWN);
+		for (int i = n - 1; i >= 0; i--)
+		{
+			nodes[i]->answer = steps[i].result;
+			nodes[i]->data = steps[i].read ? steps[i].read : "";
+			if (steps[i].result.outcome == CALL_UNREACHABLE || steps[i].result.outcome == CALL_TOO_LONG)
+				failed = steps[i];
+		}
+
+		/* Drop those that are gone. */
+		for (int i = 0; i < nqueues; i++)
+		{
+			Contenders *queue = &queues[i];
+			int			left = 0;
+
+			for (int k = 0; k < queue->n; k++)
+			{
+				if (queue->nodes[k].answer.outcome != CALL_NO_NODE)
+					queue->nodes[left++] = queue->nodes[k];
+			}
+			queue->nread -= queue->n - left;
+			queue->n = left;
+		}
+	}
+
+	/*
+	 * Determine who holds.  For a semaphore this is known only if a lease says how many permits
+	 * there are; the smallest number counts.
+	 */
+	for (int i = 0; i < nqueues; i++)
+	{
+		Contenders *queue = &queues[i];
+		RecipePeer *peers = palloc_extended(Max(queue->n, 1) * sizeof(RecipePeer), MCXT_ALLOC_HUGE);
+		bool	   *holds = palloc(Max(queue->n, 1) * sizeof(bool));
+		int32_t permits = 0;
+
+		for (int k = 0; k < queue->n; k++)
+		{
+			peers[k] = queue->nodes[k].peer;
+			if (peers[k].permits > 0 && (permits == 0 || peers[k].permits < permits))
+				permits = peers[k].permits;
+		}
+		recipe_holders(queue->recipe, peers, queue->n, permits, holds);
+		queue->permits_unknown = queue->recipe == &permit_recipe && permits == 0;
+		for (int k = 0; k < queue->n; k++)
+			queue->nodes[k].holds = holds[k] && !queue->permits_unknown;
+		pfree(peers);
+		pfree(holds);
+	}
+	return failed;
+}
+
 /*
  * Reads the contenders on a path, whose path and recipe are given, and the nodes of the first
  * "most" of them that are still there.  A path that does not exist has none.
@@ -218,92 +346,23 @@ lock_view_of_node(const LockView *at_path, const ContenderNode *node)
 CallStep
 contenders_read(Contenders *contenders, Caller *caller, int most, CallSight sight)
 {
-	CallStep	listed;
-	CallStep	steps[NODES_AT_ONCE];
-	RecipePeer *peers;
-	bool	   *holds;
-	int32_t		permits = 0;
-	int			from = 0;
-	int			n;
-
-	contenders->n = 0;
-	for (;;)
-	{
-		ContenderNode *nodes;
-
-		/*
-		 * List the children, and put the contenders in order: at first, and again if none of
-		 * them is there any more.  Others may have come meanwhile, or the same ones with other
-		 * nodes.
-		 */
-		if (contenders->n == 0)
-		{
-			RecipeQueued *queue;
-
-			listed = (CallStep){.asked = {.kind = ZK_GET_CHILDREN, .path = contenders->path}};
-			call_batch(caller, &listed, 1, sight);
-			n = listed.result.nchildren;
-			queue = palloc_extended(Max(n, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
-			contenders->n = recipe_queue(contenders->recipe, listed.children, n, queue);
-			contenders->nodes = palloc_extended(Max(contenders->n, 1) * sizeof(ContenderNode),
-												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-			for (int i = 0; i < contenders->n; i++)
-				contenders->nodes[i] =
-					(ContenderNode){.name = queue[i].name, .peer = queue[i].peer, .data = ""};
-			pfree(queue);
-		}
-		if (from >= Min(contenders->n, most) || listed.result.outcome != CALL_OK)
-			break;
-
-		/* Read some nodes. */
-		nodes = &contenders->nodes[from];
-		n = Min(Min(contenders->n, most) - from, NODES_AT_ONCE);
-		for (int i = 0; i < n; i++)
-			steps[i] =
-				(CallStep){.asked = {.kind = ZK_GET_DATA,
-									 .path = psprintf("%s/%s", contenders->path, nodes[i].name),
-									 .most = CONTENDERS_MAX_DATA}};
-		call_batch(caller, steps, n, CALL_AS_KNOWN);
-		for (int i = n - 1; i >= 0; i--)
-		{
-			nodes[i].answer = steps[i].result;
-			nodes[i].data = steps[i].read ? steps[i].read : "";
-			if (steps[i].result.outcome == CALL_UNREACHABLE || steps[i].result.outcome == CALL_TOO_LONG)
-				listed = steps[i];
-		}
-
-		/* Drop those that are gone. */
-		from += n;
-		n = contenders->n;
-		contenders->n = 0;
-		for (int i = 0; i < n; i++)
-		{
-			if (contenders->nodes[i].answer.outcome != CALL_NO_NODE)
-				contenders->nodes[contenders->n++] = contenders->nodes[i];
-		}
-		from -= n - contenders->n;
-	}
+	CallStep listed;
+	CallStep failed;
+	int		 n;
 
 	/*
-	 * Determine who holds.  For a semaphore this is known only if a lease says how many permits
-	 * there are; the smallest number counts.
+	 * List the children again if none of the contenders is there any more.  Others may have come
+	 * meanwhile, or the same ones with other nodes.
 	 */
-	n = contenders->n;
-	peers = palloc_extended(Max(n, 1) * sizeof(RecipePeer), MCXT_ALLOC_HUGE);
-	holds = palloc(Max(n, 1) * sizeof(bool));
-	for (int i = 0; i < n; i++)
+	do
 	{
-		peers[i] = contenders->nodes[i].peer;
-		if (peers[i].permits > 0 && (permits == 0 || peers[i].permits < permits))
-			permits = peers[i].permits;
-	}
-	recipe_holders(contenders->recipe, peers, n, permits, holds);
-	contenders->permits_unknown = contenders->recipe == &permit_recipe && permits == 0;
-	for (int i = 0; i < n; i++)
-		contenders->nodes[i].holds = holds[i] && !contenders->permits_unknown;
-	pfree(peers);
-	pfree(holds);
-	return listed;
+		listed = (CallStep){.asked = {.kind = ZK_GET_CHILDREN, .path = contenders->path}};
+		call_batch(caller, &listed, 1, sight);
+		contenders_sort(contenders, &listed);
+		n = contenders->n;
+		failed = contenders_read_nodes(contenders, 1, caller, most);
+	} while (n > 0 && contenders->n == 0);
+	return failed.result.outcome == CALL_OK ? listed : failed;
 }
 
 /*

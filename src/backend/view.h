@@ -34,7 +34,8 @@ typedef struct LockBlocker
 	const char *node; /* of another client, or of a reservation; or NULL */
 } LockBlocker;
 
-extern LockView	   lock_view_take(const char *path);
+extern LockView	   lock_view_take(const char *path, bool with_kept);
+extern LockView	   lock_view_at(const LockView *all, const char *path);
 extern const char *lock_view_path(const EntryCopy *entry);
 extern LockBlocker lock_view_blocker(const LockView *view, const EntryCopy *entry);
 
@@ -63,10 +64,13 @@ typedef struct Contenders
 	const Recipe  *recipe;
 	ContenderNode *nodes;
 	int			   n;
+	int			   nread; /* of these, the first ones, whose nodes have been read */
 	bool permits_unknown; /* no lease says how many permits there are, nor who holds */
 } Contenders;
 
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const ContenderNode *node);
+extern void				contenders_sort(Contenders *contenders, const CallStep *listed);
+extern CallStep contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most);
 extern CallStep contenders_read(Contenders *contenders, Caller *call, int most, CallSight sight);
 extern const char *contenders_reservation(const ContenderNode *node, const EntryCopy *entry,
 										  NodeContender *data);

@@ -336,7 +336,7 @@ add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *r
 
 	if (call && zklock_connected())
 		(void) contenders_read(&listed, call, MAX_NAMED, CALL_AFTER_SYNC);
-	ours = lock_view_take(path);
+	ours = lock_view_take(path, true);
 	added = palloc0(Max(ours.n, 1) * sizeof(bool));
 	for (int i = 0; i < listed.n; i++)
 	{

@@ -136,7 +136,7 @@ static void
 take_waits(Waits *waits)
 {
 	HASHCTL	 ctl = {.keysize = sizeof(int), .entrysize = sizeof(WaitsProcess), .hcxt = CurrentMemoryContext};
-	LockView view = lock_view_take(NULL);
+	LockView view = lock_view_take(NULL, false);
 
 	*waits = (Waits){.contenders = view.entries, .graph.resize = resize_graph};
 	waits->by_pid = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);

@@ -2,7 +2,8 @@
  * element_funcs.c
  *		SQL functions of queues.
  *
- * They check their arguments and call the functions of backend/element.h.
+ * They check their arguments and call the functions of backend/element.h; those that only show a
+ * queue read its nodes.
  *
  * Runs in: backends.
  *
@@ -11,8 +12,12 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "backend/display.h"
 #include "backend/element.h"
+#include "backend/view.h"
 #include "backend/wait.h"
+#include "funcapi.h"
+#include "miscadmin.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 
@@ -20,6 +25,8 @@ COMPAT_FUNCTION_INFO_V1(zk_queue_offer);
 COMPAT_FUNCTION_INFO_V1(zk_queue_peek);
 COMPAT_FUNCTION_INFO_V1(zk_queue_take);
 COMPAT_FUNCTION_INFO_V1(zk_xact_queue_take);
+COMPAT_FUNCTION_INFO_V1(zk_queue_length);
+COMPAT_FUNCTION_INFO_V1(zk_queue_elements);
 
 /*
  * zk_queue_offer(path text, data bytea) returns text
@@ -103,4 +110,87 @@ zk_xact_queue_take(PG_FUNCTION_ARGS)
 	row_add_if(&row, taken, PointerGetDatum(element.data));
 	row_add_if(&row, taken, Int64GetDatum(element.token));
 	return row_return(fcinfo, &row);
+}
+
+/*
+ * zk_queue_length(path text) returns integer
+ *
+ * Returns how many elements a queue has, those included that transactions have taken.  It only
+ * reads, as zk_contenders() does, so any path may be asked for.
+ */
+Datum
+zk_queue_length(PG_FUNCTION_ARGS)
+{
+	TakeQueue queue = {.path = argument_path(fcinfo, ANY_PATH)};
+	int		  n;
+
+	(void) take_sort(take_list(&queue, false), &n);
+	PG_RETURN_INT32(n);
+}
+
+/* How many elements are looked at, and how many at a time; of the others only the names are shown */
+#define ELEMENTS_READ 200
+#define ELEMENTS_AT_ONCE 100
+
+/*
+ * zk_queue_elements(path text) returns setof record
+ *
+ * Shows the elements of a queue, in their order, without their data, and who has taken them.
+ */
+Datum
+zk_queue_elements(PG_FUNCTION_ARGS)
+{
+	TakeQueue		   queue = {.path = argument_path(fcinfo, ANY_PATH)};
+	const CallStep	  *looks = NULL;
+	CallStep		   claims[ELEMENTS_AT_ONCE];
+	int				   n;
+	const ElementName *names = take_sort(take_list(&queue, false), &n);
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < n; i++)
+	{
+		int				  k = i % ELEMENTS_AT_ONCE;
+		NodeContender	  owner = {.pid = 0};
+		const CallResult *look;
+		bool			  known;
+		Row				  row = {0};
+
+		CHECK_FOR_INTERRUPTS();
+		if (i < ELEMENTS_READ && k == 0)
+		{
+			int at_once = Min(n - i, ELEMENTS_AT_ONCE);
+
+			looks = take_look(&queue, &names[i], at_once);
+			for (int j = 0; j < at_once; j++)
+				claims[j] = (CallStep){.asked = {.kind = ZK_GET_DATA,
+												 .path = psprintf("%s/%s/" ELEMENT_CLAIM,
+																  queue.path, names[i + j].name),
+												 .most = CONTENDERS_MAX_DATA}};
+			call_batch(&queue.call, claims, at_once, CALL_AS_KNOWN);
+			if (looks[0].result.outcome == CALL_UNREACHABLE)
+				call_report(&looks[0]);
+			if (claims[0].result.outcome == CALL_UNREACHABLE)
+				call_report(&claims[0]);
+		}
+		look = &looks[k].result;
+		known = i < ELEMENTS_READ && look->stat.czxid != 0;
+		if (i < ELEMENTS_READ && look->outcome == CALL_NO_NODE)
+			continue; /* somebody has it by now */
+		if (known && claims[k].read)
+			(void) node_contender_read(claims[k].read, &owner);
+		row_add(&row, Int32GetDatum(i + 1));
+		row_add_text(&row, display_utf8(names[i].name));
+		row_add_if(&row, known, Int32GetDatum(look->stat.data_length));
+		row_add_zk_time(&row, known ? look->stat.ctime : 0);
+		row_add_if(&row, known, BoolGetDatum(look->stat.child_count > 0));
+		row_add_text(&row, display_foreign(owner.server));
+		row_add_if(&row, owner.pid != 0, Int32GetDatum(owner.pid));
+		row_add_text(&row, display_foreign(owner.user));
+		row_add_text(&row, display_foreign(owner.application));
+		row_store(fcinfo, &row);
+	}
+	if (n > ELEMENTS_READ)
+		ereport(NOTICE, (errmsg("only the first %d of %d elements of \"%s\" are shown in full",
+								ELEMENTS_READ, n, display_path(queue.path))));
+	return (Datum) 0;
 }

@@ -27,6 +27,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "deadlock/deadlock.h"
+#include "fault.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -148,7 +149,7 @@ zk_locks(PG_FUNCTION_ARGS)
 
 	zklock_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	view = lock_view_take(NULL);
+	view = lock_view_take(NULL, false);
 	lease = lease_state();
 	for (int i = 0; i < view.n; i++)
 	{
@@ -356,27 +357,67 @@ zk_release_kept(PG_FUNCTION_ARGS)
  *
  * A node of this server stands for all its contenders that share it.  Shared memory knows which
  * of them is granted, and its token; the data describe the first.
+ *
+ * The same for all paths below a prefix: the tree is searched level by level, many nodes at a
+ * time.  A listing shows the contenders on its path, and the paths below it.  The worker sends
+ * all this in turns with everything else, and behind heartbeats (zk/zk_flow.c).  Anybody may have
+ * made the tree, of any width and depth, and change it meanwhile.  So the search is bounded in
+ * nodes and time, and a WARNING says that it has not seen all.  It does not go below elements of
+ * queues, nor below nodes with the names of contenders that have no children: such nodes may be
+ * many, and there is nothing.
  * ------------------------------------------------------------------------
  */
 
 /* How many nodes are read.  Of the others, only what their names contain is shown. */
 #define CONTENDERS_READ 200
 
+/* Bounds of a search: nodes that are listed or read, and ms */
+#define SEARCH_NODES 100000
+#define SEARCH_MS 30000
+
+/*
+ * How many nodes are listed at a time.  At first few, since answers that are too long together
+ * have been sent in vain.
+ */
+#define SEARCH_AT_FIRST 16
+#define SEARCH_AT_ONCE 100
+
+/* The queues that a path can have */
+typedef enum QueueKind
+{
+	QUEUE_LOCK,
+	QUEUE_CANDIDATE,
+	QUEUE_SEMAPHORE,
+	QUEUE_TURN
+} QueueKind;
+
+static const struct
+{
+	const char	 *name;
+	const Recipe *recipe;
+	const char	 *below; /* where it is, below the path that users know */
+} queue_kinds[] = {
+	[QUEUE_LOCK] = {"lock", &lock_recipe, ""},
+	[QUEUE_CANDIDATE] = {"candidate", &election_recipe, ""},
+	[QUEUE_SEMAPHORE] = {"semaphore", &permit_recipe, PERMIT_LEASES},
+	[QUEUE_TURN] = {"turn", &lock_recipe, PERMIT_TURNS},
+};
+
 /* A queue that is shown */
 typedef struct Queue
 {
-	const char *kind;
-	NodeDialect dialect; /* in which this session would create a node here */
-	Contenders	contenders;
+	QueueKind	kind;
+	Contenders *contenders;
 	LockView	ours; /* this server's contenders there */
 } Queue;
 
-/* Shows a contender of a queue. */
-static void
+/* Shows a contender of a queue.  Returns false if only its name is known. */
+static bool
 put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 {
-	const Recipe		*recipe = queue->contenders.recipe;
-	const ContenderNode *node = &queue->contenders.nodes[i];
+	const Recipe		*recipe = queue->contenders->recipe;
+	const ContenderNode *node = &queue->contenders->nodes[i];
+	const char			*path = queue->contenders->path; /* then as users know it */
 	const NodeStat		*stat = &node->answer.stat;
 	const EntryCopy		*entry = lock_view_of_node(&queue->ours, node);
 	NodeContender		 data;
@@ -390,6 +431,7 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	bool				 granted = node->holds;
 	bool				 kept = entry && entry->status.kept;
 	bool				 may_be_kept = entry == NULL && granted && node->peer.may_be_kept;
+	TimestampTz			 granted_at = 0;
 	int64				 token = 0;
 	const char			*dialect = node_dialect_names[DIALECT_CURATOR];
 	Heed				 heed = HEED_YES;
@@ -437,10 +479,13 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 		if (entry->status.state == ENTRY_GRANTED && lease_state() != LEASE_OVER)
 		{
 			granted = true;
+			granted_at = entry->request.kind == REQUEST_TURN ? 0 : entry->status.granted_at;
 			if (entry->request.kind == REQUEST_LOCK || entry->request.kind == REQUEST_CANDIDACY)
 				token = entry->status.token;
 		}
 	}
+
+	path = pnstrdup(path, strlen(path) - strlen(queue_kinds[queue->kind].below));
 
 	/*
 	 * Whether the client would wait for an older exclusive node of this session: zklock would,
@@ -449,7 +494,8 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	if (!is_zklock && entry == NULL && recipe == &election_recipe)
 		heed = HEED_UNKNOWN;
 	else if (!is_zklock && entry == NULL && recipe == &lock_recipe)
-		heed = heed_expected(queue->dialect, LOCK_MODE_EXCLUSIVE, node->name);
+		heed = heed_expected(queue->kind == QUEUE_LOCK ? dialect_of_path(path) : DIALECT_CURATOR,
+							 LOCK_MODE_EXCLUSIVE, node->name);
 
 	/* Whose names these are */
 	if (recipe == &election_recipe)
@@ -457,14 +503,15 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	else if (recipe == &lock_recipe && node_name_parse(node->name, &parsed))
 		dialect = node_dialect_names[parsed.dialect];
 
+	row_add_text(&row, display_utf8(path));
 	row_add(&row, Int32GetDatum(i + 1));
 	row_add_text(&row, display_utf8(node->name));
-	row_add_text(&row, queue->kind);
+	row_add_text(&row, queue_kinds[queue->kind].name);
 	row_add_text(&row, recipe != &lock_recipe					? NULL
 					   : node->peer.mode == LOCK_MODE_EXCLUSIVE ? "exclusive"
 																: "shared");
 	row_add_text(&row, dialect);
-	row_add_if(&row, !may_be_kept && (granted || !queue->contenders.permits_unknown),
+	row_add_if(&row, !may_be_kept && (granted || !queue->contenders->permits_unknown),
 			   BoolGetDatum(granted));
 	row_add_if(&row, token != 0, Int64GetDatum(token));
 	row_add_text(&row, server);
@@ -474,10 +521,12 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	row_add_text(&row, owner);
 	row_add_text(&row, display_session(stat->ephemeral_owner));
 	row_add_zk_time(&row, stat->ctime);
+	row_add_if(&row, granted_at != 0, TimestampTzGetDatum(granted_at));
 	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
 	row_add_if(&row, stat->czxid != 0, BoolGetDatum(stat->ephemeral_owner == 0));
 	row_add_if(&row, !may_be_kept, BoolGetDatum(kept));
 	row_store(fcinfo, &row);
+	return stat->czxid != 0;
 }
 
 /*
@@ -485,52 +534,263 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
  * its number of contenders, or -1 if its path does not exist.
  */
 static int
-show_queue(FunctionCallInfo fcinfo, const char *kind, const char *path, const Recipe *recipe,
-		   NodeDialect dialect)
+show_queue(FunctionCallInfo fcinfo, QueueKind kind, const char *path)
 {
-	Queue queue = {.kind = kind, .dialect = dialect, .contenders = {.path = path, .recipe = recipe}};
-	Caller caller = {0};
-	CallStep listed = contenders_read(&queue.contenders, &caller, CONTENDERS_READ, CALL_AFTER_SYNC);
-	int		 n = queue.contenders.n;
+	Contenders contenders = {.path = psprintf("%s%s", path, queue_kinds[kind].below),
+							 .recipe = queue_kinds[kind].recipe};
+	Queue	   queue = {.kind = kind, .contenders = &contenders};
+	Caller	   caller = {0};
+	CallStep listed = contenders_read(&contenders, &caller, CONTENDERS_READ, CALL_AFTER_SYNC);
 	int		 unread = 0;
 
 	call_report(&listed);
 	if (listed.result.outcome == CALL_NO_NODE)
 		return -1;
-	queue.ours = lock_view_take(path);
-	for (int i = 0; i < n; i++)
+	queue.ours = lock_view_take(contenders.path, true);
+	for (int i = 0; i < contenders.n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		put_contender(fcinfo, &queue, i);
-		unread += queue.contenders.nodes[i].answer.stat.czxid == 0;
+		unread += !put_contender(fcinfo, &queue, i);
 	}
 	if (unread > 0)
 		ereport(NOTICE, (errmsg("only the first %d of %d contenders on \"%s\" are shown in full",
-								n - unread, n, display_path(path)),
+								contenders.n - unread, contenders.n, display_path(contenders.path)),
 						 errdetail("Of the others, what their nodes' names tell is shown.")));
-	return n;
+	return contenders.n;
+}
+
+/* A search, and the nodes that it has found */
+typedef struct Search
+{
+	struct
+	{
+		char	 *path; /* "" for the root; freed when it has been listed */
+		QueueKind kind; /* QUEUE_LOCK stands for candidates, too */
+	} nodes[SEARCH_NODES];
+	int			  n;
+	int			  nlisted; /* of these, the first ones */
+	int			  nleft;   /* more were found, and not taken up */
+	int			  nclosed; /* were not to be listed ... */
+	const char	 *closed;  /* ... of which this is the first */
+	MemoryContext context;
+} Search;
+
+/* Has a node be listed, whose name is appended to a path; "" is the path's own. */
+static void
+search_below(Search *search, const char *path, const char *name, QueueKind kind)
+{
+	size_t size = strlen(path) + strlen(name) + 2;
+	char  *below;
+
+	if (search->n == SEARCH_NODES || size > ZKLOCK_MAX_PATH + 1)
+	{
+		search->nleft++;
+		return;
+	}
+	below = MemoryContextAlloc(search->context, size);
+	snprintf(below, size, "%s%s%s", path, name[0] != '\0' ? "/" : "", name);
+	search->nodes[search->n].path = below;
+	search->nodes[search->n++].kind = kind;
+}
+
+/*
+ * Takes up a listing: puts the contenders that it shows in order, and has the other children be
+ * listed.  Returns what kind of queue it is, if there are contenders.
+ *
+ *	is_top	the search is for what is below this node
+ */
+static QueueKind
+search_take_up(Search *search, const CallStep *listed, bool is_top, QueueKind kind, Contenders *found)
+{
+	bool has_permits = false;
+	bool numbered = false;
+
+	found->recipe = queue_kinds[kind].recipe;
+	contenders_sort(found, listed);
+
+	/* Any child counts as a lease, but "leases" may be a word of somebody's paths as well. */
+	for (int i = 0; i < found->n; i++)
+		numbered |= found->nodes[i].peer.numbered;
+	if (kind == QUEUE_SEMAPHORE && !numbered)
+		found->n = 0;
+	if (kind == QUEUE_LOCK && found->n == 0)
+	{
+		kind = QUEUE_CANDIDATE;
+		found->recipe = queue_kinds[kind].recipe;
+		contenders_sort(found, listed);
+	}
+
+	/* A semaphore on top is not below it. */
+	for (int i = 0; i < listed->result.nchildren && !is_top; i++)
+		has_permits |= strcmp(listed->children[i], PERMIT_LEASES + 1) == 0;
+	for (int i = 0; i < listed->result.nchildren; i++)
+	{
+		const char *child = listed->children[i];
+		QueueKind	below = QUEUE_LOCK;
+		RecipePeer	peer;
+		int64_t		number;
+
+		if ((found->n > 0 && found->recipe->read(child, &peer)) || element_name_read(child, &number))
+			continue;
+		if (has_permits && strcmp(child, PERMIT_LEASES + 1) == 0)
+			below = QUEUE_SEMAPHORE;
+		else if (has_permits && strcmp(child, PERMIT_TURNS + 1) == 0)
+			below = QUEUE_TURN;
+		search_below(search, found->path, child, below);
+	}
+	return kind;
+}
+
+/*
+ * Shows the contenders on all paths below one, which is "" for the root.  A path that does not
+ * exist has none below it.
+ */
+static void
+show_queues_below(FunctionCallInfo fcinfo, const char *top)
+{
+	Caller		  caller = {.until = zklock_now_ms() + SEARCH_MS};
+	MemoryContext of_call = CurrentMemoryContext;
+	MemoryContext of_batch = AllocSetContextCreate(of_call, "zklock search", ALLOCSET_DEFAULT_SIZES);
+	Search		 *search = palloc0(sizeof(Search));
+	int			  at_once = SEARCH_AT_FIRST;
+	int			  nread = 0;   /* contenders whose nodes were read ... */
+	int			  nunread = 0; /* ... and of those shown, not */
+
+	search->context = of_call;
+	search_below(search, top, "", QUEUE_LOCK);
+	while (search->nlisted < search->n && search->nlisted + nread < SEARCH_NODES &&
+		   zklock_now_ms() < caller.until && !(ZKLOCK_FAULT("hasty-search") && nread > 0))
+	{
+		CallStep   steps[SEARCH_AT_ONCE];
+		Contenders contenders[SEARCH_AT_ONCE];
+		Queue	   queues[SEARCH_AT_ONCE];
+		CallStep   failed;
+		LockView   ours = {0};
+		int		   first = search->nlisted;
+		int		   n = Min(search->n - first, at_once);
+		int		   nqueues = 0;
+
+		/* List some nodes. */
+		MemoryContextReset(of_batch);
+		MemoryContextSwitchTo(of_batch);
+		for (int i = 0; i < n; i++)
+		{
+			const char *path = search->nodes[first + i].path;
+
+			steps[i] =
+				(CallStep){.asked = {.kind = ZK_GET_CHILDREN, .path = path[0] == '\0' ? "/" : path}};
+		}
+		call_batch(&caller, steps, n, first == 0 ? CALL_AFTER_SYNC : CALL_AS_KNOWN);
+		if (steps[0].result.outcome == CALL_TOO_LONG && n > 1)
+		{
+			at_once = n / 2;
+			continue;
+		}
+		at_once = Min(2 * at_once, SEARCH_AT_ONCE);
+		if (steps[0].result.outcome == CALL_UNREACHABLE)
+		{
+			/* Either the time is over, and with it the search. */
+			if (zklock_now_ms() < caller.until)
+				call_report(&steps[0]);
+			break;
+		}
+		for (int i = 0; i < n; i++)
+		{
+			Contenders *found = &contenders[nqueues];
+			QueueKind	kind = search->nodes[first + i].kind;
+
+			search->nlisted++;
+			if (steps[i].result.outcome == CALL_NO_NODE)
+				continue;
+			if (steps[i].result.outcome != CALL_OK)
+			{
+				if (first + i == 0)
+					call_report(&steps[i]);
+				if (search->nclosed++ == 0)
+					search->closed = MemoryContextStrdup(of_call, search->nodes[first + i].path);
+				continue;
+			}
+			*found = (Contenders){.path = search->nodes[first + i].path};
+			kind = search_take_up(search, &steps[i], first + i == 0, kind, found);
+			if (found->n > 0)
+				queues[nqueues++] = (Queue){.kind = kind, .contenders = found};
+		}
+
+		/* Read the contenders, and show them. */
+		failed = contenders_read_nodes(contenders, nqueues, &caller,
+									   SEARCH_NODES - search->nlisted - nread);
+		if (failed.result.outcome != CALL_OK && zklock_now_ms() < caller.until)
+			call_report(&failed);
+		if (nqueues > 0)
+			ours = lock_view_take(NULL, true);
+		for (int i = 0; i < nqueues; i++)
+		{
+			const Contenders *found = &contenders[i];
+
+			nread += found->nread;
+			queues[i].ours = lock_view_at(&ours, found->path);
+			if (found->n == 0)
+				search_below(search, found->path, "", queues[i].kind); /* others may be there by now */
+			for (int k = 0; k < found->n; k++)
+			{
+				const NodeStat *stat = &found->nodes[k].answer.stat;
+
+				CHECK_FOR_INTERRUPTS();
+				if (found->path != search->nodes[0].path)
+					nunread += !put_contender(fcinfo, &queues[i], k);
+				if (stat->ephemeral_owner == 0 && stat->child_count > 0)
+					search_below(search, found->path, found->nodes[k].name, QUEUE_LOCK);
+			}
+		}
+		for (int i = Max(first, 1); i < search->nlisted; i++)
+			pfree(search->nodes[i].path);
+	}
+	MemoryContextSwitchTo(of_call);
+	MemoryContextDelete(of_batch);
+
+	search->nleft += search->n - search->nlisted;
+	top = top[0] == '\0' ? "/" : display_path(top);
+	if (search->nleft > 0)
+		ereport(WARNING,
+				(errmsg("the search for contenders below \"%s\" has ended early", top),
+				 errdetail("It has found %d nodes more, below which nobody has looked. It reads %d nodes at most, with paths of %d bytes at most, and takes %d s at most.",
+						   search->nleft, SEARCH_NODES, ZKLOCK_MAX_PATH, SEARCH_MS / 1000),
+				 errhint("Search below a longer path.")));
+	if (search->nclosed > 0)
+		ereport(WARNING,
+				(errmsg("could not search %d nodes below \"%s\", such as \"%s\"",
+						search->nclosed, top, display_utf8(search->closed)),
+				 errdetail("Their children are too many, or their ACLs do not let this server list them.")));
+	if (nunread > 0)
+		ereport(NOTICE, (errmsg("of %d contenders below \"%s\" only the names are known", nunread, top),
+						 errdetail("What their nodes' names tell is shown.")));
 }
 
 /*
  * zk_contenders(path text) returns setof record
  *
- * Shows the holders and waiters at a path, in the order of the queue.  A path that does
- * not exist has no rows.
+ * Shows the holders and waiters at a path, in the order of the queue; or, if a slash and an
+ * asterisk are at its end, those on all paths below.  A path that does not exist has no rows.
  */
 Datum
 zk_contenders(PG_FUNCTION_ARGS)
 {
 	char *path = argument_path(fcinfo, ANY_PATH);
-	char *leases = psprintf("%s" PERMIT_LEASES, path);
-	char *turns = psprintf("%s" PERMIT_TURNS, path);
+	char *end = path + strlen(path) - 2;
 	int	  nlocks;
 
 	InitMaterializedSRF(fcinfo, 0);
-	nlocks = show_queue(fcinfo, "lock", path, &lock_recipe, dialect_of_path(path));
+	if (strcmp(end, "/*") == 0)
+	{
+		*end = '\0';
+		show_queues_below(fcinfo, path);
+		return (Datum) 0;
+	}
+	nlocks = show_queue(fcinfo, QUEUE_LOCK, path);
 	if (nlocks == 0)
-		(void) show_queue(fcinfo, "candidate", path, &election_recipe, DIALECT_CURATOR);
-	if (nlocks >= 0 && show_queue(fcinfo, "semaphore", leases, &permit_recipe, DIALECT_CURATOR) >= 0)
-		(void) show_queue(fcinfo, "turn", turns, &lock_recipe, DIALECT_CURATOR);
+		(void) show_queue(fcinfo, QUEUE_CANDIDATE, path);
+	if (nlocks >= 0 && show_queue(fcinfo, QUEUE_SEMAPHORE, path) >= 0)
+		(void) show_queue(fcinfo, QUEUE_TURN, path);
 	return (Datum) 0;
 }
 
@@ -786,7 +1046,7 @@ zk_waits(PG_FUNCTION_ARGS)
 			fleet->nignored += record->result.outcome != CALL_NO_NODE && fleet->lines[i] == NULL;
 		}
 	}
-	fleet->ours = lock_view_take(NULL);
+	fleet->ours = lock_view_take(NULL, false);
 	note_silent(fleet, fleet->caller.session, zklock_own_name());
 
 	/* The waits of the records; of this server's, those that shared memory does not have */
@@ -915,7 +1175,7 @@ break_node(const char *path, const char *name)
 		call_report(&read);
 		return false;
 	}
-	ours = lock_view_take(path);
+	ours = lock_view_take(path, true);
 	entry = lock_view_of_node(&ours, &breaking.node);
 	breaking.cohort = entry ? entry->node.cohort_id : 0;
 	breaking.role = GetUserNameFromId(GetUserId(), false);
