@@ -161,6 +161,17 @@ list_queue(TakeQueue *queue, bool watch)
 	return listing;
 }
 
+/* Returns the names of a queue's elements, in their order. */
+const ElementName *
+take_list(const char *path, int *n)
+{
+	TakeQueue queue = {.path = path};
+	Listing	  listing = list_queue(&queue, false);
+
+	*n = listing.n;
+	return listing.names;
+}
+
 /* Looks at some elements, one after the other. */
 static const CallStep *
 look_at_elements(TakeQueue *queue, const ElementName *names, int n)

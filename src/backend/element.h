@@ -7,6 +7,7 @@
 #ifndef ZKLOCK_ELEMENT_H
 #define ZKLOCK_ELEMENT_H
 
+#include "recipes/node_name.h"
 #include "shared/stats.h"
 
 /*
@@ -38,7 +39,8 @@ typedef enum TakeHow
 	TAKE_CLAIM	 /* it goes when the transaction commits */
 } TakeHow;
 
-extern char *take_offer(const char *path, const char *data, Size length);
+extern char				 *take_offer(const char *path, const char *data, Size length);
+extern const ElementName *take_list(const char *path, int *n);
 extern bool take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Element *got);
 
 #endif /* ZKLOCK_ELEMENT_H */

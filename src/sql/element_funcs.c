@@ -121,16 +121,15 @@ zk_xact_queue_take(PG_FUNCTION_ARGS)
 Datum
 zk_queue_length(PG_FUNCTION_ARGS)
 {
-	TakeQueue queue = {.path = argument_path(fcinfo, ANY_PATH)};
-	int		  n;
+	int n;
 
-	(void) take_sort(take_list(&queue, false), &n);
+	(void) take_list(argument_path(fcinfo, ANY_PATH), &n);
 	PG_RETURN_INT32(n);
 }
 
 /* How many elements are looked at, and how many at a time; of the others only the names are shown */
 #define ELEMENTS_READ 200
-#define ELEMENTS_AT_ONCE 100
+#define ELEMENTS_AT_ONCE 50
 
 /*
  * zk_queue_elements(path text) returns setof record
@@ -140,49 +139,51 @@ zk_queue_length(PG_FUNCTION_ARGS)
 Datum
 zk_queue_elements(PG_FUNCTION_ARGS)
 {
-	TakeQueue		   queue = {.path = argument_path(fcinfo, ANY_PATH)};
-	const CallStep	  *looks = NULL;
-	CallStep		   claims[ELEMENTS_AT_ONCE];
+	char			  *path = argument_path(fcinfo, ANY_PATH);
+	Caller			   caller = {0};
+	CallStep		   steps[ELEMENTS_AT_ONCE][2]; /* an element, and its claim */
 	int				   n;
-	const ElementName *names = take_sort(take_list(&queue, false), &n);
+	const ElementName *names = take_list(path, &n);
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < n; i++)
 	{
-		int				  k = i % ELEMENTS_AT_ONCE;
-		NodeContender	  owner = {.pid = 0};
-		const CallResult *look;
-		bool			  known;
-		Row				  row = {0};
+		const CallStep *step = steps[i % ELEMENTS_AT_ONCE];
+		const NodeStat *stat = &step[0].result.stat;
+		NodeContender	owner = {.pid = 0};
+		bool			known;
+		Row				row = {0};
 
 		CHECK_FOR_INTERRUPTS();
-		if (i < ELEMENTS_READ && k == 0)
+		if (i < ELEMENTS_READ && i % ELEMENTS_AT_ONCE == 0)
 		{
 			int at_once = Min(n - i, ELEMENTS_AT_ONCE);
 
-			looks = take_look(&queue, &names[i], at_once);
-			for (int j = 0; j < at_once; j++)
-				claims[j] = (CallStep){.asked = {.kind = ZK_GET_DATA,
-												 .path = psprintf("%s/%s/" ELEMENT_CLAIM,
-																  queue.path, names[i + j].name),
-												 .most = CONTENDERS_MAX_DATA}};
-			call_batch(&queue.call, claims, at_once, CALL_AS_KNOWN);
-			if (looks[0].result.outcome == CALL_UNREACHABLE)
-				call_report(&looks[0]);
-			if (claims[0].result.outcome == CALL_UNREACHABLE)
-				call_report(&claims[0]);
+			for (int k = 0; k < at_once; k++)
+			{
+				char *element = psprintf("%s/%s", path, names[i + k].name);
+
+				steps[k][0] = (CallStep){.asked = {.kind = ZK_EXISTS, .path = element}};
+				steps[k][1] = (CallStep){.asked = {.kind = ZK_GET_DATA,
+												   .path = psprintf("%s/" ELEMENT_CLAIM, element),
+												   .most = CONTENDERS_MAX_DATA}};
+			}
+			call_batch(&caller, steps[0], 2 * at_once, CALL_AS_KNOWN);
+			if (steps[0][0].result.outcome == CALL_UNREACHABLE)
+				call_report(&steps[0][0]);
 		}
-		look = &looks[k].result;
-		known = i < ELEMENTS_READ && look->stat.czxid != 0;
-		if (i < ELEMENTS_READ && look->outcome == CALL_NO_NODE)
-			continue; /* somebody has it by now */
-		if (known && claims[k].read)
-			(void) node_contender_read(claims[k].read, &owner);
+
+		/* Somebody may have removed it by now. */
+		if (i < ELEMENTS_READ && step[0].result.outcome == CALL_NO_NODE)
+			continue;
+		known = i < ELEMENTS_READ && stat->czxid != 0;
+		if (known && step[1].read)
+			(void) node_contender_read(step[1].read, &owner);
 		row_add(&row, Int32GetDatum(i + 1));
 		row_add_text(&row, display_utf8(names[i].name));
-		row_add_if(&row, known, Int32GetDatum(look->stat.data_length));
-		row_add_zk_time(&row, known ? look->stat.ctime : 0);
-		row_add_if(&row, known, BoolGetDatum(look->stat.child_count > 0));
+		row_add_if(&row, known, Int32GetDatum(stat->data_length));
+		row_add_zk_time(&row, known ? stat->ctime : 0);
+		row_add_if(&row, known, BoolGetDatum(stat->child_count > 0));
 		row_add_text(&row, display_foreign(owner.server));
 		row_add_if(&row, owner.pid != 0, Int32GetDatum(owner.pid));
 		row_add_text(&row, display_foreign(owner.user));
@@ -191,6 +192,6 @@ zk_queue_elements(PG_FUNCTION_ARGS)
 	}
 	if (n > ELEMENTS_READ)
 		ereport(NOTICE, (errmsg("only the first %d of %d elements of \"%s\" are shown in full",
-								ELEMENTS_READ, n, display_path(queue.path))));
+								ELEMENTS_READ, n, display_path(path))));
 	return (Datum) 0;
 }

@@ -10,7 +10,7 @@ use Zklock::JavaPeer;
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
-use constant WIDE => 6000;
+use constant WIDE => 3000;
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s', a => { faults => '' });
 my $shell = $zk->shell;
