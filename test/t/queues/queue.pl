@@ -74,6 +74,42 @@ subtest 'a wait that is cancelled, or ends with its session, leaves nothing behi
 	is(call($t, 'remove'), 'still there', 'nobody has taken it in vain');
 };
 
+subtest 'what is in a queue, and who has taken it on whichever server' => sub {
+	my $listed = '/app/listed';
+	offer($s, "element $_", $listed) foreach 1 .. 3;
+	$t->query('BEGIN');
+	is($t->query("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('$listed', '0')"), 'element 1', 'one is taken');
+	my $show = "SELECT \"position\", element, length, taken, server, pid, created > now() - interval '1 hour' FROM zk_queue_elements('$listed')";
+	my @names = map { sprintf 'qn-%010d', $_ } 0 .. 2;
+	is_deeply(
+		$s->try($show)->{rows},
+		[
+			[ 1, $names[0], 9, 't', 'b', $t->pid, 't' ],
+			[ 2, $names[1], 9, 'f', undef, undef, 't' ],
+			[ 3, $names[2], 9, 'f', undef, undef, 't' ]
+		],
+		'all are shown');
+	is($s->query("SELECT zk_queue_length('$listed')"), 3, 'and counted');
+	$t->query('ROLLBACK');
+	is($s->query("SELECT string_agg(taken::text, ' ') FROM zk_queue_elements('$listed')"), 'false false false', 'it was given back');
+
+	# What goes between the listing and the look is left out.
+	$proxy->hold_reply_of($s, "SELECT \"position\", element FROM zk_queue_elements('$listed')", op => 'getChildren', path => "^$listed\$", any => 1);
+	is(call($t, 'remove', $listed), 'element 1', 'another session removes one');
+	$proxy->heal;
+	is($s->finish, "2|$names[1]\n3|$names[2]", 'the others are shown');
+
+	$shell->create_many("$listed/qn-", 228, data => 'many');
+	my $many = $s->try("SELECT count(*), count(length), count(taken), max(\"position\") FROM zk_queue_elements('$listed')");
+	is($many->{text}, '230|200|200|230', 'of many, the first in full');
+	like($many->{notices}[0], qr/NOTICE.*only the first 200 of 230 elements of "$listed" are shown in full/s, 'which is said');
+	is($s->query("SELECT zk_queue_length('$listed')"), 230, 'all are counted');
+	$s->query(q{SELECT zk_lock('/app/no queue')});
+	says("zk_queue_length('/app/no queue')", '55006', qr/./, 'a lock is no queue');
+	$s->query(q{SELECT zk_unlock('/app/no queue')});
+	$shell->delete($listed, recursive => 1);
+};
+
 subtest 'another client may offer a million bytes' => sub {
 	$shell->create(QUEUE . '/qn-', hex => '78' x 1000000, sequence => 1);
 	is($s->query("SELECT length(zk_queue_peek('@{[ QUEUE ]}'))"), 1000000, 'they are shown');
