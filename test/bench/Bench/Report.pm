@@ -229,8 +229,7 @@ sub _left_out
 {
 	return <<"END";
 **What is left out.** `pg_advisory_lock` on two servers, where it excludes nobody; kazoo in guarded transactions, whose program
-is one in Java; Redis where several want one lock, since it notifies nobody that a lock is free; what Debian 12 has no package
-of, such as Consul, Hazelcast and Redisson.
+is one in Java; Redis where several want one lock, since it notifies nobody; what Debian 12 has no package of.
 
 END
 }
