@@ -426,12 +426,16 @@ report_holders(void)
 	char   *query =
 		psprintf("SELECT coalesce(nullif(pg_catalog.concat(' process ' || pid || ' of', ' server ' || server,"
 				 " ' (user \"' || usename || '\", application \"' || application_name || '\")'), ''),"
-				 " ' ' || owner, ' another client'), created FROM %s.zk_contenders($1) WHERE granted",
+				 " ' ' || owner, ' another client'), created FROM %s.zk_contenders($1)"
+				 " WHERE granted OR granted IS NULL AND kind OPERATOR(pg_catalog.=) 'lock'",
 				 schema);
 	const char *values[] = {options.lock_path};
 	PGresult   *result;
 
-	/* Whoever waits is to get the lock as soon as it is free. */
+	/*
+	 * Whoever waits is to get the lock as soon as it is free.  Of a node that another server may only keep it is not
+	 * known whether it is granted; but one that is in the way of who has waited is.
+	 */
 	PQclear(PQexec(conn, "SET statement_timeout = '2s'"));
 	result = PQexecParams(conn, query, 1, NULL, values, NULL, NULL, 0);
 	for (int i = 0; i < PQntuples(result); i++)

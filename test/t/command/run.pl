@@ -23,6 +23,14 @@ subtest 'a command has the lock while it runs' => sub {
 	like($told->{err}, qr{"/t/run" is held by process \d+ of server \S+ \(user ".+", application "zklock-run"\) since \d},
 		'--verbose says who has it');
 
+	# Its server may keep the node of a lock that it takes again and again, for nobody.
+	$first->close_input;
+	is($first->status, 0, 'the command ends');
+	$a->set_conf('zklock.keep_idle' => '1h');
+	wait_until { run($a, ['/t/run'], 'true'); $zk->children('/t/run') } 'a node to be kept';
+	$first = start($a, ['/t/run'], 'cat');
+	$first->wait_holds('/t/run');
+	is($b->value("SELECT granted IS NULL FROM zk_contenders('/t/run')"), 't', 'elsewhere it is not known whether it is held');
 	my $second = start($b, ['/t/run'], 'cat');
 	$second->wait_says(qr{waiting for "/t/run".*"/t/run" is held by process}s, 'a wait of a second is reported, with who has it');
 	$first->close_input;
@@ -30,6 +38,7 @@ subtest 'a command has the lock while it runs' => sub {
 	$second->wait_holds('/t/run');
 	$second->close_input;
 	is($second->status, 0, 'and the second one has had it');
+	$a->set_conf('zklock.keep_idle' => 0);
 };
 
 # It asks every half second; here the answer comes when the command has ended.
