@@ -252,9 +252,12 @@ call_batch(Caller *caller, CallStep *steps, int n, CallSight sight)
 		call_slot_want_worker(slot);
 }
 
-/* Raises the error for a step whose outcome is not one that callers handle. */
+/*
+ * Raises the error for a step whose outcome is not one that callers handle.  If the call has a
+ * deadline, CALL_UNREACHABLE is no error, as it may mean that the time is over.
+ */
 void
-call_report(const CallStep *step)
+call_report(const Caller *caller, const CallStep *step)
 {
 	static const Failure failures[] = {
 		[CALL_NO_CHILDREN] = FAILURE_NO_CHILDREN, [CALL_NOT_EMPTY] = FAILURE_REFUSED,
@@ -262,20 +265,10 @@ call_report(const CallStep *step)
 		[CALL_REFUSED] = FAILURE_REFUSED,
 	};
 
-	if (failures[step->result.outcome] != FAILURE_NONE)
+	if (failures[step->result.outcome] != FAILURE_NONE &&
+		(step->result.outcome != CALL_UNREACHABLE || caller->until == 0))
 		request_report_failure(ENTRY_NONE, step->asked.path, failures[step->result.outcome],
 							   step->result.code);
-}
-
-/*
- * The same for a step of a call that may have a deadline: then CALL_UNREACHABLE is no error, as
- * it may mean that the time is over.
- */
-void
-call_report_of(const Caller *caller, const CallStep *step)
-{
-	if (step->result.outcome != CALL_UNREACHABLE || caller->until == 0)
-		call_report(step);
 }
 
 /* Makes one call, and raises the error for its outcome. */
@@ -286,7 +279,7 @@ call_make(Caller *caller, ZkCall asked, CallSight sight)
 
 	*made = (CallStep){.asked = asked};
 	call_batch(caller, made, 1, sight);
-	call_report(made);
+	call_report(caller, made);
 	return made;
 }
 
@@ -318,7 +311,7 @@ refuse_harm(Caller *caller, const char *used, const char *node)
 
 	/* A parent whose children we may not see is no reason to refuse. */
 	if (list.result.outcome == CALL_UNREACHABLE)
-		call_report(&list);
+		call_report(caller, &list);
 	for (int i = 0; i < list.result.nchildren; i++)
 	{
 		if (neighbour_is_harmed(harm, list.children[i]))
@@ -442,7 +435,7 @@ call_delete_node(Caller *caller, const char *path, const NodeStat *stat, bool *i
 		*in_doubt = true;
 		call_batch(caller, &step, 1, CALL_AS_KNOWN);
 		*in_doubt = step.result.outcome == CALL_UNKNOWN;
-		call_report(&step);
+		call_report(caller, &step);
 		if (step.result.outcome == CALL_OK)
 			return true;
 
@@ -467,7 +460,7 @@ call_refuse_claims(Caller *caller, const char *path, const NodeStat *stat)
 
 	/* Data that we may not read are no reason to refuse. */
 	if (read.result.outcome == CALL_UNREACHABLE)
-		call_report_of(caller, &read);
+		call_report(caller, &read);
 	if (claim_record_recognised(read.read, read.result.text_length))
 		request_report_failure(ENTRY_NONE, path, FAILURE_IS_CLAIMS, 0);
 }

@@ -60,8 +60,7 @@ extern const CallStep *call_make(Caller *caller, ZkCall asked, CallSight sight);
 /* Makes several calls that are independent of each other; no outcome raises an error. */
 extern void call_batch(Caller *caller, CallStep *steps, int n, CallSight sight);
 
-extern void call_report(const CallStep *step);
-extern void call_report_of(const Caller *caller, const CallStep *step);
+extern void call_report(const Caller *caller, const CallStep *step);
 
 extern const CallStep *call_create_path(Caller *caller, const char *path, ZkCall node);
 extern bool call_delete_node(Caller *caller, const char *path, const NodeStat *stat, bool *in_doubt);

@@ -139,7 +139,7 @@ list_queue(TakeQueue *queue, bool watch)
 	const CallStep *list = &listing.step;
 
 	call_batch(&queue->call, &listing.step, 1, CALL_AFTER_SYNC);
-	call_report_of(&queue->call, list);
+	call_report(&queue->call, list);
 	listing.names = MemoryContextAllocHuge(CurrentMemoryContext,
 										   Max(list->result.nchildren, 1) * sizeof(ElementName));
 	listing.n = element_name_sort(list->children, list->result.nchildren, listing.names);
@@ -228,7 +228,7 @@ read_element(TakeQueue *queue, const char *name, Element *got)
 			(result->outcome != CALL_UNKNOWN && (result->outcome != CALL_OK || queue->pin)))
 			break;
 	}
-	call_report_of(&queue->call, &read);
+	call_report(&queue->call, &read);
 
 	/* The claim of an element that is being taken is the session's own. */
 	if (result->outcome != CALL_OK || (queue->how != TAKE_CLAIM && result->stat.child_count > 0))
@@ -294,7 +294,7 @@ write_certainly(TakeQueue *queue, CallStep *step)
 									   display_path(queue->path)),
 						 errdetail("The ZooKeeper session ended meanwhile."),
 						 adds ? 0 : errhint("If the element is still in the queue, it was not.")));
-			call_report(&look);
+			call_report(&settling, &look);
 			if (look.result.outcome == CALL_OK)
 				step->result = look.result;
 		}
@@ -310,7 +310,7 @@ write_certainly(TakeQueue *queue, CallStep *step)
 								(ZkCall){.kind = ZK_CREATE,
 										 .node_kind = ZK_PERSISTENT,
 										 .path = ELEMENT_RECEIPTS});
-		call_report_of(&queue->call, made);
+		call_report(&queue->call, made);
 		if (made->result.outcome == CALL_NODE_EXISTS)
 			break;
 	}
@@ -319,7 +319,7 @@ write_certainly(TakeQueue *queue, CallStep *step)
 	shown = *step;
 	shown.asked.path = queue->path;
 	if (outcome != CALL_NOT_EMPTY)
-		call_report_of(&queue->call, &shown);
+		call_report(&queue->call, &shown);
 }
 
 /* ------------------------------------------------------------------------
@@ -367,10 +367,10 @@ prepare_offer(TakeQueue *queue)
 
 	if (step->result.outcome == CALL_NO_NODE)
 	{
-		call_report(call_create_path(&queue->call, queue->path,
-									 (ZkCall){.kind = ZK_CREATE,
-											  .node_kind = ZK_PERSISTENT,
-											  .path = queue->path}));
+		call_report(&queue->call, call_create_path(&queue->call, queue->path,
+												   (ZkCall){.kind = ZK_CREATE,
+															.node_kind = ZK_PERSISTENT,
+															.path = queue->path}));
 		return;
 	}
 	call_refuse_claims(&queue->call, queue->path, stat);
@@ -450,7 +450,7 @@ remove_element(TakeQueue *queue, const char *name, Element *got)
 	 */
 	const CallStep *look = look_at_elements(queue, &(ElementName){.name = name}, 1);
 
-	call_report_of(&queue->call, look);
+	call_report(&queue->call, look);
 	if (look->result.outcome != CALL_OK || look->result.stat.child_count > 0)
 		return false;
 	while (read_element(queue, name, got))
@@ -577,10 +577,10 @@ watch_queue(TakeQueue *queue, bool watched, const Listing *list)
 	bool	 all = n == list_length(list->taken) && list->step.result.watching;
 
 	if (list->step.result.outcome == CALL_NO_NODE)
-		call_report_of(&queue->call, call_create_path(&queue->call, queue->path,
-													  (ZkCall){.kind = ZK_CREATE,
-															   .node_kind = ZK_PERSISTENT,
-															   .path = queue->path}));
+		call_report(&queue->call, call_create_path(&queue->call, queue->path,
+												   (ZkCall){.kind = ZK_CREATE,
+															.node_kind = ZK_PERSISTENT,
+															.path = queue->path}));
 
 	/* A look without a watch is repeated at once, with one: elements may have come or gone. */
 	if (!watched || list->step.result.outcome == CALL_NO_NODE)
@@ -610,10 +610,20 @@ typedef struct Turn
 static WaitAnswer
 look_at_turn(const Wait *wait, void *arg)
 {
-	Turn *turn = arg;
+	Turn	 *turn = arg;
+	CallSlot *slot = call_slot_own();
 
-	if (queue_wait_is_turn(turn->look_at > 0 && zklock_now_ms() >= turn->look_at))
+	/*
+	 * It is this session's turn if it is the first to wait at its path, and the path has changed
+	 * since it looked, or the time has come.
+	 */
+	if ((pg_atomic_read_u32(&slot->queue_wait_changed) != 0 ||
+		 (turn->look_at > 0 && zklock_now_ms() >= turn->look_at)) &&
+		queue_wait_first(slot->queue_wait_path, strlen(slot->queue_wait_path)) == slot)
+	{
+		pg_atomic_exchange_u32(&slot->queue_wait_changed, 0);
 		return WAIT_OVER;
+	}
 	turn->waited = true;
 	return WAIT_POLLED;
 }

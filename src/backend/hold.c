@@ -449,29 +449,6 @@ hold_hand_over(Hold *hold)
 	return true;
 }
 
-/* Gives everything up, as the session ends. */
-void
-hold_end_session(void)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &holds)
-	{
-		Hold *hold = dlist_container(Hold, link, iter.cur);
-
-		/* The exclusive lock goes last, so it need not be downgraded on the way. */
-		for (int mode = lengthof(hold->acquired) - 1; mode >= 0; mode--)
-		{
-			for (int scope = 0; scope < (int) lengthof(hold->acquired[mode]); scope++)
-			{
-				if (hold->acquired[mode][scope] > 0)
-					(void) hold_release(hold, mode, scope, hold->acquired[mode][scope], ENTRY_NO_NOTICE);
-			}
-		}
-	}
-	hold_drop_unacquired(ENTRY_NO_NOTICE);
-}
-
 /* ------------------------------------------------------------------------
  * Errors that a session gets
  * ------------------------------------------------------------------------

@@ -45,7 +45,6 @@ typedef struct Hold
 	char path[FLEXIBLE_ARRAY_MEMBER]; /* of the lock, semaphore or element, UTF-8 */
 } Hold;
 
-extern void	 hold_end_session(void);
 extern Hold *hold_next(const Hold *hold);
 extern int	 hold_number(RequestKind kind);
 extern Hold *hold_of_lock(const char *path, LockMode mode);
@@ -69,10 +68,6 @@ extern bool				request_lacks_worker(int64 *since);
 pg_noreturn extern void request_report_other_use(const char *path, const char *detail);
 pg_noreturn extern void request_report_unreachable(const char *path);
 pg_noreturn extern void request_report_failure(int index, const char *path, Failure failure, int code);
-
-/* display.c: the data of a node, which describe the session that it stands for */
-extern char *node_data_compose(NodeDialect dialect, LockScope scope, const char *attempt);
-extern char *node_data_unique(uint8 *uuid);
 
 static inline bool
 hold_is_acquired_in(const Hold *hold, LockMode mode)

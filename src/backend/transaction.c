@@ -169,7 +169,23 @@ on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId p
 static void
 end_session(int code, Datum arg)
 {
-	hold_end_session();
+	Hold *next;
+
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
+	{
+		next = hold_next(hold);
+
+		/* The exclusive lock goes last, so it need not be downgraded on the way. */
+		for (int mode = lengthof(hold->acquired) - 1; mode >= 0; mode--)
+		{
+			for (int scope = 0; scope < (int) lengthof(hold->acquired[mode]); scope++)
+			{
+				if (hold->acquired[mode][scope] > 0)
+					(void) hold_release(hold, mode, scope, hold->acquired[mode][scope], ENTRY_NO_NOTICE);
+			}
+		}
+	}
+	hold_drop_unacquired(ENTRY_NO_NOTICE);
 	reliance_forget();
 }
 

@@ -220,22 +220,6 @@ queue_wait_join(const char *path)
 }
 
 /*
- * Returns true if it is this session's turn to look: it is the first to wait at its path,
- * and the path has changed since it looked, or "anyhow" is true.
- */
-bool
-queue_wait_is_turn(bool anyhow)
-{
-	CallSlot *slot = call_slot_own();
-
-	if ((pg_atomic_read_u32(&slot->queue_wait_changed) == 0 && !anyhow) ||
-		queue_wait_first(slot->queue_wait_path, strlen(slot->queue_wait_path)) != slot)
-		return false;
-	pg_atomic_exchange_u32(&slot->queue_wait_changed, 0);
-	return true;
-}
-
-/*
  * Has the first to wait at a path of "length" bytes look for an element, since something has
  * happened there.  Returns false if nobody waits.
  */

@@ -171,7 +171,6 @@ extern void		 call_slot_give_up(void);
 extern void		 call_slot_leave_path(void);
 extern void		 call_slot_keep_node(void);
 extern void		 queue_wait_join(const char *path);
-extern bool		 queue_wait_is_turn(bool anyhow);
 extern void		 queue_wait_leave(void);
 
 /* The worker */

@@ -531,7 +531,7 @@ entries_all_consumed(void)
  *	worker		If it ends, they stay: the next one finds the entries.
  *	server		If it crashes, they are lost with shared memory.  If it stops, they end with the
  *				ZooKeeper session, which the worker closes when no transaction relies on one any
- *				more, and none can begin to: reservation_close().
+ *				more, and none can begin to: RELIANCES_CLOSED.
  *
  * A reservation is a session of its own, to whose contenders it never belongs, even while it is
  * asked for.  Its node, too, is its own: the node's bytes are charged to its role (path.c).
@@ -639,14 +639,4 @@ reservation_end(const Reservation *reservation, int latch)
 	stats_add(STATS_LOCK_EXCLUSIVE, STATS_HOLD_US, Max(held, 0));
 	entry_mark_dirty(reservation->index);
 	return true;
-}
-
-/*
- * Lets no other transaction begin to rely on reservations.  Returns true if none does, so that
- * they can end.
- */
-bool
-reservation_close(void)
-{
-	return (pg_atomic_fetch_or_u32(&entry_pool->reliances, RELIANCES_CLOSED) & ~RELIANCES_CLOSED) == 0;
 }

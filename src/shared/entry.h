@@ -385,7 +385,4 @@ extern bool reservation_status(const Reservation *reservation, EntryStatus *stat
 extern bool reservation_renew(const Reservation *reservation, int duration_ms);
 extern bool reservation_end(const Reservation *reservation, int latch);
 
-/* The worker */
-extern bool reservation_close(void);
-
 #endif /* ZKLOCK_ENTRY_H */

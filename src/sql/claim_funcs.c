@@ -229,7 +229,7 @@ make_claim(Claiming *claiming)
 
 		/* If the node to be replaced has children by now, the next read shows them. */
 		if (written->result.outcome != CALL_NOT_EMPTY)
-			call_report(written);
+			call_report(&claiming->call, written);
 		if (written->result.outcome == CALL_OK)
 			break;
 

@@ -155,17 +155,12 @@ zk_resign(PG_FUNCTION_ARGS)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Reads the node of the oldest candidate on a path, if there is one.
- *
- *	until	when the outcome becomes CALL_UNREACHABLE, by zklock_now_ms(); 0: as for any call
- */
+/* Reads the node of the oldest candidate on a path, if there is one. */
 static CallStep
-read_leader(ContenderNode *leader, const char *path, int64 until)
+read_leader(ContenderNode *leader, const char *path, Caller *call)
 {
-	Caller	   call = {.patience = CALL_IMPATIENT, .until = until};
 	Contenders candidates = {.path = path, .recipe = &election_recipe};
-	CallStep   listed = contenders_read(&candidates, &call, 1, CALL_AS_KNOWN);
+	CallStep   listed = contenders_read(&candidates, call, 1, CALL_AS_KNOWN);
 
 	*leader = (ContenderNode){.data = ""};
 	if (candidates.n > 0)
@@ -197,11 +192,12 @@ leader_name(const ContenderNode *leader)
 Datum
 zk_leader(PG_FUNCTION_ARGS)
 {
+	Caller		  call = {0};
 	ContenderNode leader;
-	CallStep	  listed = read_leader(&leader, argument_path(fcinfo, ALLOWED_PATHS_ONLY), 0);
-	Row			  row = {0};
+	CallStep listed = read_leader(&leader, argument_path(fcinfo, ALLOWED_PATHS_ONLY), &call);
+	Row		 row = {0};
 
-	call_report(&listed);
+	call_report(&call, &listed);
 	row_add_text(&row, leader_name(&leader));
 	row_add_text(&row, display_node_data(leader.data, leader.answer.text_length));
 	row_add_text(&row, display_session(leader.answer.stat.ephemeral_owner));
@@ -258,7 +254,7 @@ zk_elections(PG_FUNCTION_ARGS)
 		{
 			ContenderNode first;
 
-			(void) read_leader(&first, path, until);
+			(void) read_leader(&first, path, &(Caller){.until = until});
 			leader = leader_name(&first);
 		}
 

@@ -386,7 +386,7 @@ find_reservation(FunctionCallInfo fcinfo, const char *path, Reservation *reserva
 
 	/* The node of the token may belong to another server. */
 	list = contenders_read(&contenders, &call, PG_INT32_MAX, CALL_AFTER_SYNC);
-	call_report(&list);
+	call_report(&call, &list);
 	for (int i = 0; i < contenders.n; i++)
 	{
 		const NodeStat *stat = &contenders.nodes[i].answer.stat;
@@ -530,7 +530,7 @@ persistent_read(Persistent *lock, int most)
 	CallStep   list = contenders_read(&contenders, &lock->call, most, CALL_AFTER_SYNC);
 	int64_t	   number;
 
-	call_report(&list);
+	call_report(&lock->call, &list);
 	if (list.result.outcome != CALL_OK)
 		return contenders;
 	for (int i = 0; i < list.result.nchildren; i++)
@@ -602,7 +602,7 @@ persistent_take(Persistent *lock)
 										 .path = path,
 										 .data = lock->data});
 		lock->in_doubt = made->result.outcome == CALL_OK || made->result.outcome == CALL_UNKNOWN;
-		call_report(&(CallStep){.asked.path = lock->path, .result = made->result});
+		call_report(&lock->call, &(CallStep){.asked.path = lock->path, .result = made->result});
 
 		/* A creation in doubt must be settled, however long that takes. */
 		lock->call.patience = CALL_PATIENT;

@@ -543,7 +543,7 @@ show_queue(FunctionCallInfo fcinfo, QueueKind kind, const char *path)
 	CallStep listed = contenders_read(&contenders, &caller, CONTENDERS_READ, CALL_AFTER_SYNC);
 	int		 unread = 0;
 
-	call_report(&listed);
+	call_report(&caller, &listed);
 	if (listed.result.outcome == CALL_NO_NODE)
 		return -1;
 	queue.ours = lock_view_take(contenders.path, true);
@@ -886,7 +886,7 @@ queue_of_wait(Fleet *fleet, const WaitLine *wait)
 	*queue = (Contenders){.path = wait->path, .recipe = recipe};
 	listed = contenders_read(queue, &fleet->caller, QUEUE_READ, CALL_AS_KNOWN);
 	if (listed.result.outcome == CALL_UNREACHABLE)
-		call_report(&listed);
+		call_report(&fleet->caller, &listed);
 	for (int i = 0; i < queue->n; i++)
 	{
 		const ContenderNode *node = &queue->nodes[i];
@@ -1040,7 +1040,7 @@ zk_waits(PG_FUNCTION_ARGS)
 				call_batch(&fleet->caller, record, Min(fleet->nrecords - i, RECORDS_AT_ONCE),
 						   CALL_AS_KNOWN);
 			if (record->result.outcome == CALL_UNREACHABLE)
-				call_report(record);
+				call_report(&fleet->caller, record);
 			fleet->lines[i] = wait_record_lines(record);
 			all &= record->result.outcome != CALL_NO_NODE;
 			fleet->nignored += record->result.outcome != CALL_NO_NODE && fleet->lines[i] == NULL;
@@ -1172,7 +1172,7 @@ break_node(const char *path, const char *name)
 	breaking.node.data = read.read ? read.read : "";
 	if (stat->czxid == 0)
 	{
-		call_report(&read);
+		call_report(&breaking.caller, &read);
 		return false;
 	}
 	ours = lock_view_take(path, true);
@@ -1259,7 +1259,7 @@ zk_break_lock(PG_FUNCTION_ARGS)
 		if (recipes[i] == &permit_recipe)
 			contenders.path = psprintf("%s" PERMIT_LEASES, path);
 		listed = contenders_read(&contenders, &caller, 0, CALL_AFTER_SYNC);
-		call_report(&listed);
+		call_report(&caller, &listed);
 		is_lock |= contenders.n > 0;
 		if (contenders.permits_unknown && contenders.n > 0)
 			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -172,9 +172,11 @@ shut_down(void)
 
 	/*
 	 * Every backend has given its locks back, no transaction relies on a reservation, and no
-	 * call is to have a persistent lock.  Reservations then end with the session.
+	 * call is to have a persistent lock.  Reservations then end with the session: no other
+	 * transaction may begin to rely on one.
 	 */
-	released = reservation_close();
+	released =
+		(pg_atomic_fetch_or_u32(&entry_pool->reliances, RELIANCES_CLOSED) & ~RELIANCES_CLOSED) == 0;
 	for (int i = 0; i < entries_max() && released; i++)
 	{
 		EntryStatus status = entry_status(i);
