@@ -191,7 +191,7 @@ hold_check(const Hold *hold)
 }
 
 /* ------------------------------------------------------------------------
- * Asking and counting
+ * Asking
  * ------------------------------------------------------------------------
  */
 
@@ -318,30 +318,6 @@ hold_ask(EntryRequest *request, const char *path)
 	return hold;
 }
 
-/* Stores the counts in the entry, for zk_locks. */
-static void
-publish_counts(const Hold *hold)
-{
-	Entry *entry = entry_at(hold->entry);
-
-	SpinLockAcquire(&entry->mutex);
-	memcpy(entry->status.acquired, hold->acquired, sizeof(entry->status.acquired));
-	SpinLockRelease(&entry->mutex);
-}
-
-/* Counts one acquisition of a hold that has been granted. */
-void
-hold_count(Hold *hold, LockMode mode, LockScope scope)
-{
-	if (hold_is_acquired(hold))
-		stats_add(stats_kind(hold->kind, mode), STATS_REENTRANT, 1);
-	hold->taken_under = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
-	if (!hold_is_acquired_in(hold, mode))
-		hold->since[mode] = zklock_now_us();
-	hold->acquired[mode][scope]++;
-	publish_counts(hold);
-}
-
 /* ------------------------------------------------------------------------
  * Giving up.  From here on nothing can fail or wait.
  * ------------------------------------------------------------------------
@@ -380,6 +356,7 @@ bool
 hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice)
 {
 	Entry *entry = entry_at(hold->entry);
+	bool   downgraded;
 
 	hold->acquired[mode][scope] -= n;
 	if (!hold_is_acquired_in(hold, mode))
@@ -389,17 +366,24 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 		give_up_hold(hold, notice);
 		return true;
 	}
-	publish_counts(hold);
-	if (hold_is_acquired_in(hold, hold->mode))
-		return false;
+	downgraded = !hold_is_acquired_in(hold, hold->mode);
 
-	/* The lock becomes the shared one, without a moment in which it is not held. */
+	/*
+	 * Store the count, for zk_locks.  If the exclusive acquisitions are gone, the lock becomes the
+	 * shared one, without a moment in which it is not held.
+	 */
 	SpinLockAcquire(&entry->mutex);
-	Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
-	entry->status.mode = LOCK_MODE_SHARED;
-	entry->status.downgrading = true;
-	entry->status.refused = false;
+	entry->status.acquired[mode][scope] = hold->acquired[mode][scope];
+	if (downgraded)
+	{
+		Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
+		entry->status.mode = LOCK_MODE_SHARED;
+		entry->status.downgrading = true;
+		entry->status.refused = false;
+	}
 	SpinLockRelease(&entry->mutex);
+	if (!downgraded)
+		return false;
 	entry_mark_dirty(hold->entry);
 	add_pending_release(hold);
 	hold->mode = LOCK_MODE_SHARED;

@@ -55,7 +55,6 @@ extern void	 hold_check(const Hold *hold);
 
 /* A call that acquires something; see also transaction.c */
 extern Hold *hold_ask(EntryRequest *request, const char *path);
-extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
 
 /* A call that gives something up */
 extern bool hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice);

@@ -234,6 +234,8 @@ transaction_begin_call(void)
 void
 transaction_acquired(Hold *hold, LockMode mode, LockScope scope)
 {
+	Entry *entry = entry_at(hold->entry);
+
 	if (nacquisitions == max_acquisitions)
 	{
 		acquisitions = repalloc_huge(acquisitions, 2 * max_acquisitions * sizeof(Acquisition));
@@ -244,7 +246,17 @@ transaction_acquired(Hold *hold, LockMode mode, LockScope scope)
 												  .scope = scope,
 												  .subid = GetCurrentSubTransactionId(),
 												  .n = 1};
-	hold_count(hold, mode, scope);
+	if (hold_is_acquired(hold))
+		stats_add(stats_kind(hold->kind, mode), STATS_REENTRANT, 1);
+	if (!hold_is_acquired_in(hold, mode))
+		hold->since[mode] = zklock_now_us();
+	hold->taken_under = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
+	hold->acquired[mode][scope]++;
+
+	/* The same in the entry, for zk_locks */
+	SpinLockAcquire(&entry->mutex);
+	entry->status.acquired[mode][scope] = hold->acquired[mode][scope];
+	SpinLockRelease(&entry->mutex);
 }
 
 /*
