@@ -253,8 +253,8 @@ call_batch(Caller *caller, CallStep *steps, int n, CallSight sight)
 }
 
 /*
- * Raises the error for a step whose outcome is not one that callers handle.  If the call has a
- * deadline, CALL_UNREACHABLE is no error, as it may mean that the time is over.
+ * Raises the error for a step whose outcome is not one that callers handle.  CALL_UNREACHABLE is
+ * no error after the caller's deadline: it means that the time is over.
  */
 void
 call_report(const Caller *caller, const CallStep *step)
@@ -266,7 +266,8 @@ call_report(const Caller *caller, const CallStep *step)
 	};
 
 	if (failures[step->result.outcome] != FAILURE_NONE &&
-		(step->result.outcome != CALL_UNREACHABLE || caller->until == 0))
+		(step->result.outcome != CALL_UNREACHABLE || caller->until == 0 ||
+		 zklock_now_ms() < caller->until))
 		request_report_failure(ENTRY_NONE, step->asked.path, failures[step->result.outcome],
 							   step->result.code);
 }

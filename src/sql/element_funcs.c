@@ -170,7 +170,7 @@ zk_queue_elements(PG_FUNCTION_ARGS)
 			}
 			call_batch(&caller, steps[0], 2 * at_once, CALL_AS_KNOWN);
 			if (steps[0][0].result.outcome == CALL_UNREACHABLE)
-				call_report(&steps[0][0]);
+				call_report(&caller, &steps[0][0]);
 		}
 
 		/* Somebody may have removed it by now. */

@@ -690,8 +690,7 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 		if (steps[0].result.outcome == CALL_UNREACHABLE)
 		{
 			/* Either the time is over, and with it the search. */
-			if (zklock_now_ms() < caller.until)
-				call_report(&steps[0]);
+			call_report(&caller, &steps[0]);
 			break;
 		}
 		for (int i = 0; i < n; i++)
@@ -705,7 +704,7 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 			if (steps[i].result.outcome != CALL_OK)
 			{
 				if (first + i == 0)
-					call_report(&steps[i]);
+					call_report(&caller, &steps[i]);
 				if (search->nclosed++ == 0)
 					search->closed = MemoryContextStrdup(of_call, search->nodes[first + i].path);
 				continue;
@@ -720,7 +719,7 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 		failed = contenders_read_nodes(contenders, nqueues, &caller,
 									   SEARCH_NODES - search->nlisted - nread);
 		if (failed.result.outcome != CALL_OK && zklock_now_ms() < caller.until)
-			call_report(&failed);
+			call_report(&caller, &failed);
 		if (nqueues > 0)
 			ours = lock_view_take(NULL, true);
 		for (int i = 0; i < nqueues; i++)
