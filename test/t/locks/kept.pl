@@ -413,6 +413,17 @@ story 'what is kept is bounded, and gives way' => sub {
 	all_disconnect();
 	$c->stop;
 	is(scalar(map { $zk->children("/k/many/$_") } 1 .. 20), 0, 'a server that shuts down leaves none');
+
+	# Watches of kept nodes have 61,440 bytes, whatever else there is room for.
+	my ($long, $before) = ('/k/bytes/' . 'y' x 1000, counts($a));
+	again(on($a, 's'), "$long$_", 2) foreach 1 .. 80;
+	my @long = grep { $zk->children("$long$_") } 1 .. 80;
+	cmp_ok(scalar @long, '>=', 50, @long . ' long paths are kept');
+	cmp_ok(scalar @long, '<=', 61, 'and no more than their watches have room for');
+	is($long[-1], 80, 'the last one is');
+	cmp_ok($long[0], '>', 1, 'and the first ones have given way');
+	cmp_ok(counts($a)->{kept_crowded}, '>', $before->{kept_crowded}, 'which is counted');
+	$a->value('SELECT zk_release_kept()');
 };
 
 story 'the numbers under a node end, and go on under the next' => sub {
