@@ -28,7 +28,11 @@ foreach my $case (sort keys %cases)
 		system_or_bail('cp', '-a', '--', $data, $older{$zk});
 
 		# Older data stay older: sessions that come and go after the restart are changes, too.
-		$zk->shell->create("/later$_") foreach 1 .. 100;
+		# Whoever makes them has seen them, and would be refused afterwards as well.
+		my $shell = Zklock::Shell->new;
+		$shell->connect($zk->connect_string);
+		$shell->create("/later$_") foreach 1 .. 100;
+		$shell->stop;
 		hold($a, 'holder', '/w/lock');
 		queue($a, 'waiter', '/w/lock');
 		my ($session, $mark) = ($a->session_id, $a->log_mark);
