@@ -622,7 +622,7 @@ search_take_up(Search *search, const CallStep *listed, bool is_top, QueueKind ki
 
 	/* A semaphore on top is not below it. */
 	for (int i = 0; i < listed->result.nchildren && !is_top; i++)
-		has_permits |= strcmp(listed->children[i], PERMIT_LEASES + 1) == 0;
+		has_permits |= strcmp(listed->children[i], &PERMIT_LEASES[1]) == 0;
 	for (int i = 0; i < listed->result.nchildren; i++)
 	{
 		const char *child = listed->children[i];
@@ -632,9 +632,9 @@ search_take_up(Search *search, const CallStep *listed, bool is_top, QueueKind ki
 
 		if ((found->n > 0 && found->recipe->read(child, &peer)) || element_name_read(child, &number))
 			continue;
-		if (has_permits && strcmp(child, PERMIT_LEASES + 1) == 0)
+		if (has_permits && strcmp(child, &PERMIT_LEASES[1]) == 0)
 			below = QUEUE_SEMAPHORE;
-		else if (has_permits && strcmp(child, PERMIT_TURNS + 1) == 0)
+		else if (has_permits && strcmp(child, &PERMIT_TURNS[1]) == 0)
 			below = QUEUE_TURN;
 		search_below(search, found->path, child, below);
 	}
