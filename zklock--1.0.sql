@@ -401,7 +401,10 @@ CREATE FUNCTION zk_elections(
 	OUT term bigint,
 	OUT "position" integer,
 	OUT since timestamptz,
-	OUT leader text)
+	OUT leader text,
+	OUT priority integer,
+	OUT leader_priority integer,
+	OUT preferred text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_elections'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -417,6 +420,9 @@ COMMENT ON COLUMN zk_elections.term IS 'fencing token of its leadership; NULL if
 COMMENT ON COLUMN zk_elections."position" IS 'in the queue of candidates; NULL if it has none yet';
 COMMENT ON COLUMN zk_elections.since IS 'when that state began';
 COMMENT ON COLUMN zk_elections.leader IS 'who leads, as its node in ZooKeeper says; NULL if ZooKeeper does not tell at once';
+COMMENT ON COLUMN zk_elections.priority IS 'of this server, as in zklock.elections';
+COMMENT ON COLUMN zk_elections.leader_priority IS 'that the leader''s node tells, 0 if none; NULL if that is not known';
+COMMENT ON COLUMN zk_elections.preferred IS 'candidate of a higher priority to which this leader will give way, as its node says; NULL if there is none';
 
 /* Monitoring.  zk_locks() shows of others' locks what is nobody's secret. */
 CREATE FUNCTION zk_locks(

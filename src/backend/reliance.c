@@ -85,6 +85,7 @@ leadership_rely(int election, int64 *token)
 	LeadershipTerm *term = transaction_reliance.terms;
 	LeadershipTerm *end = &transaction_reliance.terms[transaction_reliance.nterms];
 	int64			now;
+	bool			giving_way;
 
 	if (election_leadership(election, token) != LEADERSHIP_PROVED)
 		return false;
@@ -92,12 +93,17 @@ leadership_rely(int election, int64 *token)
 		term++;
 	if (term == end)
 	{
-		set_stake(election, STAKE_ON_LOSS, zklock_on_lock_loss);
+		set_stake(election, STAKE_ON_LOSS | STAKE_RELY, zklock_on_lock_loss | STAKE_RELY);
 
-		/* The term may have ended before the worker could see the stake. */
-		if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != *token)
+		/*
+		 * The term may have ended before the worker could see the stake, or be given away in this
+		 * moment (election_give_way()).
+		 */
+		giving_way = election_at(election)->giving_way;
+		pg_read_barrier();
+		if (giving_way || election_leadership(election, &now) != LEADERSHIP_PROVED || now != *token)
 		{
-			set_stake(election, STAKE_ON_LOSS, 0);
+			set_stake(election, STAKE_ON_LOSS | STAKE_RELY, 0);
 			return false;
 		}
 		*term = (LeadershipTerm){.election = election, .token = *token};
@@ -175,7 +181,7 @@ reliance_add(const char *path, const Reservation *reservation)
 void
 reliance_forget(void)
 {
-	leadership_set_stakes(STAKE_COMMIT | STAKE_ON_LOSS, 0);
+	leadership_set_stakes(STAKE_COMMIT | STAKE_ON_LOSS | STAKE_RELY, 0);
 	if (transaction_reliance.counted)
 		pg_atomic_fetch_sub_u32(&entry_pool->reliances, 1);
 	transaction_reliance.nterms = 0;

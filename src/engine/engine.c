@@ -259,6 +259,32 @@ engine_note_remote_waits(void)
 	}
 }
 
+/*
+ * Finds, for a leader, the candidate of a higher priority than its own that has stood for the
+ * longest time.  Returns false if none is known.  What it points to is valid until the path is
+ * looked at again.
+ */
+bool
+engine_rival(int entry, int priority, EngineRival *rival)
+{
+	const Contender *c = &engine.contenders[entry];
+
+	*rival = (EngineRival){.since = NEVER};
+	for (int i = 0; c->place == PLACE_GRANTED && i < c->path->nforeign; i++)
+	{
+		const ForeignContender *other = &c->path->foreign[i];
+		size_t					name_len;
+		int other_priority = other->data ? election_data_read(other->data, &name_len) : 0;
+
+		if (other_priority > priority && other->seen_at < rival->since)
+			*rival = (EngineRival){.node = other->name,
+								   .data = other->data,
+								   .priority = other_priority,
+								   .since = other->seen_at};
+	}
+	return rival->node != NULL;
+}
+
 /* ------------------------------------------------------------------------
  * The life of the ZooKeeper session
  * ------------------------------------------------------------------------

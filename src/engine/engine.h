@@ -30,6 +30,17 @@ extern void engine_session_unproved(void);
 extern void engine_session_ended(const char *reason);
 extern void engine_session_refused(int code);
 
+/* A candidate of another client that is to lead rather than this server */
+typedef struct EngineRival
+{
+	const char *node; /* its name */
+	const char *data; /* what its node tells */
+	int			priority;
+	int64		since; /* when it was first seen, ms */
+} EngineRival;
+
+extern bool engine_rival(int entry, int priority, EngineRival *rival);
+
 /* What the search for deadlocks needs to know */
 extern void engine_note_remote_waits(void);
 

@@ -80,8 +80,13 @@ typedef enum Forget
 /* A contender of another client */
 typedef struct ForeignContender
 {
-	char	  *name;
+	char	  *name; /* first: they are sought by it */
 	RecipePeer peer;
+
+	/* Of a candidate */
+	int64 seen_at; /* when a listing showed it first, ms */
+	bool  asked;   /* its data have been asked for, by a leader */
+	char *data;	   /* NULL until known */
 } ForeignContender;
 
 typedef struct Path
@@ -467,6 +472,7 @@ extern bool	   cohort_confirm(Cohort *cohort, const ZkReply *reply);
 extern void	   watch_own(Cohort *cohort);
 extern bool	   watch_blocker(Cohort *cohort, const char *name);
 extern void	   watch_for_orphans(const Cohort *cohort);
+extern void	   watch_candidates(Path *path);
 extern void	   contender_check(Contender *c);
 
 /* parents.c */

@@ -1657,6 +1657,7 @@ path_pump_marked(void)
 		const Cohort *holder = NULL;
 		Contender	 *arrival;
 		bool		  may_list;
+		bool		  looks;
 
 		path->marked = false;
 		engine.attended = path;
@@ -1694,20 +1695,24 @@ path_pump_marked(void)
 		/*
 		 * Look who has come while a lock is held, as it may be a client that does not wait for
 		 * our node.  All paths are looked at in the same moments.  Most locks have been released
-		 * by then, and cost no listing.
+		 * by then, and cost no listing.  A leader always wants to know who stands behind it.
 		 */
+		looks = path->recipe == &election_recipe ? path->child_watch == WATCH_NONE
+												 : path->unseen && path->recipe->heedless;
 		for (const Cohort *cohort = cohort_first(path);
-			 path->unseen && path->recipe->heedless && cohort && holder == NULL;
+			 (looks || path->recipe == &election_recipe) && cohort && holder == NULL;
 			 cohort = cohort_after(cohort))
 		{
 			if (cohort->state == COHORT_GRANTED && cohort_head(cohort) != NULL)
 				holder = cohort;
 		}
-		if (holder == NULL)
+		if (holder && path->recipe == &election_recipe && zk_client_connected() && engine.synced)
+			watch_candidates(path);
+		if (holder == NULL || !looks)
 			path->list_at = 0;
 		else if (path->list_at == 0)
 			path->list_at = (zklock_now_ms() / LOOK_PAUSE_MS + 2) * LOOK_PAUSE_MS;
-		if (holder && engine_await(path->list_at) && may_list)
+		if (path->list_at != 0 && engine_await(path->list_at) && may_list)
 		{
 			path_list(path, cohort_owner(holder), LIST_AND_WATCH);
 			path->list_at = 0;

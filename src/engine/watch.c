@@ -255,12 +255,20 @@ watch_blocker_give_up(Cohort *cohort, WatchState state)
  * ------------------------------------------------------------------------
  */
 
+static void
+foreign_free(ForeignContender *foreign)
+{
+	pfree(foreign->name);
+	if (foreign->data)
+		pfree(foreign->data);
+}
+
 /* Forgets what is known of other clients' contenders. */
 void
 path_foreign_clear(Path *path)
 {
 	for (int i = 0; i < path->nforeign; i++)
-		pfree(path->foreign[i].name);
+		foreign_free(&path->foreign[i]);
 	if (path->foreign)
 		pfree(path->foreign);
 	path->foreign = NULL;
@@ -294,7 +302,7 @@ path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade)
 					cohort->listed = false;
 			}
 		}
-		pfree(gone->name);
+		foreign_free(gone);
 		*gone = path->foreign[--path->nforeign];
 		return;
 	}
@@ -366,10 +374,12 @@ listing_tick_off(const char *node, char **names, bool *ours, int n)
 static void
 take_in_children(Path *path, const ZkReply *reply)
 {
-	const Recipe *recipe = path->recipe;
-	int			  n = reply->nchildren;
-	char		**names = reply->children;
-	bool		 *ours = palloc0(Max(n, 1) * sizeof(bool));
+	const Recipe	 *recipe = path->recipe;
+	ForeignContender *before = path->foreign;
+	int				  nbefore = path->nforeign;
+	int				  n = reply->nchildren;
+	char			**names = reply->children;
+	bool			 *ours = palloc0(Max(n, 1) * sizeof(bool));
 
 	qsort(names, n, sizeof(char *), pg_qsort_strcmp);
 	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
@@ -386,9 +396,8 @@ take_in_children(Path *path, const ZkReply *reply)
 			cohort_note_end(cohort, END_DELETED);
 	}
 
-	path_foreign_clear(path);
-	if (n > 0)
-		path->foreign = palloc(n * sizeof(ForeignContender));
+	path->nforeign = 0;
+	path->foreign = n > 0 ? palloc0(n * sizeof(ForeignContender)) : NULL;
 	for (int i = 0; i < n; i++)
 	{
 		ForeignContender *foreign = &path->foreign[path->nforeign];
@@ -399,6 +408,7 @@ take_in_children(Path *path, const ZkReply *reply)
 		if (recipe->read(names[i], &foreign->peer))
 		{
 			foreign->name = pstrdup(names[i]);
+			foreign->seen_at = zklock_now_ms();
 			path->nforeign++;
 			continue;
 		}
@@ -420,6 +430,26 @@ take_in_children(Path *path, const ZkReply *reply)
 		}
 	}
 	pfree(ours);
+
+	/* Since when a candidate has stood, and its data, stay known; the new ones are in order. */
+	for (int i = 0; i < nbefore; i++)
+	{
+		ForeignContender *still = NULL;
+
+		if (recipe == &election_recipe && path->nforeign > 0)
+			still = bsearch(&before[i].name, path->foreign, path->nforeign,
+							sizeof(ForeignContender), pg_qsort_strcmp);
+		if (still)
+		{
+			still->seen_at = before[i].seen_at;
+			still->asked = before[i].asked;
+			still->data = before[i].data;
+			before[i].data = NULL;
+		}
+		foreign_free(&before[i]);
+	}
+	if (before)
+		pfree(before);
 
 	/* Newcomers must not join a cohort behind which another client waits. */
 	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
@@ -724,6 +754,62 @@ watch_for_orphans(const Cohort *cohort)
 		return;
 	path->orphans_at = NEVER;
 	orphan_look_at_next(path, cohort_owner(cohort));
+}
+
+/* ------------------------------------------------------------------------
+ * Candidates behind a leader
+ * ------------------------------------------------------------------------
+ */
+
+/* Handles the reply to watch_candidates(). */
+static void
+on_candidate_read(void *arg, const ZkReply *reply)
+{
+	Path	   *path = arg;
+	const char *name = strrchr(reply->asked->path, '/') + 1;
+
+	path->calls--;
+	path_mark(path);
+	if (reply->outcome == CALL_NO_NODE)
+		path_foreign_remove(path, name, DOWNGRADE_IMPOSSIBLE);
+	for (int i = 0; i < path->nforeign; i++)
+	{
+		ForeignContender *candidate = &path->foreign[i];
+
+		if (strcmp(candidate->name, name) != 0)
+			continue;
+		candidate->asked = reply->outcome != CALL_UNKNOWN;
+
+		/* Data that we may not read, and such as zklock does not write, tell no priority. */
+		if (candidate->asked && candidate->data == NULL)
+			candidate->data = reply->outcome == CALL_OK && reply->data_length < ZKLOCK_NODE_DATA_SIZE
+								  ? pnstrdup(reply->data, reply->data_length)
+								  : pstrdup("");
+	}
+}
+
+/*
+ * Has the data of the candidates behind a leader read, which tell their priorities: once for
+ * each, and one after the other, since others decide how many there are.
+ */
+void
+watch_candidates(Path *path)
+{
+	ForeignContender *next = NULL;
+
+	for (int i = 0; i < path->nforeign; i++)
+	{
+		if (path->foreign[i].asked && path->foreign[i].data == NULL)
+			return;
+		if (!path->foreign[i].asked)
+			next = &path->foreign[i];
+	}
+	if (next == NULL)
+		return;
+	next->asked = true;
+	path->calls++;
+	zk_call((ZkCall){.kind = ZK_GET_DATA, .path = path_node(path, next->name)},
+			on_candidate_read, path);
 }
 
 /* ------------------------------------------------------------------------

@@ -324,6 +324,7 @@ const Recipe permit_recipe = {.name = "semaphore",
 
 #define LATCH_MARKER "latch-"
 #define SUPPORT_PREFIX "n_"
+#define PRIORITY_MARKER " priority " /* in the data, between name and number */
 
 const char *const election_family_names[] =
 	{[ELECTION_LATCH] = "curator_latch", [ELECTION_SUPPORT] = "zookeeper", [ELECTION_LOCK] = "lock", NULL};
@@ -404,6 +405,44 @@ recipe_shows_election(const char *child)
 	return node_name_has_sequence(child) && election_read(child, &peer) &&
 		   (peer.family == ELECTION_LATCH ||
 			strncmp(child, SUPPORT_PREFIX, strlen(SUPPORT_PREFIX)) == 0);
+}
+
+/*
+ * Writes the data of a candidate's node: its name alone, like the text of any other client's,
+ * unless it has a priority, or its name looks as if.  dst has room for a priority behind the
+ * longest name that fits.
+ */
+void
+election_data_write(char *dst, size_t size, const char *name, int priority)
+{
+	size_t name_len;
+
+	if (priority == 0 && election_data_read(name, &name_len) == 0 && name_len == strlen(name))
+		snprintf(dst, size, "%s", name);
+	else
+		snprintf(dst, size, "%.*s" PRIORITY_MARKER "%d",
+				 (int) (size - sizeof(PRIORITY_MARKER "1000")), name, priority);
+}
+
+/*
+ * Returns the priority that a candidate's node tells, 0 if it tells none, as those of other
+ * clients and of older versions do.
+ *
+ *	name_len	set to the bytes of the data that are its name
+ */
+int
+election_data_read(const char *data, size_t *name_len)
+{
+	const char *number = node_name_after_last(data, PRIORITY_MARKER);
+	int64_t		priority;
+
+	*name_len = strlen(data);
+	if (number == NULL || strlen(number) > 4 ||
+		!node_name_read_number(number, strlen(number), &priority) || priority < 0 ||
+		priority > ELECTION_PRIORITY_MAX)
+		return 0;
+	*name_len = (size_t) (number - data) - strlen(PRIORITY_MARKER);
+	return (int) priority;
 }
 
 static bool

@@ -71,9 +71,14 @@ election_table_init(ElectionTable *table)
 	ElectionItem   item;
 
 	pg_atomic_init_u32(&table->n, 0);
-	path_list_begin(&reader, zklock_elections, PATH_LIST_VALUES);
+	path_list_begin(&reader, zklock_elections, PATH_LIST_ELECTIONS);
 	while (election_list_next(&reader, &item))
-		table->elections[add_election_slot(table, item.path)].status.state = CANDIDACY_STOP;
+	{
+		CandidacyStatus *status = &table->elections[add_election_slot(table, item.path)].status;
+
+		status->state = CANDIDACY_STOP;
+		status->priority = item.priority;
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -222,4 +227,42 @@ election_set_candidate(int election, int entry)
 		candidate = (uint64) entry_generation(entry) << 32 | (uint32) (entry + 1);
 	pg_atomic_write_u64(&election_at(election)->candidate, candidate);
 	pg_memory_barrier();
+}
+
+/* Returns true if a transaction relies on leadership, or one commits under an earlier term. */
+static bool
+election_is_relied_on(int election)
+{
+	for (int process = 0; process < zklock_max_processes(); process++)
+	{
+		if ((*election_stake(election, process) & (STAKE_RELY | STAKE_COMMIT)) != 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Has this server lead no more, unless a transaction relies on it.  Returns whether it has.
+ *
+ * A session writes its stake before it looks whether leadership is being given away, and this
+ * says so before it looks for stakes: either it sees the stake, or the session is told that the
+ * server does not lead.  So no transaction loses the term.  Before all that, a look tells
+ * nobody anything that will not come true.
+ */
+bool
+election_give_way(int election)
+{
+	volatile bool *giving_way = &election_at(election)->giving_way;
+	bool		   given;
+
+	if (election_is_relied_on(election) && !ZKLOCK_FAULT("give-way-early"))
+		return false;
+	*giving_way = true;
+	pg_memory_barrier();
+	given = !election_is_relied_on(election) || ZKLOCK_FAULT("give-way-early");
+	if (given)
+		election_set_candidate(election, ENTRY_NONE);
+	pg_write_barrier();
+	*giving_way = false;
+	return given;
 }

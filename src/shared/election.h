@@ -54,19 +54,26 @@ typedef struct CandidacyStatus
 	CandidacyState state;
 	TimestampTz	   since;	 /* of the state; 0 before there is a worker */
 	int			   position; /* in the queue, 0 if unknown */
+	int			   priority; /* as zklock.elections has it */
+
+	/* What the node of the candidate tells to which this leader will give way; or "" */
+	char preferred[ZKLOCK_NODE_DATA_SIZE];
 } CandidacyStatus;
 
 /* The worker's notes on a candidacy, kept for the next worker */
 typedef struct Candidacy
 {
 	CandidacyPhase phase;
-	bool		   listed;	 /* it is in zklock.elections */
-	ElectionFamily family;	 /* whose node names zklock.elections gives for it */
-	int			   entry;	 /* STANDING, LEAVING: the contender's */
-	int64		   retry_at; /* IDLE: it does not stand again before, ms */
+	bool		   listed;		/* it is in zklock.elections */
+	ElectionFamily family;		/* whose node names zklock.elections gives for it */
+	int			   priority;	/* that it has there ... */
+	int			   stands_with; /* STANDING: ... and that its node tells */
+	int			   entry;		/* STANDING, LEAVING: the contender's */
+	int64		   retry_at;	/* IDLE: it does not stand again before, ms */
 } Candidacy;
 
 /* What is at stake for a process's transaction in an election; a set of these bits */
+#define STAKE_RELY 0x08	   /* it relies on this server's leadership */
 #define STAKE_COMMIT 0x04  /* it commits, or is about to, because this server leads */
 #define STAKE_ON_LOSS 0x03 /* a LossPolicy: what happens to it when leadership is lost */
 
@@ -88,6 +95,12 @@ typedef struct Election
 	 * under no lock.
 	 */
 	pg_atomic_uint64 candidate;
+
+	/*
+	 * No transaction begins to rely on leadership now.  Written by the worker, read by all,
+	 * under no lock.
+	 */
+	volatile bool giving_way;
 
 	/*
 	 * The term that sessions want to end; 0 if there is none, or it has ended and the
@@ -138,6 +151,7 @@ extern void election_want_resign(int election, int64 term);
 /* The worker */
 extern int	election_slot(const char *path);
 extern void election_set_candidate(int election, int entry);
+extern bool election_give_way(int election);
 
 static inline Election *
 election_at(int election)

@@ -16,8 +16,9 @@
 #include "shared/path_list.h"
 
 #include <string.h>
+#include <strings.h>
 
-#include "recipes/node_name.h"
+#include "recipes/recipe.h"
 
 /* Removes blanks from both ends. */
 static void
@@ -49,6 +50,36 @@ item_fault(const char *path, size_t len)
 	return path_check(ascii, len);
 }
 
+/*
+ * Takes the priority off the end of an item.  The last "priority" that is a word counts, so a
+ * path can have another one.  Returns false if no number follows that a priority can be.
+ */
+static bool
+item_take_priority(PathListItem *item, size_t *len)
+{
+	static const char word[] = " priority";
+
+	size_t	at = *len;
+	size_t	number;
+	int64_t priority;
+
+	do
+	{
+		if (at-- == 0)
+			return true;
+		number = at + strlen(word);
+	} while (number > *len || strncasecmp(item->text + at, word, strlen(word)) != 0 ||
+			 (number < *len && item->text[number] != ' '));
+	while (number < *len && item->text[number] == ' ')
+		number++;
+	if (!node_name_read_number(item->text + number, *len - number, &priority) ||
+		priority < 0 || priority > ELECTION_PRIORITY_MAX)
+		return false;
+	item->priority = (int) priority;
+	*len = at;
+	return true;
+}
+
 /* Begins to read a list, which must exist as long as it is read. */
 void
 path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax)
@@ -69,6 +100,7 @@ path_list_next(PathListReader *reader, PathListItem *item)
 {
 	const char *start = reader->rest;
 	size_t		len;
+	bool		ranked = true;
 
 	if (start == NULL)
 		return false;
@@ -79,10 +111,14 @@ path_list_next(PathListReader *reader, PathListItem *item)
 	memset(item, 0, sizeof(*item));
 	item->index = reader->nread++;
 	item->text = item->path = start;
-	item->text_len = item->path_len = len;
+	item->text_len = len;
+	if (reader->syntax == PATH_LIST_ELECTIONS)
+		ranked = item_take_priority(item, &len);
+	trim(&start, &len);
+	item->path_len = len;
 
 	/* The last equals sign separates path and value. */
-	for (size_t i = len; reader->syntax == PATH_LIST_VALUES && i-- > 0;)
+	for (size_t i = len; reader->syntax != PATH_LIST_PATHS && i-- > 0;)
 	{
 		if (start[i] != '=')
 			continue;
@@ -98,6 +134,8 @@ path_list_next(PathListReader *reader, PathListItem *item)
 		item->path_len -= 2;
 	if (!item->below || item->path_len > 0)
 		item->fault = item_fault(item->path, item->path_len);
+	if (!ranked)
+		item->fault = "What follows \"priority\" must be a whole number from 0 to 1000.";
 	return true;
 }
 
@@ -115,12 +153,12 @@ path_list_covers(const PathListItem *item, const char *path)
  * of it.
  */
 bool
-path_list_repeats(const char *list, const PathListItem *item)
+path_list_repeats(const char *list, PathListSyntax syntax, const PathListItem *item)
 {
 	PathListReader reader;
 	PathListItem   other;
 
-	path_list_begin(&reader, list, PATH_LIST_VALUES);
+	path_list_begin(&reader, list, syntax);
 	while (path_list_next(&reader, &other) && other.index < item->index)
 	{
 		if (other.below == item->below && other.path_len == item->path_len &&

@@ -4,10 +4,10 @@
  *
  * A list consists of items with commas between them.  An item is a path, or "/prefix/" and
  * an asterisk for all paths below /prefix, or a slash and an asterisk for all paths.  In
- * some lists an equals sign and a value follow.  Blanks around items, paths and values mean
- * nothing.
+ * some lists an equals sign and a value follow, and in that of elections a priority.  Blanks
+ * around items, paths and values mean nothing.
  *
- * Pure C: depends on node_name.h alone, allocates nothing, keeps no state, runs in any
+ * Pure C: depends on recipe.h alone, allocates nothing, keeps no state, runs in any
  * process, holds no lock.
  *
  * Copyright (c) 2026, zklock contributors
@@ -20,8 +20,9 @@
 
 typedef enum PathListSyntax
 {
-	PATH_LIST_PATHS, /* an equals sign is part of a path */
-	PATH_LIST_VALUES /* the last one separates path and value */
+	PATH_LIST_PATHS,	/* an equals sign is part of a path */
+	PATH_LIST_VALUES,	/* the last one separates path and value */
+	PATH_LIST_ELECTIONS /* the same, and "priority" and a number may follow all that */
 } PathListSyntax;
 
 /* All pointers point into the list, and none of the texts ends with a NUL. */
@@ -36,6 +37,7 @@ typedef struct PathListItem
 	size_t		path_len;
 	const char *value; /* NULL if there is none */
 	size_t		value_len;
+	int			priority; /* 0 if there is none */
 } PathListItem;
 
 typedef struct PathListReader
@@ -48,6 +50,6 @@ typedef struct PathListReader
 extern void path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax);
 extern bool path_list_next(PathListReader *reader, PathListItem *item);
 extern bool path_list_covers(const PathListItem *item, const char *path);
-extern bool path_list_repeats(const char *list, const PathListItem *item);
+extern bool path_list_repeats(const char *list, PathListSyntax syntax, const PathListItem *item);
 
 #endif /* ZKLOCK_PATH_LIST_H */

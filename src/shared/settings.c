@@ -216,7 +216,7 @@ dialect_fault(const char *list, const PathListItem *item)
 		return "A dialect is missing.";
 	if (!item_word(item, node_dialect_names, &dialect))
 		return "The dialects are curator, curator_rw, kazoo, zookeeper and hive.";
-	if (path_list_repeats(list, item))
+	if (path_list_repeats(list, PATH_LIST_VALUES, item))
 		return "Another item is for the same paths.";
 	return NULL;
 }
@@ -276,9 +276,9 @@ election_fault(const char *list, const PathListItem *item)
 		return "An election has one path.";
 	if (!item_family(item, &family))
 		return "What follows the equals sign must be curator_latch, zookeeper or lock.";
-	if (path_list_repeats(list, item))
+	if (path_list_repeats(list, PATH_LIST_ELECTIONS, item))
 		return "Another item is for the same path.";
-	path_list_begin(&reader, list, PATH_LIST_VALUES);
+	path_list_begin(&reader, list, PATH_LIST_ELECTIONS);
 	while (path_list_next(&reader, &other))
 	{
 		if (item_family(&other, &family) && family == ELECTION_SUPPORT &&
@@ -294,8 +294,8 @@ election_fault(const char *list, const PathListItem *item)
 bool
 path_settings_check_elections(char **newval, void **extra, GucSource source)
 {
-	return check_items(*newval, PATH_LIST_VALUES, election_fault,
-					   "Items are \"path\" or \"path=names\", with commas between them.");
+	return check_items(*newval, PATH_LIST_ELECTIONS, election_fault,
+					   "Items are \"path\" or \"path=names\", with \"priority\" and a number behind that or not, and commas between them.");
 }
 
 /* Reads the next item of zklock.elections.  Returns false at the end. */
@@ -309,6 +309,7 @@ election_list_next(PathListReader *reader, ElectionItem *item)
 		return false;
 	(void) item_family(&next, &family);
 	item->family = family;
+	item->priority = next.priority;
 	snprintf(item->path, sizeof(item->path), "%.*s", (int) next.path_len, next.path);
 	return true;
 }

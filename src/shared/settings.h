@@ -65,6 +65,7 @@ typedef struct ElectionItem
 {
 	char		   path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
 	ElectionFamily family;
+	int			   priority; /* 0 unless there is one */
 } ElectionItem;
 
 /* Check hooks */

@@ -177,9 +177,13 @@ static char *
 leader_name(const ContenderNode *leader)
 {
 	NodeContender data;
+	size_t		  name_len;
 
 	if (node_contender_read(leader->data, &data))
 		return display_foreign(data.server);
+	(void) election_data_read(leader->data, &name_len);
+	if (name_len < strlen(leader->data))
+		return display_node_data(leader->data, name_len);
 	return display_node_data(leader->data, leader->answer.text_length);
 }
 
@@ -232,6 +236,8 @@ zk_elections(PG_FUNCTION_ARGS)
 		Leadership		leadership;
 		int64			term = 0;
 		char		   *leader = NULL;
+		int				leader_priority = -1;
+		size_t			name_len;
 		Row				row = {0};
 
 		if (!election_status(i, &status))
@@ -249,13 +255,18 @@ zk_elections(PG_FUNCTION_ARGS)
 
 		/* Who leads, unless that cannot be known without waiting for long */
 		if (leadership != LEADERSHIP_NONE)
+		{
 			leader = display_foreign(zklock_own_name());
+			leader_priority = status.priority;
+		}
 		else if (status.state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
 		{
 			ContenderNode first;
 
 			(void) read_leader(&first, path, &(Caller){.until = until});
 			leader = leader_name(&first);
+			if (leader)
+				leader_priority = election_data_read(first.data, &name_len);
 		}
 
 		row_add_text(&row, display_utf8(path));
@@ -267,6 +278,11 @@ zk_elections(PG_FUNCTION_ARGS)
 		row_add_if(&row, status.position != 0, Int32GetDatum(status.position));
 		row_add_if(&row, status.since != 0, TimestampTzGetDatum(status.since));
 		row_add_text(&row, leader);
+		row_add(&row, Int32GetDatum(status.priority));
+		row_add_if(&row, leader_priority >= 0, Int32GetDatum(leader_priority));
+		row_add_text(&row, leadership == LEADERSHIP_NONE || status.preferred[0] == '\0'
+							   ? NULL
+							   : display_node_data(status.preferred, strlen(status.preferred)));
 		row_store(fcinfo, &row);
 	}
 	return (Datum) 0;

@@ -26,6 +26,7 @@
 
 #include "access/xlog.h"
 #include "compat.h"
+#include "engine/engine.h"
 #include "fault.h"
 #include "mb/pg_wchar.h"
 #include "shared/common.h"
@@ -45,6 +46,15 @@
 #define LOOK_FOR_PROMOTION_MS 1000
 #define LOOK_FOR_COMMITS_MS 20
 
+/* How often a leader that is to give way looks whether no transaction relies on it */
+#define LOOK_FOR_GAP_MS 100
+
+/*
+ * How long a candidate of higher priority has to be known to stand before a leader gives way:
+ * longer than the session of a server that is gone lives on.
+ */
+#define PREFER_AFTER_MS (2 * (int64) zklock_session_timeout)
+
 /* ------------------------------------------------------------------------
  * What is published
  * ------------------------------------------------------------------------
@@ -63,14 +73,23 @@ publish_candidacy(int i, CandidacyState state, const char *detail)
 	TimestampTz now = GetCurrentTimestamp();
 	int			position = 0;
 	bool		news = election->status.since == 0 || election->status.state != state;
+	EngineRival rival;
+	const char *preferred = "";
 
+	if (state == CANDIDACY_ELECTED &&
+		engine_rival(election->candidacy.entry, election->candidacy.priority, &rival))
+		preferred = rival.data;
 	if (state == CANDIDACY_READY)
 		position = entry_at(election->candidacy.entry)->node.position;
-	if (!news && election->status.position == position)
+	if (!news && election->status.position == position &&
+		election->status.priority == election->candidacy.priority &&
+		strcmp(election->status.preferred, preferred) == 0)
 		return;
 	SpinLockAcquire(&election->mutex);
 	election->status.state = state;
 	election->status.position = position;
+	election->status.priority = election->candidacy.priority;
+	strlcpy(election->status.preferred, preferred, sizeof(election->status.preferred));
 	if (news)
 		election->status.since = now;
 	SpinLockRelease(&election->mutex);
@@ -122,8 +141,7 @@ stand_for_election(int i, int replaces)
 		request.parent_nodes = PARENTS_PERSISTENT;
 	strlcpy(request.path, election->path, sizeof(request.path));
 
-	/* The data of a candidate's node are the server's name alone, like the text of any peer. */
-	strlcpy(data, name, sizeof(data));
+	election_data_write(data, sizeof(data), name, candidacy->priority);
 	pfree(name);
 	if (!pg_verify_mbstr(PG_UTF8, data, strlen(data), true))
 	{
@@ -138,6 +156,7 @@ stand_for_election(int i, int replaces)
 		return false;
 	candidacy->phase = CANDIDACY_STANDING;
 	candidacy->entry = index;
+	candidacy->stands_with = candidacy->priority;
 	election_set_candidate(i, index);
 	return true;
 }
@@ -248,6 +267,9 @@ attend_candidacy(int i, bool stopping)
 	bool		  may_stand = candidacy->listed && !stopping && !RecoveryInProgress();
 	bool		  may_stay = may_stand;
 	EntryStatus	  status = {0};
+	EngineRival	  rival;
+	const char	 *leave_because =
+		"This server has given up leadership, and goes to the end of the queue.";
 
 	if (candidacy->phase != CANDIDACY_IDLE)
 	{
@@ -299,15 +321,32 @@ attend_candidacy(int i, bool stopping)
 					publish_candidacy(i, CANDIDACY_ELECTED,
 									  psprintf("This server leads, in term " INT64_FORMAT ".",
 											   status.token));
+				else
+					publish_candidacy(i, CANDIDACY_ELECTED, NULL);
 				if (status.check_done != checks[i])
 					(void) wake_commits(i);
 				checks[i] = status.check_done;
 				if (pg_atomic_read_u64(&election->resign_term) != (uint64) status.token)
 				{
 					announce_resignation(election, status.token);
-					return NEVER;
+
+					/* Is there one whom it lets go first, and no transaction in the way? */
+					if (election->status.state != CANDIDACY_ELECTED ||
+						!engine_rival(candidacy->entry, candidacy->priority, &rival))
+						return NEVER;
+					if (zklock_now_ms() < rival.since + PREFER_AFTER_MS &&
+						!ZKLOCK_FAULT("prefer-at-once"))
+						return rival.since + PREFER_AFTER_MS;
+					if (!election_give_way(i))
+						return zklock_now_ms() + LOOK_FOR_GAP_MS;
+					ereport(LOG, (errmsg("election \"%s\": this server, of priority %d, gives way to candidate \"%s\", of priority %d",
+										 election->path, candidacy->priority, rival.node,
+										 rival.priority)));
 				}
 			}
+			else if (may_stay && candidacy->stands_with != candidacy->priority &&
+					 entry_at(candidacy->entry)->node.position > 0)
+				leave_because = "Its priority has changed: this server goes to the end of the queue.";
 			else if (may_stay)
 			{
 				if (entry_at(candidacy->entry)->node.position > 0)
@@ -333,8 +372,7 @@ attend_candidacy(int i, bool stopping)
 				int old = candidacy->entry;
 
 				/* Stand anew at the end of the queue, in the same step in which the old node goes. */
-				publish_candidacy(i, CANDIDACY_OFFER,
-								  "This server has given up leadership, and goes to the end of the queue.");
+				publish_candidacy(i, CANDIDACY_OFFER, leave_because);
 				if (stand_for_election(i, old))
 				{
 					entry_give_up(old, ENTRY_NO_NOTICE);
@@ -391,7 +429,7 @@ candidacy_reload(void)
 
 	for (int i = 0; i < election_count(); i++)
 		election_at(i)->candidacy.listed = false;
-	path_list_begin(&reader, zklock_elections, PATH_LIST_VALUES);
+	path_list_begin(&reader, zklock_elections, PATH_LIST_ELECTIONS);
 	while (election_list_next(&reader, &item))
 	{
 		int i = election_slot(item.path);
@@ -405,6 +443,7 @@ candidacy_reload(void)
 		{
 			election_at(i)->candidacy.listed = true;
 			election_at(i)->candidacy.family = item.family;
+			election_at(i)->candidacy.priority = item.priority;
 		}
 	}
 }

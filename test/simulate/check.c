@@ -7,7 +7,7 @@
  *	I2	who holds has its node, of its server's session
  *	I3	tokens grow from one exclusive grant to the next
  *	I4	each node of a server's session is in one of its entries, and took nobody's place
- *	E	at most one server leads
+ *	E	at most one server leads, and it gives way to none while a transaction relies on that
  *	Q	an element is added once, and delivered once: by a removal, or to a transaction
  *		that commits.  Where that cannot be said, an error says so
  *	C	a slot of a claim path is claimed at most once, and each is later than the last
@@ -819,6 +819,25 @@ check_relied_term(int server, int election, int64_t term)
 		now != term)
 		sim_violation(NULL, "G: a transaction of server %d commits that has relied on a term which is over",
 					  server);
+}
+
+/* E: a server has given way in a term */
+void
+check_given_away(int server, int election, int64_t term)
+{
+	for (int i = 0; i < sim_nprocesses; i++)
+	{
+		const SimProcess *process = &sim_processes[i];
+		const Reliance	 *reliance = process->api->reliance;
+
+		for (int k = 0;
+			 process->server == server && process->state != PROCESS_DEAD && k < reliance->nterms; k++)
+		{
+			if (reliance->terms[k].election == election && reliance->terms[k].token == term)
+				sim_violation(NULL, "E: server %d gives its leadership away, on which %s relies",
+							  server, process->name);
+		}
+	}
 }
 
 /* A backend is no more: nor is what it had, and what it did is in doubt. */

@@ -275,6 +275,23 @@ __wrap_FlushErrorState(void)
 	InterruptPending = sim_process->cancelled || sim_process->terminated;
 }
 
+/* Leadership is given away: see whom that concerns. */
+extern bool __real_election_give_way(int election);
+
+bool __wrap_election_give_way(int election);
+
+bool
+__wrap_election_give_way(int election)
+{
+	int64 term;
+	bool  led = election_leadership(election, &term) != LEADERSHIP_NONE;
+	bool  given = __real_election_give_way(election);
+
+	if (given && led)
+		check_given_away(sim_process->server, election, term);
+	return given;
+}
+
 /* ------------------------------------------------------------------------
  * For the world
  * ------------------------------------------------------------------------
@@ -291,8 +308,10 @@ configure(void)
 	for (int i = 0; i < sim_npaths; i++)
 	{
 		if (sim_paths[i].use == USE_ELECTION)
-			appendStringInfo(&elections, "%s%s%s", elections.len > 0 ? ", " : "", sim_paths[i].path,
-							 sim_paths[i].family == ELECTION_SUPPORT ? "=zookeeper" : "");
+			appendStringInfo(&elections, "%s%s%s priority %d", elections.len > 0 ? ", " : "",
+							 sim_paths[i].path,
+							 sim_paths[i].family == ELECTION_SUPPORT ? "=zookeeper" : "",
+							 sim_rank(sim_current));
 	}
 	zklock_servers = pstrdup("127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183");
 	zklock_auth_file = zklock_tls_ca_file = zklock_tls_cert_file = zklock_tls_key_file = empty;
@@ -373,4 +392,5 @@ const SimServerApi sim_server_api = {
 	.lease_state = lease_state,
 	.election_leadership = election_leadership,
 	.election_find = election_find,
+	.reliance = &transaction_reliance,
 };

@@ -9,6 +9,7 @@
 
 #include "postgres.h"
 
+#include "backend/reliance.h"
 #include "shared/call.h"
 #include "shared/election.h"
 #include "shared/entry.h"
@@ -33,6 +34,8 @@ typedef struct SimServerApi
 	LeaseState (*lease_state)(void);
 	Leadership (*election_leadership)(int election, int64 *term);
 	int (*election_find)(const char *path);
+
+	const Reliance *reliance; /* a backend's own: on what its transaction relies */
 } SimServerApi;
 
 /*

@@ -101,6 +101,7 @@ extern int	   sim_pace;					  /* how slow sessions and clients are */
 extern int	   sim_writers;					  /* one in so many locks is exclusive */
 extern int	   sim_tick_ms;					  /* of ZooKeeper */
 extern int	   sim_timeout_ms;				  /* of sessions */
+extern int	   sim_rank(int server);		  /* its priority in elections */
 extern int	   sim_keep_idle;				  /* zklock.keep_idle, ms */
 extern int	   sim_max_kept;				  /* zklock.max_kept_locks */
 
@@ -165,6 +166,7 @@ extern void check_left(const char *of, const char *what, size_t n, size_t most);
 /* What a transaction that commits has relied on: an entry, whose node was there at that zxid, or a term */
 extern void check_relied(int server, int entry, uint32_t generation, int64_t zxid);
 extern void check_relied_term(int server, int election, int64_t term);
+extern void check_given_away(int server, int election, int64_t term);
 
 /* Elements that sessions offer, each with its number as data */
 typedef enum OfferEnd

@@ -220,6 +220,55 @@ test_one_leads(void)
 	is_int(fewest, 1, "nor fewer, if anybody stands");
 }
 
+/* What a candidate's node tells of its priority, whoever wrote it */
+static void
+test_priorities(void)
+{
+	static const struct
+	{
+		const char *data;
+		const char *name;
+		int			priority;
+	} told[] = {{"alpha", "alpha", 0}, /* a server without priority, of an older version, another client */
+				{"", "", 0},
+				{"alpha priority 2", "alpha", 2},
+				{" priority 1000", "", 1000},
+				{"a priority 1 priority 2", "a priority 1", 2},
+				{"alpha priority 0", "alpha", 0},
+				{"alpha priority 1001", "alpha priority 1001", 0},
+				{"alpha priority -1", "alpha priority -1", 0},
+				{"alpha priority ", "alpha priority ", 0},
+				{"alpha priority 2 ", "alpha priority 2 ", 0},
+				{"alpha priority 00002", "alpha priority 00002", 0},
+				{"priority 2", "priority 2", 0}};
+	static const struct
+	{
+		const char *name;
+		int			priority;
+		const char *data;
+	} written[] = {{"alpha", 0, "alpha"},
+				   {"alpha", 2, "alpha priority 2"},
+				   {"", 1000, " priority 1000"},
+				   {"a priority 5", 0, "a priority 5 priority 0"},
+				   {"a priority 5", 3, "a priority 5 priority 3"},
+				   {"a name that is longer than the room for it", 7, "a name that is longer priority 7"}};
+	size_t name_len;
+	char   data[36];
+
+	for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++)
+	{
+		is_int(election_data_read(told[i].data, &name_len), told[i].priority, told[i].data);
+		ok(name_len == strlen(told[i].name) && memcmp(told[i].data, told[i].name, name_len) == 0,
+		   "its name is \"%s\"", told[i].name);
+	}
+	for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++)
+	{
+		election_data_write(data, sizeof(data), written[i].name, written[i].priority);
+		is_str(data, written[i].data, written[i].name);
+		is_int(election_data_read(data, &name_len), written[i].priority, "it is read as it was written");
+	}
+}
+
 int
 main(void)
 {
@@ -229,5 +278,6 @@ main(void)
 	test_blocker();
 	test_bars();
 	test_one_leads();
+	test_priorities();
 	return done_testing();
 }

@@ -73,6 +73,30 @@ covers(const char *list, const char *path, bool expected)
 	   expected ? "covers" : "does not cover", path);
 }
 
+/* What the only item of a list of elections says; -1: its priority is none that there can be */
+static void
+ranks(const char *list, const char *path, const char *value, int priority)
+{
+	PathListReader reader;
+	PathListItem   item;
+
+	path_list_begin(&reader, list, PATH_LIST_ELECTIONS);
+	ok(path_list_next(&reader, &item), "\"%s\" has an item", list);
+	if (priority < 0)
+	{
+		ok(item.fault && strstr(item.fault, "whole number from 0 to 1000"), "\"%s\" is refused", list);
+		return;
+	}
+	ok(item.fault == NULL, "\"%s\" is accepted", list);
+	is_int(item.priority, priority, "its priority");
+	ok(item.path_len == strlen(path) && memcmp(item.path, path, item.path_len) == 0,
+	   "its path is \"%s\"", path);
+	ok(value ? item.value && item.value_len == strlen(value) &&
+				   memcmp(item.value, value, item.value_len) == 0
+			 : item.value == NULL,
+	   "its value is \"%s\"", value ? value : "none");
+}
+
 /* The first item of a list that is for the same paths as one before it; -1: there is none */
 static int
 first_repeated(const char *list)
@@ -84,7 +108,7 @@ first_repeated(const char *list)
 	path_list_begin(&reader, list, PATH_LIST_VALUES);
 	for (; path_list_next(&reader, &item); n++)
 	{
-		if (path_list_repeats(list, &item))
+		if (path_list_repeats(list, PATH_LIST_VALUES, &item))
 			return n;
 	}
 	return -1;
@@ -116,6 +140,23 @@ main(void)
 	reads("/a,,/b", PATH_LIST_PATHS, "[/a][!][/b]");
 	reads("/a,", PATH_LIST_PATHS, "[/a][!]");
 	reads(",", PATH_LIST_PATHS, "[!][!]");
+
+	ranks("/a", "/a", NULL, 0);
+	ranks("/a priority 2", "/a", NULL, 2);
+	ranks(" /a=zookeeper   PRIORITY  1000 ", "/a", "zookeeper", 1000);
+	ranks("/a b = lock priority 0", "/a b", "lock", 0);
+	ranks("/a priority 1 priority 2", "/a priority 1", NULL, 2);
+	ranks("/priority", "/priority", NULL, 0);
+	ranks("/a/priority 7", "/a/priority 7", NULL, 0);
+	ranks("/a priorities", "/a priorities", NULL, 0);
+	ranks("/a priority", NULL, NULL, -1);
+	ranks("/a priority 1001", NULL, NULL, -1);
+	ranks("/a priority -1", NULL, NULL, -1);
+	ranks("/a priority 2.5", NULL, NULL, -1);
+	ranks("/a priority 2 3", NULL, NULL, -1);
+	ranks("/a priority two", NULL, NULL, -1);
+	ranks("/a priority 99999999999", NULL, NULL, -1);
+	ranks("/a priority 2 =lock", NULL, NULL, -1);
 
 	refuses("a", "start with");
 	refuses("*", "asterisk");

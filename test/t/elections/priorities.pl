@@ -1,0 +1,141 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A server that leads gives way to one of a higher priority, between two transactions that rely on it, when that has stood for
+# a while, and to no other: not to one that comes and goes, nor to one that is dead, nor to one of the same priority. A candidate of
+# Curator's that stands between them leads first. What a reload of the setting changes, and what the view shows.
+
+use Zklock::Test;
+use Zklock::Election;
+use Zklock::JavaPeer;
+
+my ($path, $other) = ('/e/leader', '/e/other');
+my ($zk, $a, $b) = cast('a b', timeout => '4s', a => { conf => ["zklock.server_name = 'alpha'"] },
+	b => { conf => ["zklock.server_name = 'beta'"] });
+my $election = Zklock::Election->new($zk, $path);
+
+# At $path and $other
+sub stands($server, $at_path, $at_other) { $server->set_conf('zklock.elections' => "$path$at_path, $other$at_other"); return; }
+
+sub preferred($server) { return $server->value("SELECT coalesce(preferred, '') FROM zk_elections WHERE path = '$path'"); }
+
+# What the candidates' nodes tell, in the order of their queue
+sub told
+{
+	my @names = sort { substr($a, -10) cmp substr($b, -10) } $zk->children($path);
+	return join ', ', map { $zk->shell->get("$path/$_") } @names;
+}
+
+# $server has given way at $other, where it had as much reason to as at $path, and heard of it no sooner.
+sub pause_over($server)
+{
+	$server->wait_value("SELECT state FROM zk_elections WHERE path = '$other'", 'ready');
+	return;
+}
+
+stands($a, '', '');
+$election->wait_state($a, 'elected', $_) foreach $path, $other;
+
+subtest 'one that comes and goes moves nothing' => sub {
+	my $term = $election->term($a);
+	foreach my $round (1, 2)
+	{
+		stands($b, ' priority 2', '');
+		$a->wait_value("SELECT preferred FROM zk_elections WHERE path = '$path'", 'beta priority 2');
+		is($election->leads($a), 't', 'a server that leads knows that another is to be preferred');
+		$b->set_conf('zklock.elections' => '');
+		$a->wait_value("SELECT preferred IS NULL FROM zk_elections WHERE path = '$path'", 't');
+		is($election->term($a), $term, 'and leads on when that has left');
+	}
+};
+
+subtest 'one that is dead, and has a node yet, moves nothing' => sub {
+	my $term = $election->term($a);
+	stands($b, ' priority 2', '');
+	$a->wait_value("SELECT preferred FROM zk_elections WHERE path = '$path'", 'beta priority 2');
+	$b->kill9;
+	wait_until { scalar($zk->children($path)) == 1 } 'its session to end';
+	$a->wait_value("SELECT preferred IS NULL FROM zk_elections WHERE path = '$path'", 't');
+	is($election->term($a), $term, 'the server leads on');
+	$b->start_again;
+	$b->wait_session;
+	$b->set_conf('zklock.elections' => '');
+};
+
+subtest 'a server gives way to one of higher priority, between two transactions' => sub {
+	my $s = $a->session;
+	my $term = $election->term($a);
+	stands($b, ' priority 2', ' priority 2');
+	$election->wait_state($b, 'ready');
+	$b->wait_value("SELECT priority, leader, leader_priority, preferred IS NULL FROM zk_elections WHERE path = '$path'", '2|alpha|0|t');
+	is(told(), 'alpha, beta priority 2', 'a priority is in the data of the node, and none is not');
+	$election->work($s);
+	pause_over($a);
+	is($election->leads($a), 't', 'it leads while a transaction relies on that, however long');
+	is($a->value("SELECT priority, leader, leader_priority, preferred FROM zk_elections WHERE path = '$path'"),
+		'0|alpha|0|beta priority 2', 'the view says who waits for that');
+	my $mark = $a->log_mark;
+	ok($s->try('COMMIT')->{ok}, 'the transaction commits');
+	$b->wait_value("SELECT zk_is_leader('$path')", 't');
+	cmp_ok($election->term($b), '>', $term, 'then the other leads, in a higher term');
+	$election->wait_state($a, 'ready');
+	$a->assert_log($mark, qr{election "$path": this server, of priority 0, gives way to candidate "\S+", of priority 2}, 'the log says why');
+	$a->wait_value("SELECT leader, leader_priority, preferred IS NULL FROM zk_elections WHERE path = '$path'", 'beta|2|t');
+	is(told(), 'beta priority 2, alpha', 'it stands again, at the end of the queue');
+	is($a->value("SELECT server, owner FROM zk_leader('$path')"), 'beta|beta priority 2', 'zk_leader tells the name');
+};
+
+subtest 'a reload changes the priority' => sub {
+	stands($a, ' priority 3', ' priority 3');
+	wait_until { told() eq 'beta priority 2, alpha priority 3' } 'who waits tells its new priority';
+	$a->wait_value("SELECT zk_is_leader('$path')", 't');
+	$election->wait_state($b, 'ready', $_) foreach $path, $other;
+	my $term = $election->term($a);
+	is(told(), 'alpha priority 3, beta priority 2', 'it is preferred now');
+
+	# Equal at $path; at $other the second one is higher.
+	stands($a, ' priority 5', ' priority 3');
+	$a->wait_value("SELECT priority FROM zk_elections WHERE path = '$path'", 5);
+	stands($b, ' priority 5', ' priority 5');
+	pause_over($a);
+	is(told(), 'alpha priority 3, beta priority 5', 'who leads keeps its node');
+	is($election->term($a), $term, 'and its term, and gives way to none of the priority that it has now');
+};
+
+subtest 'who dies while leadership is handed over leads no more' => sub {
+	my $s = $a->session;
+	my $term = $election->term($a);
+	stands($b, ' priority 7', ' priority 2');
+	$a->wait_value("SELECT zk_is_leader('$other')", 't');
+	stands($b, ' priority 7', ' priority 7');
+	$a->wait_value("SELECT preferred FROM zk_elections WHERE path = '$path'", 'beta priority 7');
+	$election->work($s);
+	pause_over($a);
+	$b->kill9;
+	my $mark = $a->log_mark;
+	ok($s->try('COMMIT')->{ok}, 'the transaction commits');
+	$a->wait_log($mark, qr/gives way to candidate/);
+	$a->wait_value("SELECT zk_is_leader('$path')", 't');
+	cmp_ok($election->term($a), '>', $term, 'the server leads again when the session of the other has ended');
+	$b->start_again;
+	$b->wait_session;
+};
+
+subtest 'a candidate of another client between them leads first' => sub {
+	my $java = Zklock::JavaPeer->new;
+	$_->set_conf('zklock.elections' => '') foreach $b, $a;
+	wait_until { scalar($zk->children($path)) == 0 } 'nobody to stand';
+	$java->connect($zk->connect_string);
+	stands($a, '', '');
+	$election->wait_state($a, 'elected');
+	$java->stand('one', $path, 'latch');
+	wait_until { scalar($zk->children($path)) == 2 } 'the candidate of Curator to stand';
+	stands($b, ' priority 2', '');
+	wait_until { $java->leads('one') } 'the server to give way';
+	is(told(), 'one, beta priority 2, alpha', 'it stands behind both');
+	is($election->leads($_), 'f', $_->name . ' does not lead') foreach $a, $b;
+	$b->wait_value("SELECT leader, leader_priority FROM zk_elections WHERE path = '$path'", 'one|0');
+	$java->leave('one');
+	$b->wait_value("SELECT zk_is_leader('$path')", 't');
+};
+
+$election->over($a, $b);
