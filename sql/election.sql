@@ -8,6 +8,9 @@ ALTER SYSTEM SET zklock.elections = '/e=foo';
 ALTER SYSTEM SET zklock.elections = '/e, /e=zookeeper';
 ALTER SYSTEM SET zklock.elections = '/e,';
 ALTER SYSTEM SET zklock.elections = '/e/x, /e=zookeeper';
+ALTER SYSTEM SET zklock.elections = '/e priority two';
+ALTER SYSTEM SET zklock.elections = '/e=lock priority 1001';
+ALTER SYSTEM SET zklock.elections = '/e priority 2, /e priority 3';
 SELECT string_agg('/' || i, ', ') AS many FROM generate_series(1, 65) i \gset
 ALTER SYSTEM SET zklock.elections = :'many';
 

@@ -12,6 +12,35 @@
  * one as the one that it replaces, and the engine puts its node in the place of the old one
  * at the end of the queue.  The session that asked is woken when the new place is known.
  *
+ * Priorities
+ * ----------
+ *
+ * The order of nodes alone decides who leads, as other clients know nothing else.  A server
+ * with a priority tells it in the data of its node, behind its name; one without, an older
+ * version, and another client tell none, which is 0.  A leader lists its candidates when some
+ * have come or gone, and reads the data of each once (engine/watch.c).  If one of a higher
+ * priority stands, the leader resigns, in the end:
+ *
+ *		alone at the top --(a higher one is seen)--> knows of it, and leads on
+ *			 ^											|		|
+ *			 '--(that is gone, or no higher any more)---'		| has stood for PREFER_AFTER_MS
+ *																v
+ *		last in the queue <--(no transaction relies)-- waits for a gap, and leads on
+ *
+ *	both lead		never: who gives way does what zk_resign() does, and nobody leads
+ *					before the node of the one in front is gone
+ *	a higher one that flaps, or is dead		its node is another one each time, or goes with its
+ *					session sooner than the pause is over; if it dies while leadership is handed
+ *					over, its session must end before the next one leads
+ *	equal ones		stay as they are
+ *	others between	lead first, whoever they are; those of ours give way in their turn, at once if
+ *					they have seen the higher one for so long while they waited
+ *	long transactions	leadership stays while any relies on it: election_give_way().  Only
+ *					zk_resign() takes it from them
+ *	reload			who waits stands anew, with new data; who leads goes by the new priority
+ *					at once, and keeps its node
+ *	another worker	begins to count the pause anew
+ *
  * A server stands where zklock.elections says, unless it is a standby or shuts down.  A
  * promotion is not reported to the worker, so on a standby it looks for one now and then.
  *
