@@ -1706,7 +1706,8 @@ path_pump_marked(void)
 			if (cohort->state == COHORT_GRANTED && cohort_head(cohort) != NULL)
 				holder = cohort;
 		}
-		if (holder && path->recipe == &election_recipe && zk_client_connected() && engine.synced)
+		if (holder && path->recipe == &election_recipe && zk_connection >= ZK_CONNECTED &&
+			engine.synced)
 			watch_candidates(path);
 		if (holder == NULL || !looks)
 			path->list_at = 0;
