@@ -274,7 +274,7 @@ engine_rival(int entry, int priority, EngineRival *rival)
 	{
 		const ForeignContender *other = &c->path->foreign[i];
 		size_t					name_len;
-		int other_priority = other->data ? election_data_read(other->data, &name_len) : 0;
+		int other_priority = other->data ? recipe_data_read(other->data, &name_len) : 0;
 
 		if (other_priority > priority && other->seen_at < rival->since)
 			*rival = (EngineRival){.node = other->name,

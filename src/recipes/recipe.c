@@ -413,11 +413,11 @@ recipe_shows_election(const char *child)
  * longest name that fits.
  */
 void
-election_data_write(char *dst, size_t size, const char *name, int priority)
+recipe_data_write(char *dst, size_t size, const char *name, int priority)
 {
 	size_t name_len;
 
-	if (priority == 0 && election_data_read(name, &name_len) == 0 && name_len == strlen(name))
+	if (priority == 0 && recipe_data_read(name, &name_len) == 0 && name_len == strlen(name))
 		snprintf(dst, size, "%s", name);
 	else
 		snprintf(dst, size, "%.*s" PRIORITY_MARKER "%d",
@@ -431,7 +431,7 @@ election_data_write(char *dst, size_t size, const char *name, int priority)
  *	name_len	set to the bytes of the data that are its name
  */
 int
-election_data_read(const char *data, size_t *name_len)
+recipe_data_read(const char *data, size_t *name_len)
 {
 	const char *number = node_name_after_last(data, PRIORITY_MARKER);
 	int64_t		priority;

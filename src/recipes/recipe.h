@@ -172,8 +172,8 @@ extern bool recipe_shows_election(const char *child);
 /* The highest priority of a candidate; who tells none has 0 */
 #define ELECTION_PRIORITY_MAX 1000
 
-extern void election_data_write(char *dst, size_t size, const char *name, int priority);
-extern int	election_data_read(const char *data, size_t *name_len);
+extern void recipe_data_write(char *dst, size_t size, const char *name, int priority);
+extern int	recipe_data_read(const char *data, size_t *name_len);
 
 /* The contenders on a path in the order of their queue; who waits for whom */
 typedef struct RecipeQueued

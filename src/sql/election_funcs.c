@@ -181,7 +181,7 @@ leader_name(const ContenderNode *leader)
 
 	if (node_contender_read(leader->data, &data))
 		return display_foreign(data.server);
-	(void) election_data_read(leader->data, &name_len);
+	(void) recipe_data_read(leader->data, &name_len);
 	if (name_len < strlen(leader->data))
 		return display_node_data(leader->data, name_len);
 	return display_node_data(leader->data, leader->answer.text_length);
@@ -266,7 +266,7 @@ zk_elections(PG_FUNCTION_ARGS)
 			(void) read_leader(&first, path, &(Caller){.until = until});
 			leader = leader_name(&first);
 			if (leader)
-				leader_priority = election_data_read(first.data, &name_len);
+				leader_priority = recipe_data_read(first.data, &name_len);
 		}
 
 		row_add_text(&row, display_utf8(path));

@@ -170,7 +170,7 @@ stand_for_election(int i, int replaces)
 		request.parent_nodes = PARENTS_PERSISTENT;
 	strlcpy(request.path, election->path, sizeof(request.path));
 
-	election_data_write(data, sizeof(data), name, candidacy->priority);
+	recipe_data_write(data, sizeof(data), name, candidacy->priority);
 	pfree(name);
 	if (!pg_verify_mbstr(PG_UTF8, data, strlen(data), true))
 	{

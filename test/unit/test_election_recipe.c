@@ -257,15 +257,15 @@ test_priorities(void)
 
 	for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++)
 	{
-		is_int(election_data_read(told[i].data, &name_len), told[i].priority, told[i].data);
+		is_int(recipe_data_read(told[i].data, &name_len), told[i].priority, told[i].data);
 		ok(name_len == strlen(told[i].name) && memcmp(told[i].data, told[i].name, name_len) == 0,
 		   "its name is \"%s\"", told[i].name);
 	}
 	for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++)
 	{
-		election_data_write(data, sizeof(data), written[i].name, written[i].priority);
+		recipe_data_write(data, sizeof(data), written[i].name, written[i].priority);
 		is_str(data, written[i].data, written[i].name);
-		is_int(election_data_read(data, &name_len), written[i].priority, "it is read as it was written");
+		is_int(recipe_data_read(data, &name_len), written[i].priority, "it is read as it was written");
 	}
 }
 
