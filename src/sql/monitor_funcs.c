@@ -430,12 +430,13 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	const char			*application = NULL;
 	bool				 granted = node->holds;
 	bool				 kept = entry && entry->status.kept;
-	bool				 may_be_kept = entry == NULL && granted && node->peer.may_be_kept;
-	TimestampTz			 granted_at = 0;
-	int64				 token = 0;
-	const char			*dialect = node_dialect_names[DIALECT_CURATOR];
-	Heed				 heed = HEED_YES;
-	Row					 row = {0};
+	bool				 may_be_kept =
+		entry == NULL && granted && node->peer.may_be_kept && queue->contenders->n == 1;
+	TimestampTz granted_at = 0;
+	int64		token = 0;
+	const char *dialect = node_dialect_names[DIALECT_CURATOR];
+	Heed		heed = HEED_YES;
+	Row			row = {0};
 
 	if (is_zklock)
 	{
@@ -454,7 +455,8 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	/*
 	 * Shared memory knows more: the data describe the cohort's first contender only, unless
 	 * another client has overwritten them, and a session that holds a lock does not wait for
-	 * itself.  A node that is kept is nobody's; of another server's, only that one knows.
+	 * itself.  A node that is kept is nobody's; of another server's, only that one knows, until
+	 * somebody else has come, for whom it gives up what it keeps.
 	 */
 	if (kept)
 	{

@@ -128,7 +128,11 @@ story 'a node that is kept is nobody\'s' => sub {
 	hold($a, 's', $path);
 	is($a->value("SELECT kept FROM zk_contenders('$path')"), 'f', 'it is not while somebody has it');
 	like($a->value("$shown FROM zk_contenders('$path')"), qr/^t\|a\|${\$s{s}->pid}\|.*\|\d+$/, 'until somebody does');
+	queue($b, 'waiter', $path);
+	is($b->value("SELECT granted, kept FROM zk_contenders('$path') WHERE position = 1"), 't|f', 'whoever waits elsewhere knows that it is not kept');
 	unlock('s', $path);
+	$s{waiter}->finish;
+	unlock('waiter', $path);
 };
 
 story 'who comes from elsewhere has it deleted at once, and it is kept again when nobody else has come for a while' => sub {
