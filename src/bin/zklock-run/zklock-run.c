@@ -433,8 +433,8 @@ report_holders(void)
 	PGresult   *result;
 
 	/*
-	 * Whoever waits is to get the lock as soon as it is free.  Of a node that another server may only keep it is not
-	 * known whether it is granted; but one that is in the way of who has waited is.
+	 * Whoever waits is to get the lock as soon as it is free.  If nobody does, only another server
+	 * knows whether it keeps a node, or somebody has it.
 	 */
 	PQclear(PQexec(conn, "SET statement_timeout = '2s'"));
 	result = PQexecParams(conn, query, 1, NULL, values, NULL, NULL, 0);
