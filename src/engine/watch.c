@@ -782,7 +782,8 @@ on_candidate_read(void *arg, const ZkReply *reply)
 
 		/* Data that we may not read, and such as zklock does not write, tell no priority. */
 		if (candidate->asked && candidate->data == NULL)
-			candidate->data = reply->outcome == CALL_OK && reply->data_length < ZKLOCK_NODE_DATA_SIZE
+			candidate->data = reply->outcome == CALL_OK && reply->data_length > 0 &&
+									  reply->data_length < ZKLOCK_NODE_DATA_SIZE
 								  ? pnstrdup(reply->data, reply->data_length)
 								  : pstrdup("");
 	}
