@@ -123,7 +123,7 @@ ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight
 {
 	static bool started = false;
 
-	CallSlot	 *slot = call_slot_own();
+	CallSlot	 *slot = &call_pool->slots[compat_my_proc_number()];
 	const ZkCall *first = &steps[0].asked;
 	Size		  length = lay_out_batch(NULL, steps, n);
 	int64		  until = caller->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
@@ -193,7 +193,7 @@ ask_and_wait(const Caller *caller, const CallStep *steps, int n, CallSight sight
 void
 call_batch(Caller *caller, CallStep *steps, int n, CallSight sight)
 {
-	CallSlot   *slot = call_slot_own();
+	CallSlot   *slot = &call_pool->slots[compat_my_proc_number()];
 	CallOutcome outcome;
 	const char *answer;
 	bool		answered;

@@ -62,7 +62,7 @@
 #define LAST_SEQUENCE (PG_INT32_MAX - 1000000)
 
 #define MAX_ATTEMPTS 16 /* attempts to offer, while others delete the path */
-#define SEARCH 128		/* newest elements, among which find_created() looks */
+#define SEARCH 128		/* newest elements, among which take_offer() looks for its own */
 #define KNOWN_QUEUES 16 /* queues that this session remembers to have listed */
 
 /* Number of elements that a session may hold */
@@ -327,27 +327,6 @@ write_certainly(TakeQueue *queue, CallStep *step)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Returns the name of the element with a czxid, which is that of its marker node, too:
- * ZooKeeper gives both creates of an offer one transaction number.  NULL if the element is
- * there no more.
- */
-static char *
-find_created(TakeQueue *queue, int64 czxid)
-{
-	Listing			list = list_queue(queue, false);
-	int				first = Max(list.n - SEARCH, 0);
-	const CallStep *looks =
-		list.n > 0 ? look_at_elements(queue, &list.names[first], list.n - first) : NULL;
-
-	for (int i = first; i < list.n; i++)
-	{
-		if (looks[i - first].result.outcome == CALL_OK && looks[i - first].result.stat.czxid == czxid)
-			return pstrdup(list.names[i].name);
-	}
-	return NULL;
-}
-
 /* Looks whether an element can be offered.  Creates the path if it is missing. */
 static void
 prepare_offer(TakeQueue *queue)
@@ -422,8 +401,27 @@ take_offer(const char *path, const char *data, Size length)
 		write_certainly(&queue, step);
 		made = step->result.outcome == CALL_OK;
 		name = step->read;
+
+		/*
+		 * Find the element's name by its czxid, which is that of its marker node, too: ZooKeeper
+		 * gives both creates of an offer one transaction number.
+		 */
 		if (made && name == NULL)
-			name = find_created(&queue, step->result.stat.czxid);
+		{
+			Listing			list = list_queue(&queue, false);
+			int				first = Max(list.n - SEARCH, 0);
+			const CallStep *looks = NULL;
+
+			if (list.n > 0)
+				looks = look_at_elements(&queue, &list.names[first], list.n - first);
+			for (int i = first; i < list.n && name == NULL; i++)
+			{
+				const CallResult *seen = &looks[i - first].result;
+
+				if (seen->outcome == CALL_OK && seen->stat.czxid == step->result.stat.czxid)
+					name = pstrdup(list.names[i].name);
+			}
+		}
 	}
 	if (!made)
 		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
@@ -508,7 +506,8 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 	made = wait_until(&queue->wait, wait_look_at_hold, taken) && read_element(queue, name, got);
 	if (made)
 	{
-		hold_check(taken);
+		if (hold_is_lost(taken))
+			hold_report_lost(taken);
 
 		/* The end of a single statement would commit, and remove the element, for nobody. */
 		interrupt_check_client();
@@ -523,12 +522,6 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
  * ------------------------------------------------------------------------
  */
 
-static bool
-is_out_of_time_to_take(const TakeQueue *queue)
-{
-	return queue->call.until > 0 && zklock_now_ms() >= queue->call.until;
-}
-
 /*
  * Looks once for an element, in the order of the queue.  If the first one is somebody else's,
  * the session asks which others are free, and tries each that is not known to be gone or
@@ -540,7 +533,8 @@ look_for_element(TakeQueue *queue, bool watch, Element *got, Listing *list)
 	const CallStep *looks = NULL;
 
 	*list = list_queue(queue, watch);
-	for (int i = 0; i < list->n && !is_out_of_time_to_take(queue); i++)
+	for (int i = 0;
+		 i < list->n && (queue->call.until == 0 || zklock_now_ms() < queue->call.until); i++)
 	{
 		const char		 *name = list->names[i].name;
 		const CallResult *seen = NULL;
@@ -611,7 +605,7 @@ static WaitAnswer
 look_at_turn(const Wait *wait, void *arg)
 {
 	Turn	 *turn = arg;
-	CallSlot *slot = call_slot_own();
+	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
 
 	/*
 	 * It is this session's turn if it is the first to wait at its path, and the path has changed
@@ -686,7 +680,8 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 			MemoryContextReset(each);
 			old = MemoryContextSwitchTo(each);
 			found = look_for_element(&queue, turn.waited, got, &list);
-			over = found || timeout_ms == LOCK_NO_WAIT || is_out_of_time_to_take(&queue);
+			over = found || timeout_ms == LOCK_NO_WAIT ||
+				   (queue.call.until > 0 && zklock_now_ms() >= queue.call.until);
 			if (!over)
 				turn.look_at = watch_queue(&queue, turn.waited, &list);
 			MemoryContextSwitchTo(old);

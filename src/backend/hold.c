@@ -127,7 +127,7 @@ int
 hold_entry(const Hold *hold, EntryStatus *status)
 {
 	*status = entry_status(hold->entry);
-	if (status->state == ENTRY_GRANTED && entry_is_overrun(status->expires_us))
+	if (status->state == ENTRY_GRANTED && zklock_now_us() >= status->expires_us)
 		return ENTRY_NONE;
 	return status->state == ENTRY_LOST ? ENTRY_NONE : hold->entry;
 }
@@ -161,7 +161,7 @@ hold_report_lost(const Hold *hold)
 
 	/* If the worker has not said why yet, the clock or the lease has ended the lock. */
 	if (status.state != ENTRY_LOST)
-		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
+		reason = zklock_now_us() >= status.expires_us ? LOSS_OVERRUN : LOSS_UNPROVED;
 	if (reason == LOSS_OVERRUN && request->scope == LOCK_SCOPE_RESERVATION)
 		why = psprintf("The reservation of %d ms was over before the call returned.",
 					   request->max_hold_ms);
@@ -180,14 +180,6 @@ hold_report_lost(const Hold *hold)
 			 hold_is_acquired_at(hold, LOCK_SCOPE_SESSION)
 				 ? errhint("Others may have held the lock meanwhile. Release it and retry the work.")
 				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
-}
-
-/* Raises an error if a hold is lost. */
-void
-hold_check(const Hold *hold)
-{
-	if (hold_is_lost(hold))
-		hold_report_lost(hold);
 }
 
 /* ------------------------------------------------------------------------

@@ -48,8 +48,8 @@ ask_for_lock(LockTarget *target, LockScope scope, AskManner manner)
 	Hold *held = hold ? hold : hold_of_lock(target->path, LOCK_MODE_SHARED);
 
 	/* A lost lock is neither acquired again nor upgraded. */
-	if (held)
-		hold_check(held);
+	if (held && hold_is_lost(held))
+		hold_report_lost(held);
 	if (hold && hold->acquired[target->mode][scope] == PG_INT32_MAX)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
@@ -232,9 +232,14 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 			int	 settled = 0;
 
 			begin_lock_wait(&wait, next, time_left(timeout_ms, start_us));
-			while (settled < given_back && wait_until_settled(&wait, next[settled].hold->entry,
-															  next[settled].hold->generation))
+			while (settled < given_back)
+			{
+				const Hold *hold = next[settled].hold;
+
+				if (!wait_until(&wait, wait_look_at_release, &(GivenUp){hold->entry, hold->generation}))
+					break;
 				settled++;
+			}
 			if (settled < given_back)
 			{
 				wait_end(&wait, false);
@@ -249,7 +254,10 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 
 	/* One lock may have been lost during the wait for others. */
 	for (int i = 0; acquired == set.n && i < set.n; i++)
-		hold_check(set.targets[i].hold);
+	{
+		if (hold_is_lost(set.targets[i].hold))
+			hold_report_lost(set.targets[i].hold);
+	}
 	transaction_end_call(mark, acquired == set.n);
 	return acquired == set.n;
 }
@@ -389,7 +397,7 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	hold = hold_ask(&request, path);
 
 	/* Are there too many, this one included, and others that are asked for? */
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		Entry *entry = entry_at(i);
 

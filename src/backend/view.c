@@ -72,11 +72,11 @@ LockView
 lock_view_take(const char *path, bool with_kept)
 {
 	const int  at_once = 64;
-	LockView   view = {.entries = palloc(entries_max() * sizeof(EntryCopy *))};
+	LockView   view = {.entries = palloc(entry_pool->max_entries * sizeof(EntryCopy *))};
 	EntryCopy *copy = NULL;
 	int		   left = 0;
 
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		/* Most are free, which a look without the spinlock shows. */
 		if (((const volatile Entry *) entry_at(i))->status.state == ENTRY_FREE)
@@ -89,7 +89,7 @@ lock_view_take(const char *path, bool with_kept)
 		if (!entry_copy(i, copy) || (path && strcmp(copy->request.path, path) != 0) ||
 			(copy->status.kept && !with_kept))
 			continue;
-		if (copy->status.state == ENTRY_GRANTED && entry_is_overrun(copy->status.expires_us))
+		if (copy->status.state == ENTRY_GRANTED && zklock_now_us() >= copy->status.expires_us)
 			copy->status.state = ENTRY_LOST;
 		if (copy->status.reserved)
 			copy->request.pid = ENTRY_SERVER_PID;

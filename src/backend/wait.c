@@ -191,8 +191,8 @@ name_lost(void *arg)
 }
 
 /*
- * Has errors say what the session is doing, and name what was lost, until
- * interrupt_context_end().
+ * Has errors say what the session is doing, and name what was lost, until the caller restores
+ * lost.previous.
  *
  *	describe	adds what the session is doing to an error, or NULL
  */
@@ -203,12 +203,6 @@ interrupt_context_begin(InterruptContext *context, void (*describe)(void *), voi
 	context->doing =
 		(ErrorContextCallback){.callback = describe, .arg = arg, .previous = &context->lost};
 	error_context_stack = describe ? &context->doing : &context->lost;
-}
-
-static void
-interrupt_context_end(const InterruptContext *context)
-{
-	error_context_stack = context->lost.previous;
 }
 
 /*
@@ -224,7 +218,7 @@ interrupt_check(void (*describe)(void *), void *arg)
 
 	interrupt_context_begin(&context, describe, arg);
 	CHECK_FOR_INTERRUPTS();
-	interrupt_context_end(&context);
+	error_context_stack = context.lost.previous;
 }
 
 /*
@@ -506,7 +500,7 @@ wait_attend(void *arg)
 							   timestamptz_to_str(GetCurrentTimestamp() -
 												  (zklock_now_us() - session.obstacle_since))),
 					 errhint("The call goes on waiting. See view zk_session, and the server log.")));
-	interrupt_context_end(&doing);
+	error_context_stack = doing.lost.previous;
 	wait->outage_reported = true;
 	return NEVER;
 }
@@ -643,7 +637,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 			}
 			MemoryContextSwitchTo(old);
 			MemoryContextDelete(context);
-			interrupt_context_end(&doing);
+			error_context_stack = doing.lost.previous;
 
 			/*
 			 * Sleep until the latch is set, or until one of these is due again.  Nothing sets the
@@ -749,19 +743,13 @@ wait_for_hold(Wait *wait, Hold *hold)
 	return wait_until(wait, wait_look_at_hold, hold);
 }
 
-/* What was given up or downgraded: an entry in that generation */
-typedef struct GivenUp
-{
-	int	   entry;
-	uint32 generation;
-} GivenUp;
-
 /*
- * Looks whether the worker is done with it.  A session that only waits until others can have it
- * does not wait for ZooKeeper to come back, nor for it to do what it refuses.
+ * Looks whether the worker is done with what was given up or downgraded.  A session that only waits
+ * until others can have it does not wait for ZooKeeper to come back, nor for it to do what it
+ * refuses.
  */
-static WaitAnswer
-look_whether_settled(const Wait *wait, void *arg)
+WaitAnswer
+wait_look_at_release(const Wait *wait, void *arg)
 {
 	const GivenUp *given_up = arg;
 
@@ -771,13 +759,6 @@ look_whether_settled(const Wait *wait, void *arg)
 		(!zklock_connected() || entry_status(given_up->entry).refused))
 		return WAIT_REFUSED;
 	return WAIT_POLLED;
-}
-
-/* Waits, as part of a wait, until the worker is done with what was given up or downgraded. */
-bool
-wait_until_settled(Wait *wait, int entry, uint32 generation)
-{
-	return wait_until(wait, look_whether_settled, &(GivenUp){entry, generation});
 }
 
 /*
@@ -791,5 +772,5 @@ wait_for_release(const char *path, int entry, uint32 generation)
 
 	wait_begin(&wait, path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
 	wait.event = ZKLOCK_WAIT_UNLOCK;
-	(void) wait_until_settled(&wait, entry, generation);
+	(void) wait_until(&wait, wait_look_at_release, &(GivenUp){entry, generation});
 }

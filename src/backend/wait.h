@@ -54,6 +54,13 @@ typedef enum WaitAnswer
 
 typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);
 
+/* What was given up or downgraded: an entry in that generation */
+typedef struct GivenUp
+{
+	int	   entry;
+	uint32 generation;
+} GivenUp;
+
 extern void wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms);
 extern bool	 wait_until(Wait *wait, WaitLook look, void *arg);
 extern int64 wait_attend(void *wait);
@@ -62,7 +69,7 @@ extern void	 wait_end(Wait *wait, bool granted);
 /* Waits for what was asked */
 extern bool		  wait_for_hold(Wait *wait, Hold *hold);
 extern WaitAnswer wait_look_at_hold(const Wait *wait, void *hold);
-extern bool		  wait_until_settled(Wait *wait, int entry, uint32 generation);
+extern WaitAnswer wait_look_at_release(const Wait *wait, void *given_up);
 extern void		  wait_for_release(const char *path, int entry, uint32 generation);
 
 extern void wait_counted_end(CountedWait *wait, StatsWaitEnd end);

@@ -588,7 +588,7 @@ deadlock_across_leave(int index)
 		int64 since = zklock_now_us() - INT64CONST(1000) * DeadlockTimeout;
 		int	  next = ENTRY_NONE;
 
-		for (int i = 0; i < entries_max(); i++)
+		for (int i = 0; i < entry_pool->max_entries; i++)
 		{
 			const EntryRequest *request = &entry_at(i)->request;
 

@@ -118,7 +118,7 @@ void
 engine_attend(void)
 {
 	nbatch = 0;
-	zklock_visit_marked(entry_pool->dirty, entries_max(), batch_add);
+	zklock_visit_marked(entry_pool->dirty, entry_pool->max_entries, batch_add);
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
 	if (nbatch > 0 && ZKLOCK_FAULT("fail-requests"))
 		elog(ERROR, "fault: fail-requests");
@@ -174,14 +174,12 @@ attend_overruns(void)
 	if (now >= engine.overrun_us)
 	{
 		engine.overrun_us = NEVER;
-		for (int i = 0; i < entries_max(); i++)
+		for (int i = 0; i < entry_pool->max_entries; i++)
 		{
 			Contender		   *c = &engine.contenders[i];
 			const EntryRequest *request = &entry_of(c)->request;
-			int64 expires_us = c->place == PLACE_GRANTED ? entry_status(i).expires_us : 0;
+			int64 expires_us = c->place == PLACE_GRANTED ? entry_status(i).expires_us : NEVER;
 
-			if (expires_us == 0)
-				continue;
 			if (now < expires_us)
 			{
 				engine.overrun_us = Min(engine.overrun_us, expires_us);
@@ -224,7 +222,7 @@ attend_overruns(void)
 void
 engine_note_remote_waits(void)
 {
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		Entry			*entry = entry_at(i);
 		const Contender *c = &engine.contenders[i];
@@ -368,7 +366,7 @@ engine_session_connected(const SessionInfo *session)
 	engine.resume_until = NEVER;
 	engine_session_synchronize();
 	watch_forget(FORGET_LISTINGS);
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 		contender_check(&engine.contenders[i]);
 }
 
@@ -381,7 +379,7 @@ void
 engine_session_unreachable(void)
 {
 	engine.resume_until = NEVER;
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		Contender *c = &engine.contenders[i];
 
@@ -411,7 +409,7 @@ engine_session_unreachable(void)
 void
 engine_session_proved(void)
 {
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		if (engine.contenders[i].place == PLACE_GRANTED)
 			entry_set_owner_latch(entry_at(i));
@@ -429,7 +427,7 @@ engine_session_unproved(void)
 {
 	Losses losses = {0};
 
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		Contender *c = &engine.contenders[i];
 
@@ -457,7 +455,7 @@ engine_session_ended(const char *reason)
 	Losses			losses = {0};
 	int				nwaiting = 0;
 
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		report_losses_add(&losses, &engine.contenders[i]);
 		if (engine.contenders[i].place != PLACE_NONE &&
@@ -499,7 +497,7 @@ engine_session_refused(int code)
 {
 	engine.refused_code = code;
 	watch_forget(FORGET_WATCHES);
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		Contender *c = &engine.contenders[i];
 
@@ -520,7 +518,7 @@ engine_start(void)
 {
 	HASHCTL		paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
 	HASHCTL		payers = {.keysize = sizeof(int64), .entrysize = sizeof(Account)};
-	int			max = entries_max();
+	int			max = entry_pool->max_entries;
 	SessionInfo session;
 
 	engine.scratch =

@@ -204,7 +204,7 @@ kept_settle(Cohort *cohort)
 		index = entry_index(cohort->last_owner);
 		status = entry_status(index);
 		if (status.state == ENTRY_RELEASING && status.mode == LOCK_MODE_EXCLUSIVE &&
-			!entry_is_overrun(status.expires_us) && path_is_hot(path))
+			zklock_now_us() < status.expires_us && path_is_hot(path))
 		{
 			int	   most = entry_pool->nspare;
 			size_t bytes = engine.kept_bytes + path_cost(path, cohort->name);

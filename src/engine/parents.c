@@ -180,7 +180,7 @@ possible_harm(const Cohort *cohort, const char *parent, const char *name)
 	if (zklock_now_ms() < harmless_until && strcmp(harmless, parent) == 0)
 		harm &= ~HARMS_LOCK;
 	path = (harm & HARMS_LOCK) ? path_find(parent) : NULL;
-	for (int i = 0; path && i < entries_max(); i++)
+	for (int i = 0; path && i < entry_pool->max_entries; i++)
 	{
 		const Contender *c = &engine.contenders[i];
 

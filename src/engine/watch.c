@@ -827,11 +827,16 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 
 	if (cohort->state != COHORT_GONE && reply->outcome == CALL_OK)
 	{
+		int64 owner = reply->stat.ephemeral_owner;
+		bool  ended = false; /* it is a session of ours that has */
+
+		for (int i = 0; i < ZKLOCK_ENDED_SESSIONS; i++)
+			ended |= owner != 0 && zklock_session->ended[i] == owner;
 		watch_blocker_set(cohort, WATCH_SET);
 		cohort->blocker_announces = node_contender_has_version(reply->data, reply->data_length);
-		if (reply->stat.ephemeral_owner == engine.session_id)
+		if (owner == engine.session_id)
 			orphan_delete(path, cohort->blocker);
-		else if (session_info_has_ended(reply->stat.ephemeral_owner))
+		else if (ended)
 		{
 			char subject[32];
 
@@ -843,8 +848,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 			if (report_once(LOG, path, subject))
 				ereport(LOG,
 						(errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
-								cohort->blocker, path->path,
-								(unsigned long long) reply->stat.ephemeral_owner),
+								cohort->blocker, path->path, (unsigned long long) owner),
 						 errhint("If it does not go away by itself, zk_break_lock() removes it.")));
 		}
 	}

@@ -88,7 +88,7 @@ call_slot_state(CallSlot *slot)
 static void
 call_slot_enter(CallSlot *slot, CallState to)
 {
-	bool own PG_USED_FOR_ASSERTS_ONLY = slot == call_slot_own();
+	bool own PG_USED_FOR_ASSERTS_ONLY = slot == &call_pool->slots[compat_my_proc_number()];
 
 	Assert(call_steps[slot->state][to] == (own ? BY_BACKEND : BY_WORKER));
 	Assert(own || MyProcPid == zklock_worker_pid());
@@ -117,13 +117,6 @@ call_slot_want_worker(CallSlot *slot)
 	zklock_wake_worker();
 }
 
-/* Returns the slot of this process. */
-CallSlot *
-call_slot_own(void)
-{
-	return &call_pool->slots[compat_my_proc_number()];
-}
-
 /*
  * Gives up the batch under way, if any, and what it leaves behind.  Cannot fail, does
  * not wait.
@@ -131,7 +124,7 @@ call_slot_own(void)
 void
 call_slot_give_up(void)
 {
-	CallSlot *slot = call_slot_own();
+	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
 
 	SpinLockAcquire(&slot->mutex);
 	if (slot->state != CALL_FREE && slot->state != CALL_GIVEN_UP)
@@ -146,7 +139,7 @@ call_slot_give_up(void)
 void
 call_slot_leave_path(void)
 {
-	CallSlot *slot = call_slot_own();
+	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
 
 	SpinLockAcquire(&slot->mutex);
 	slot->provisional_wanted = false;
@@ -159,7 +152,7 @@ call_slot_leave_path(void)
 void
 call_slot_keep_node(void)
 {
-	CallSlot *slot = call_slot_own();
+	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
 
 	SpinLockAcquire(&slot->mutex);
 	Assert(slot->state == CALL_FREE && (slot->provisional_wanted || slot->provisional[0] == '\0'));
@@ -210,7 +203,7 @@ queue_wait_first(const char *path, size_t length)
 void
 queue_wait_join(const char *path)
 {
-	CallSlot *slot = call_slot_own();
+	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
 
 	Assert(pg_atomic_read_u64(&slot->queue_wait_ticket) == 0);
 	strlcpy(slot->queue_wait_path, path, sizeof(slot->queue_wait_path));
@@ -240,26 +233,11 @@ queue_wait_wake(const char *path, size_t length)
 void
 queue_wait_leave(void)
 {
-	CallSlot *slot = call_slot_own();
+	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
 
 	if (pg_atomic_exchange_u64(&slot->queue_wait_ticket, 0) == 0 ||
 		queue_wait_wake(slot->queue_wait_path, strlen(slot->queue_wait_path)))
 		return;
 	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
 	zklock_wake_worker();
-}
-
-/* Wakes all that wait, since something may have happened at any path. */
-void
-queue_wait_wake_all(void)
-{
-	for (int i = 0; i < zklock_max_processes(); i++)
-	{
-		CallSlot *slot = &call_pool->slots[i];
-
-		if (pg_atomic_read_u64(&slot->queue_wait_ticket) == 0)
-			continue;
-		pg_atomic_write_u32(&slot->queue_wait_changed, 1);
-		call_slot_wake(slot);
-	}
 }

@@ -166,15 +166,13 @@ extern CallPool *call_pool;
 extern dsa_area *call_area;
 
 /* Backends, each for its own slot */
-extern CallSlot *call_slot_own(void);
-extern void		 call_slot_give_up(void);
-extern void		 call_slot_leave_path(void);
-extern void		 call_slot_keep_node(void);
-extern void		 queue_wait_join(const char *path);
-extern void		 queue_wait_leave(void);
+extern void call_slot_give_up(void);
+extern void call_slot_leave_path(void);
+extern void call_slot_keep_node(void);
+extern void queue_wait_join(const char *path);
+extern void queue_wait_leave(void);
 
 /* The worker */
-extern void		 queue_wait_wake_all(void);
 extern CallSlot *queue_wait_first(const char *path, size_t length);
 extern bool		 queue_wait_wake(const char *path, size_t length);
 

@@ -11,7 +11,7 @@
  *	  before it gives the entry up (backend/transaction.c).
  *	- A lock that is GRANTED for a limited time is lost when that time is over, whether or
  *	  not the worker has already made the step.  So code that relies on GRANTED also asks
- *	  the clock, with entry_is_overrun().
+ *	  whether "expires_us" has come.
  *
  * A grant and a cancellation may cross.  The first to take the spinlock wins: a worker that
  * comes second finds RELEASING and grants to the next, a backend that comes second releases
@@ -116,6 +116,7 @@ entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int
 	EntryStatus status = {.state = ENTRY_FREE,
 						  .mode = request->terms.mode,
 						  .on_loss = on_loss,
+						  .expires_us = NEVER,
 						  .latch = request->proc_number};
 
 	/* Those that are kept take nothing from what sessions may have. */
@@ -233,7 +234,7 @@ entry_grant(int index, int64 token)
 		return false;
 	entry->status.token = token;
 	entry->status.granted_at = now;
-	entry->status.expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
+	entry->status.expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : NEVER;
 	entry->status.expires_at = max_hold_ms > 0 ? TimestampTzPlusMilliseconds(now, max_hold_ms) : 0;
 	entry->node.grants = token & MAX_GRANTS;
 	entry->node.position = 1;
@@ -376,7 +377,7 @@ entry_refuse_release(int index)
 void
 entries_expect_deletion(uint64 cohort_id, LossReason deletion)
 {
-	for (int i = 0; cohort_id != 0 && i < entries_max(); i++)
+	for (int i = 0; cohort_id != 0 && i < entry_pool->max_entries; i++)
 	{
 		Entry *entry = entry_at(i);
 
@@ -453,16 +454,6 @@ entry_generation(int index)
 	return ((volatile Entry *) entry_at(index))->generation;
 }
 
-/*
- * Returns true if the time limit of a grant has passed; "expires_us" is from the entry.
- * Not to be called under the entry's spinlock.
- */
-bool
-entry_is_overrun(int64 expires_us)
-{
-	return expires_us != 0 && zklock_now_us() >= expires_us;
-}
-
 /* ------------------------------------------------------------------------
  * How many there are
  * ------------------------------------------------------------------------
@@ -477,7 +468,7 @@ entries_in_use(void)
 	SpinLockAcquire(&entry_pool->mutex);
 	unused = entry_pool->nfree + entry_pool->nkept;
 	SpinLockRelease(&entry_pool->mutex);
-	return entries_max() - unused;
+	return entry_pool->max_entries - unused;
 }
 
 /* Returns how many are kept with their nodes for nobody. */
@@ -496,7 +487,7 @@ entries_kept(void)
 bool
 entries_all_consumed(void)
 {
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		EntryStatus status = entry_status(i);
 
@@ -546,7 +537,7 @@ entries_all_consumed(void)
 bool
 reservation_find(const char *path, int64 token, Reservation *reservation)
 {
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		EntryStatus status = entry_status(i);
 		EntryCopy	copy;

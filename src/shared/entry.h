@@ -193,7 +193,7 @@ typedef struct EntryStatus
 	/* The worker; when a reservation ends, any backend, too */
 	int64		token; /* fencing token, 0 until granted */
 	TimestampTz granted_at;
-	int64		expires_us; /* it is lost from then on, by zklock_now_us(); 0: never */
+	int64		expires_us; /* it is lost from then on, by zklock_now_us(), or NEVER */
 	TimestampTz expires_at; /* the same, for views; 0: never */
 
 	uint32	   check_done;	   /* number of the last check that it passed */
@@ -317,7 +317,6 @@ extern void entries_expect_deletion(uint64 cohort_id, LossReason deletion);
 extern void	  entry_mark_dirty(int index);
 extern bool	  entry_copy(int index, EntryCopy *copy);
 extern uint32 entry_generation(int index);
-extern bool	  entry_is_overrun(int64 expires_us);
 
 /* How many there are */
 extern int	entries_in_use(void);
@@ -353,13 +352,7 @@ entry_same_session(const EntryRequest *a, const EntryRequest *b)
 	return a->pid == b->pid && a->scope != LOCK_SCOPE_RESERVATION && b->scope != LOCK_SCOPE_RESERVATION;
 }
 
-static inline int
-entries_max(void)
-{
-	return entry_pool->max_entries;
-}
-
-/* Returns how many of them sessions may have: zklock.max_locks. */
+/* Returns how many entries sessions may have: zklock.max_locks. */
 static inline int
 entries_limit(void)
 {

@@ -211,18 +211,6 @@ session_info_ended(int64 id)
 	ended[0] = id;
 }
 
-/* Returns true if this is the id of a remembered session of ours that has ended. */
-bool
-session_info_has_ended(int64 id)
-{
-	for (int i = 0; i < ZKLOCK_ENDED_SESSIONS; i++)
-	{
-		if (id != 0 && zklock_session->ended[i] == id)
-			return true;
-	}
-	return false;
-}
-
 /* ------------------------------------------------------------------------
  * The worker
  * ------------------------------------------------------------------------

@@ -127,7 +127,6 @@ extern void				session_info_set_error(const char *message);
 extern void				session_info_set_obstacle(const char *text);
 extern void				session_info_publish(const SessionInfo *info);
 extern void				session_info_ended(int64 id);
-extern bool				session_info_has_ended(int64 id);
 extern void				lease_publish(int64 until, int64 over);
 
 /* Returns when the lease ends, us; 0 for none. */
@@ -135,15 +134,6 @@ static inline int64
 lease_until(void)
 {
 	return (int64) pg_atomic_read_u64(&zklock_session->lease_until);
-}
-
-/* Returns how long the lease still holds, us; 0 if it does not. */
-static inline int64
-lease_remaining_us(void)
-{
-	int64 left = lease_until() - zklock_now_us();
-
-	return Max(left, 0);
 }
 
 /* Returns when locks held under the lease count as lost, us; 0 for none. */

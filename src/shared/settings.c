@@ -93,13 +93,16 @@ zklock_own_name(void)
 typedef const char *(*ItemRule)(const char *list, const PathListItem *item);
 
 /*
- * Finds the word behind an item's path among some words, which end with a NULL.  Returns
- * false if it is none of them.
+ * Finds the word behind an item's path among some words, which end with a NULL; without a word
+ * it is the first of these.  Returns false if it is none of them.
  */
 static bool
 item_word(const PathListItem *item, const char *const *words, int *which)
 {
-	for (*which = 0; words[*which]; (*which)++)
+	*which = 0;
+	if (item->value == NULL)
+		return true;
+	for (; words[*which]; (*which)++)
 	{
 		if (strlen(words[*which]) == item->value_len &&
 			pg_strncasecmp(words[*which], item->value, item->value_len) == 0)
@@ -257,14 +260,6 @@ dialect_of_path(const char *path)
  * ------------------------------------------------------------------------
  */
 
-/* Finds whose node names an item's path has.  Returns false if its word is unknown. */
-static bool
-item_family(const PathListItem *item, int *family)
-{
-	*family = ELECTION_LATCH;
-	return item->value == NULL || item_word(item, election_family_names, family);
-}
-
 static const char *
 election_fault(const char *list, const PathListItem *item)
 {
@@ -274,14 +269,14 @@ election_fault(const char *list, const PathListItem *item)
 
 	if (item->below)
 		return "An election has one path.";
-	if (!item_family(item, &family))
+	if (!item_word(item, election_family_names, &family))
 		return "What follows the equals sign must be curator_latch, zookeeper or lock.";
 	if (path_list_repeats(list, PATH_LIST_ELECTIONS, item))
 		return "Another item is for the same path.";
 	path_list_begin(&reader, list, PATH_LIST_ELECTIONS);
 	while (path_list_next(&reader, &other))
 	{
-		if (item_family(&other, &family) && family == ELECTION_SUPPORT &&
+		if (item_word(&other, election_family_names, &family) && family == ELECTION_SUPPORT &&
 			other.path_len < item->path_len && item->path[other.path_len] == '/' &&
 			memcmp(item->path, other.path, other.path_len) == 0)
 			return "It lies below an election with names of \"zookeeper\", whose clients bear no other node there.";
@@ -307,7 +302,7 @@ election_list_next(PathListReader *reader, ElectionItem *item)
 
 	if (!path_list_next(reader, &next))
 		return false;
-	(void) item_family(&next, &family);
+	(void) item_word(&next, election_family_names, &family);
 	item->family = family;
 	item->priority = next.priority;
 	snprintf(item->path, sizeof(item->path), "%.*s", (int) next.path_len, next.path);

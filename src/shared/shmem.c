@@ -52,25 +52,21 @@ typedef enum SharedPart
 static const char *const part_names[SHARED_PARTS] = {"zklock", "zklock elections",
 													 "zklock calls", "zklock room for calls"};
 
-/* Returns how many entries the pool is to have. */
+/* Finds how large the parts are.  Returns how many entries the pool is to have. */
 static int
-wanted_entries(void)
-{
-	if (zklock_max_locks > 0)
-		return zklock_max_locks;
-	return Min(64 * MaxConnections, ZKLOCK_LOCKS_LIMIT);
-}
-
-static void
 find_part_sizes(Size *sizes)
 {
+	int locks =
+		zklock_max_locks > 0 ? zklock_max_locks : Min(64 * MaxConnections, ZKLOCK_LOCKS_LIMIT);
+
 	sizes[PART_FIXED] = add_size(offsetof(ZklockShared, entries) + offsetof(EntryPool, entries),
-								 mul_size(wanted_entries() + zklock_max_kept_locks, sizeof(Entry)));
+								 mul_size(locks + zklock_max_kept_locks, sizeof(Entry)));
 	sizes[PART_ELECTIONS] = add_size(offsetof(ElectionTable, stakes),
 									 mul_size(zklock_max_processes(), ELECTION_SLOTS));
 	sizes[PART_CALLS] =
 		add_size(offsetof(CallPool, slots), mul_size(zklock_max_processes(), sizeof(CallSlot)));
 	sizes[PART_CALL_AREA] = CALL_AREA_SIZE;
+	return locks + zklock_max_kept_locks;
 }
 
 /* Reserves the memory.  Called in the postmaster by shmem_request_hook. */
@@ -79,7 +75,7 @@ zklock_shmem_request(void)
 {
 	Size sizes[SHARED_PARTS];
 
-	find_part_sizes(sizes);
+	(void) find_part_sizes(sizes);
 	for (int i = 0; i < SHARED_PARTS; i++)
 		RequestAddinShmemSpace(CACHELINEALIGN(sizes[i]));
 	RequestNamedLWLockTranche(TRANCHE, NLOCKS);
@@ -94,8 +90,8 @@ zklock_shmem_startup(void)
 	void		 *parts[SHARED_PARTS];
 	bool		  found[SHARED_PARTS];
 	ZklockShared *shared;
+	int			  max_entries = find_part_sizes(sizes);
 
-	find_part_sizes(sizes);
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	for (int i = 0; i < SHARED_PARTS; i++)
 	{
@@ -114,7 +110,6 @@ zklock_shmem_startup(void)
 	if (!found[PART_FIXED])
 	{
 		pg_atomic_uint64 *counts = &stats_shared->of_kind[0][0];
-		int				  max_entries = wanted_entries() + zklock_max_kept_locks;
 
 		deadlock_search->searcher = ENTRY_NONE;
 		pg_atomic_init_u32(&deadlock_search->reloaded, 0);

@@ -247,7 +247,8 @@ zk_fencing_token(PG_FUNCTION_ARGS)
 		hold = hold_of_lock(path, LOCK_MODE_SHARED);
 	if (hold)
 	{
-		hold_check(hold);
+		if (hold_is_lost(hold))
+			hold_report_lost(hold);
 		PG_RETURN_INT64(entry_status(hold->entry).token);
 	}
 	if (election == ELECTION_NONE)
@@ -289,8 +290,7 @@ zk_lease_remaining(PG_FUNCTION_ARGS)
 			continue;
 		if (hold_entry(hold, &status) == ENTRY_NONE)
 			hold_report_lost(hold);
-		if (status.expires_us != 0)
-			result->time = Min(result->time, Max(status.expires_us - now, 0));
+		result->time = Min(result->time, Max(status.expires_us - now, 0));
 		holds = true;
 	}
 	if (!holds && (election == ELECTION_NONE || !transaction_leads(election, &term)))

@@ -226,10 +226,12 @@ zk_session(PG_FUNCTION_ARGS)
 	SessionInfo session;
 	int			worker_pid;
 	bool		connected;
+	int64		left_us;
 	Row			row = {0};
 
 	zklock_require_preload();
 	session_info_read(&session);
+	left_us = lease_until() - zklock_now_us();
 	worker_pid = zklock_worker_pid();
 	connected = worker_pid != 0 && session.state == SESSION_CONNECTED;
 
@@ -239,7 +241,7 @@ zk_session(PG_FUNCTION_ARGS)
 	row_add_if(&row, session.negotiated_timeout != 0,
 			   us_interval(INT64CONST(1000) * session.negotiated_timeout));
 	/* The lease ends by itself, whatever the worker does. */
-	row_add_if(&row, session.id != 0, us_interval(lease_remaining_us()));
+	row_add_if(&row, session.id != 0, us_interval(Max(left_us, 0)));
 	row_add_if(&row, connected, TimestampTzGetDatum(session.connected_since));
 	row_add_if(&row, worker_pid != 0, Int32GetDatum(worker_pid));
 	row_add(&row, Int64GetDatum(session.reconnects));

@@ -960,8 +960,16 @@ worker_calls_connected(void)
 		forget_watches();
 	attend_all_slots();
 
-	/* Much may have happened at the paths of queues. */
-	queue_wait_wake_all();
+	/* Much may have happened at the paths of queues: all that wait there look. */
+	for (int i = 0; i < zklock_max_processes(); i++)
+	{
+		CallSlot *slot = &call_pool->slots[i];
+
+		if (pg_atomic_read_u64(&slot->queue_wait_ticket) == 0)
+			continue;
+		pg_atomic_write_u32(&slot->queue_wait_changed, 1);
+		call_slot_wake(slot);
+	}
 }
 
 /*

@@ -98,7 +98,7 @@ on_exit_worker(int code, Datum arg)
 	worker_opening_over();
 	zklock_worker_ends();
 	worker_calls_at_exit();
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		if (entry_status(i).state != ENTRY_FREE)
 			entry_set_owner_latch(entry_at(i));
@@ -177,7 +177,7 @@ shut_down(void)
 	 */
 	released =
 		(pg_atomic_fetch_or_u32(&entry_pool->reliances, RELIANCES_CLOSED) & ~RELIANCES_CLOSED) == 0;
-	for (int i = 0; i < entries_max() && released; i++)
+	for (int i = 0; i < entry_pool->max_entries && released; i++)
 	{
 		EntryStatus status = entry_status(i);
 

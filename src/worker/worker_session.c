@@ -585,7 +585,7 @@ session_can_give_way(int *held)
 	const SessionInfo *session = &zklock_session->info;
 
 	*held = 0;
-	for (int i = 0; i < entries_max(); i++)
+	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		/* Leadership can go on elsewhere. */
 		if (entry_status(i).state == ENTRY_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)

@@ -415,8 +415,7 @@ check_is_over(int path, int64_t token)
 		{
 			if (entry->status.state == ENTRY_GRANTED && entry->status.reserved &&
 				entry->status.token == token && sim_path_of(entry->request.path) == path)
-				return api->entry_is_overrun(entry->status.expires_us) ||
-					   api->lease_state() == LEASE_OVER;
+				return api->is_overrun(entry->status.expires_us) || api->lease_state() == LEASE_OVER;
 		}
 	}
 	return true;
@@ -652,7 +651,7 @@ collect_server(int server)
 	{
 		Holder holder = {.server = server, .entry = (int) (entry - (*api->pool)->entries)};
 
-		if (entry->status.state != ENTRY_GRANTED || api->entry_is_overrun(entry->status.expires_us) ||
+		if (entry->status.state != ENTRY_GRANTED || api->is_overrun(entry->status.expires_us) ||
 			!(entry->request.kind == REQUEST_CANDIDACY ? leads(api, entry) : proved))
 			continue;
 		holder.path = sim_path_of(entry->request.path);
@@ -802,7 +801,7 @@ check_relied(int server, int index, uint32_t generation, int64_t zxid)
 	int64				deleted_by = deleted_by_others(&holder);
 
 	if (entry->status.state != ENTRY_GRANTED || entry->generation != generation ||
-		api->entry_is_overrun(entry->status.expires_us) || api->lease_state() != LEASE_HOLDS)
+		api->is_overrun(entry->status.expires_us) || api->lease_state() != LEASE_HOLDS)
 		accuse(&holder, "G: a transaction commits that has relied on what is in state",
 			   entry->status.state);
 	if (zxid > 0 && deleted_by != 0 && deleted_by <= zxid)

@@ -375,6 +375,12 @@ check_rest(const char *name, int nelections)
 	check_left(name, "slots for calls", calls_in_use(), 0);
 }
 
+static bool
+is_overrun(int64 expires_us)
+{
+	return zklock_now_us() >= expires_us;
+}
+
 /* The global variables of a copy, from the first on (crtbegin.o) */
 extern void *__dso_handle __attribute__((visibility("hidden")));
 extern char	 _end[] __attribute__((visibility("hidden")));
@@ -388,7 +394,7 @@ const SimServerApi sim_server_api = {
 	.check_rest = check_rest,
 	.session = &zklock_session,
 	.pool = &entry_pool,
-	.entry_is_overrun = entry_is_overrun,
+	.is_overrun = is_overrun,
 	.lease_state = lease_state,
 	.election_leadership = election_leadership,
 	.election_find = election_find,

@@ -30,7 +30,7 @@ typedef struct SimServerApi
 	/* Shared memory, as any process sees it */
 	SharedSession **session;
 	EntryPool	  **pool;
-	bool (*entry_is_overrun)(int64 expires_us);
+	bool (*is_overrun)(int64 expires_us); /* by the server's clock */
 	LeaseState (*lease_state)(void);
 	Leadership (*election_leadership)(int election, int64 *term);
 	int (*election_find)(const char *path);
