@@ -9,8 +9,9 @@ use Zklock::Election;
 use Zklock::JavaPeer;
 
 my ($path, $other) = ('/e/leader', '/e/other');
-my ($zk, $a, $b) = cast('a b', timeout => '2s', a => { conf => ["zklock.server_name = 'alpha'"] },
-	b => { conf => ["zklock.server_name = 'beta'"] });
+# The pause is twice the timeout of the server that leads. At first it is longer than what comes and goes stays.
+my ($zk, $a, $b) = cast('a b', a => { timeout => '5min', conf => ["zklock.server_name = 'alpha'"] },
+	b => { timeout => '2s', conf => ["zklock.server_name = 'beta'"] });
 my $election = Zklock::Election->new($zk, $path);
 
 # At $path and $other
@@ -59,14 +60,18 @@ subtest 'one that is dead, and has a node yet, moves nothing' => sub {
 	$b->set_conf('zklock.elections' => '');
 };
 
+$a->set_conf('zklock.session_timeout' => '2s');
+$a->restart;
+$election->wait_state($a, 'elected', $_) foreach $path, $other;
+
 subtest 'a server gives way to one of higher priority, between two transactions' => sub {
 	my $s = $a->session;
 	my $term = $election->term($a);
+	$election->work($s);
 	stands($b, ' priority 2', ' priority 2');
 	$election->wait_state($b, 'ready');
 	$b->wait_value("SELECT priority, leader, leader_priority, preferred IS NULL FROM zk_elections WHERE path = '$path'", '2|alpha|0|t');
 	is(told(), 'alpha, beta priority 2', 'a priority is in the data of the node, and none is not');
-	$election->work($s);
 	pause_over($a);
 	is($election->leads($a), 't', 'it leads while a transaction relies on that, however long');
 	is($a->value("SELECT priority, leader, leader_priority, preferred FROM zk_elections WHERE path = '$path'"),
@@ -104,9 +109,9 @@ subtest 'who dies while leadership is handed over leads no more' => sub {
 	my $term = $election->term($a);
 	$b->set_conf('zklock.elections' => '');
 	$a->wait_value("SELECT zk_is_leader('$other')", 't');
+	$election->work($s);
 	stands($b, ' priority 7', ' priority 7');
 	$a->wait_value("SELECT preferred FROM zk_elections WHERE path = '$path'", 'beta priority 7');
-	$election->work($s);
 	pause_over($a);
 	$b->kill9;
 	my $mark = $a->log_mark;
