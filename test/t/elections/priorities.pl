@@ -17,10 +17,10 @@ my $election = Zklock::Election->new($zk, $path);
 # At $path and $other
 sub stands($server, $at_path, $at_other) { $server->set_conf('zklock.elections' => "$path$at_path, $other$at_other"); return; }
 
-# What the candidates' nodes tell, in the order of their queue
+# What the candidates' nodes tell, in the order of their queue; one may go meanwhile.
 sub told
 {
-	my %data = map { substr($_, -10) => $zk->shell->get("$path/$_") } $zk->children($path);
+	my %data = map { substr($_, -10) => eval { $zk->shell->get("$path/$_") } // 'gone' } $zk->children($path);
 	return join ', ', @data{ sort keys %data };
 }
 
