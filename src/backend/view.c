@@ -78,8 +78,14 @@ lock_view_take(const char *path, bool with_kept)
 
 	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
-		/* Most are free, which a look without the spinlock shows. */
-		if (((const volatile Entry *) entry_at(i))->status.state == ENTRY_FREE)
+		const Entry *entry = entry_at(i);
+
+		/*
+		 * Most are free, or of another path, which a look without the spinlock shows: one that is
+		 * being taken or freed now is not in the view.  What is copied is looked at again.
+		 */
+		if (((const volatile Entry *) entry)->status.state == ENTRY_FREE ||
+			(path && strncmp(entry->request.path, path, sizeof(entry->request.path)) != 0))
 			continue;
 		if (left == 0)
 		{

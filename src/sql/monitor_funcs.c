@@ -572,6 +572,7 @@ typedef struct Search
 		QueueKind kind; /* QUEUE_LOCK stands for candidates, too */
 	} nodes[SEARCH_NODES];
 	int			  n;
+	int			  most;	   /* may be in "nodes" */
 	int			  nlisted; /* of these, the first ones */
 	int			  nleft;   /* more were found, and not taken up */
 	int			  nclosed; /* were not to be listed ... */
@@ -586,7 +587,7 @@ search_below(Search *search, const char *path, const char *name, QueueKind kind)
 	size_t size = strlen(path) + strlen(name) + 2;
 	char  *below;
 
-	if (search->n == SEARCH_NODES || size > ZKLOCK_MAX_PATH + 1)
+	if (search->n == search->most || size > ZKLOCK_MAX_PATH + 1)
 	{
 		search->nleft++;
 		return;
@@ -598,80 +599,41 @@ search_below(Search *search, const char *path, const char *name, QueueKind kind)
 }
 
 /*
- * Takes up a listing: puts the contenders that it shows in order, and has the other children be
- * listed.  Returns what kind of queue it is, if there are contenders.
- *
- *	is_top	the search is for what is below this node
- */
-static QueueKind
-search_take_up(Search *search, const CallStep *listed, bool is_top, QueueKind kind, Contenders *found)
-{
-	bool has_permits = false;
-	bool numbered = false;
-
-	found->recipe = queue_kinds[kind].recipe;
-	contenders_sort(found, listed);
-
-	/* Any child counts as a lease, but "leases" may be a word of somebody's paths as well. */
-	for (int i = 0; i < found->n; i++)
-		numbered |= found->nodes[i].peer.numbered;
-	if (kind == QUEUE_SEMAPHORE && !numbered)
-		found->n = 0;
-	if (kind == QUEUE_LOCK && found->n == 0)
-	{
-		kind = QUEUE_CANDIDATE;
-		found->recipe = queue_kinds[kind].recipe;
-		contenders_sort(found, listed);
-	}
-
-	/* A semaphore on top is not below it. */
-	for (int i = 0; i < listed->result.nchildren && !is_top; i++)
-		has_permits |= strcmp(listed->children[i], &PERMIT_LEASES[1]) == 0;
-	for (int i = 0; i < listed->result.nchildren; i++)
-	{
-		const char *child = listed->children[i];
-		QueueKind	below = QUEUE_LOCK;
-		RecipePeer	peer;
-		int64_t		number;
-
-		if ((found->n > 0 && found->recipe->read(child, &peer)) || element_name_read(child, &number))
-			continue;
-		if (has_permits && strcmp(child, &PERMIT_LEASES[1]) == 0)
-			below = QUEUE_SEMAPHORE;
-		else if (has_permits && strcmp(child, &PERMIT_TURNS[1]) == 0)
-			below = QUEUE_TURN;
-		search_below(search, found->path, child, below);
-	}
-	return kind;
-}
-
-/*
  * Shows the contenders on all paths below one, which is "" for the root.  A path that does not
  * exist has none below it.
+ *
+ * Nodes are taken from the front of a list, a batch at a time.  A batch is listed; its contenders
+ * are read, and shown; and what may have contenders below is put at the end of the list.
  */
 static void
 show_queues_below(FunctionCallInfo fcinfo, const char *top)
 {
-	Caller		  caller = {.until = zklock_now_ms() + SEARCH_MS};
+	/* Tests have bounds that they reach. */
+	const int	  most = ZKLOCK_FAULT("short-search") ? 40 : SEARCH_NODES;
+	const int	  most_ms = ZKLOCK_FAULT("hasty-search") ? 500 : SEARCH_MS;
+	Caller		  caller = {.until = zklock_now_ms() + most_ms};
 	MemoryContext of_call = CurrentMemoryContext;
 	MemoryContext of_batch = AllocSetContextCreate(of_call, "zklock search", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext of_view = AllocSetContextCreate(of_call, "zklock view", ALLOCSET_DEFAULT_SIZES);
 	Search		 *search = palloc0(sizeof(Search));
+	LockView	  ours = {0};
+	int			  nseen = 0; /* nodes that were read since that view was taken */
 	int			  at_once = SEARCH_AT_FIRST;
 	int			  nread = 0;   /* contenders whose nodes were read ... */
 	int			  nunread = 0; /* ... and of those shown, not */
 
 	search->context = of_call;
+	search->most = most;
 	search_below(search, top, "", QUEUE_LOCK);
-	while (search->nlisted < search->n && search->nlisted + nread < SEARCH_NODES &&
-		   zklock_now_ms() < caller.until && !(ZKLOCK_FAULT("hasty-search") && nread > 0))
+	while (search->nlisted < search->n && search->nlisted + nread < most &&
+		   zklock_now_ms() < caller.until)
 	{
 		CallStep   steps[SEARCH_AT_ONCE];
 		Contenders contenders[SEARCH_AT_ONCE];
 		Queue	   queues[SEARCH_AT_ONCE];
 		CallStep   failed;
-		LockView   ours = {0};
 		int		   first = search->nlisted;
-		int		   n = Min(search->n - first, at_once);
+		int		   n = Min(Min(search->n - first, at_once), most - first - nread);
 		int		   nqueues = 0;
 
 		/* List some nodes. */
@@ -697,40 +659,92 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 			call_report(&caller, &steps[0]);
 			break;
 		}
+
+		/* Take up each listing: it shows contenders, and nodes that may have some below. */
 		for (int i = 0; i < n; i++)
 		{
-			Contenders *found = &contenders[nqueues];
-			QueueKind	kind = search->nodes[first + i].kind;
+			const CallStep *listed = &steps[i];
+			Contenders	   *found = &contenders[nqueues];
+			QueueKind		kind = search->nodes[first + i].kind;
+			bool			is_top = first + i == 0;
+			bool			has_permits = false;
+			bool			numbered = false;
 
 			search->nlisted++;
-			if (steps[i].result.outcome == CALL_NO_NODE)
+			if (listed->result.outcome == CALL_NO_NODE)
 				continue;
-			if (steps[i].result.outcome != CALL_OK)
+			if (listed->result.outcome != CALL_OK)
 			{
-				if (first + i == 0)
-					call_report(&caller, &steps[i]);
+				if (is_top)
+					call_report(&caller, listed);
 				if (search->nclosed++ == 0)
 					search->closed = MemoryContextStrdup(of_call, search->nodes[first + i].path);
 				continue;
 			}
-			*found = (Contenders){.path = search->nodes[first + i].path};
-			kind = search_take_up(search, &steps[i], first + i == 0, kind, found);
+			*found = (Contenders){.path = search->nodes[first + i].path,
+								  .recipe = queue_kinds[kind].recipe};
+			contenders_sort(found, listed);
+
+			/* Any child counts as a lease, but "leases" may be a word of somebody's paths as well. */
+			for (int k = 0; k < found->n; k++)
+				numbered |= found->nodes[k].peer.numbered;
+			if (kind == QUEUE_SEMAPHORE && !numbered)
+				found->n = 0;
+			if (kind == QUEUE_LOCK && found->n == 0)
+			{
+				kind = QUEUE_CANDIDATE;
+				found->recipe = queue_kinds[kind].recipe;
+				contenders_sort(found, listed);
+			}
+
+			/* A semaphore on top is not below it. */
+			for (int k = 0; k < listed->result.nchildren && !is_top; k++)
+				has_permits |= strcmp(listed->children[k], &PERMIT_LEASES[1]) == 0;
+			for (int k = 0; k < listed->result.nchildren; k++)
+			{
+				const char *child = listed->children[k];
+				QueueKind	below = QUEUE_LOCK;
+				RecipePeer	peer;
+				int64_t		number;
+
+				if ((found->n > 0 && found->recipe->read(child, &peer)) ||
+					element_name_read(child, &number))
+					continue;
+				if (has_permits && strcmp(child, &PERMIT_LEASES[1]) == 0)
+					below = QUEUE_SEMAPHORE;
+				else if (has_permits && strcmp(child, &PERMIT_TURNS[1]) == 0)
+					below = QUEUE_TURN;
+				search_below(search, found->path, child, below);
+			}
 			if (found->n > 0)
 				queues[nqueues++] = (Queue){.kind = kind, .contenders = found};
 		}
 
-		/* Read the contenders, and show them. */
-		failed = contenders_read_nodes(contenders, nqueues, &caller,
-									   SEARCH_NODES - search->nlisted - nread);
+		/* Read the contenders. */
+		failed = contenders_read_nodes(contenders, nqueues, &caller, most - search->nlisted - nread);
 		if (failed.result.outcome != CALL_OK && zklock_now_ms() < caller.until)
 			call_report(&caller, &failed);
-		if (nqueues > 0)
+
+		/*
+		 * A view has the entries of all paths, thousands if many nodes are kept.  So it is taken
+		 * again when that many nodes have been read: then it costs less than they do.
+		 */
+		if (nqueues > 0 && nseen >= ours.n)
+		{
+			MemoryContextReset(of_view);
+			MemoryContextSwitchTo(of_view);
 			ours = lock_view_take(NULL, true);
+			MemoryContextSwitchTo(of_batch);
+			nseen = 0;
+		}
+
+		/* Show them. */
 		for (int i = 0; i < nqueues; i++)
 		{
 			const Contenders *found = &contenders[i];
 
 			nread += found->nread;
+			nseen += found->nread;
 			queues[i].ours = lock_view_at(&ours, found->path);
 			if (found->n == 0)
 				search_below(search, found->path, "", queues[i].kind); /* others may be there by now */
@@ -750,15 +764,15 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 	}
 	MemoryContextSwitchTo(of_call);
 	MemoryContextDelete(of_batch);
+	MemoryContextDelete(of_view);
 
 	search->nleft += search->n - search->nlisted;
 	top = top[0] == '\0' ? "/" : display_path(top);
 	if (search->nleft > 0)
-		ereport(WARNING,
-				(errmsg("the search for contenders below \"%s\" has ended early", top),
-				 errdetail("It has found %d nodes more, below which nobody has looked. It reads %d nodes at most, with paths of %d bytes at most, and takes %d s at most.",
-						   search->nleft, SEARCH_NODES, ZKLOCK_MAX_PATH, SEARCH_MS / 1000),
-				 errhint("Search below a longer path.")));
+		ereport(WARNING, (errmsg("the search for contenders below \"%s\" has ended early", top),
+						  errdetail("It has found %d nodes more, below which nobody has looked. It reads %d nodes at most, with paths of %d bytes at most, and takes %d s at most.",
+									search->nleft, most, ZKLOCK_MAX_PATH, SEARCH_MS / 1000),
+						  errhint("Search below a longer path.")));
 	if (search->nclosed > 0)
 		ereport(WARNING,
 				(errmsg("could not search %d nodes below \"%s\", such as \"%s\"",

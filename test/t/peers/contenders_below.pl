@@ -194,11 +194,55 @@ subtest 'a wide tree is searched, and costs no lock' => sub {
 };
 
 subtest 'the search ends early, and says so' => sub {
+	my $lock = '_c_00000000-0000-0000-0000-000000000001-lock-0000000001';
+	my $asked = sub {
+		return scalar grep { $_->[0] =~ /^(?:getChildren|exists)$/ && $_->[1] =~ m{^/few} } @{ $proxy->requests };
+	};
+	$shell->create("/few/empty/$_", makepath => 1) foreach 1 .. 60;
+	$shell->create("/few/held/$_/$lock", makepath => 1, data => 'here') foreach 1 .. 30;
+	foreach my $i (1 .. 10)
+	{
+		$shell->create("/few/both/$i/$lock", makepath => 1, data => 'here');
+		$shell->create("/few/both/$i/$_") foreach qw(x y z);
+	}
+	$shell->create('/few/crowd/x/_c_00000000-0000-0000-0000-000000000001-lock-', makepath => 1, sequence => 1, data => 'here') foreach 1 .. 60;
+	$admin->query(q{SET zklock.faults = 'short-search'});
+	my $search = sub ($path) {
+		$proxy->reset_counts;
+		return below("/few/$path", 'path, owner IS NOT NULL', result => 1);
+	};
+	my $result = $search->('empty');
+	is($asked->(), 40, 'empty paths: so many are listed');
+	like($result->{notices}[0], qr/WARNING.*below "\/few\/empty" has ended early.*has found 21 nodes more.*reads 40 nodes at most.*HINT.*longer path/s, 'a warning');
+
+	$result = $search->('held');
+	is($asked->(), 40, 'paths with contenders: nine of these are read');
+	is(join('|', scalar @{ $result->{rows} }, scalar grep { $_->[1] eq 't' } @{ $result->{rows} }), '30|9', 'all are shown');
+	like(join('', @{ $result->{notices} }), qr/^NOTICE.*of 21 contenders.*only the names are known/s, 'the others by their names');
+
+	$result = $search->('both');
+	is($asked->(), 40, 'contenders, and paths beside them: both count');
+	is(scalar @{ $result->{rows} }, 10, 'the contenders are shown');
+	like($result->{notices}[0], qr/WARNING.*has ended early.*has found 11 nodes more/s, 'a warning');
+
+	$result = $search->('crowd');
+	is($asked->(), 40, 'a path with many: so many are read');
+	is(join('|', scalar @{ $result->{rows} }, scalar grep { $_->[1] eq 't' } @{ $result->{rows} }), '60|38', 'all are shown, these in full');
+	like(join('', @{ $result->{notices} }), qr/^NOTICE.*of 22 contenders/s, 'the others by their names');
+
+	# The time is over while an answer is on its way.
 	$admin->query(q{SET zklock.faults = 'hasty-search'});
-	my $result = below('/wide', 'path', result => 1);
-	cmp_ok(scalar @{ $result->{rows} }, '<=', WIDE, 'some rows');
-	like($result->{notices}[0], qr/WARNING.*ended early.*takes 30 s at most.*HINT.*longer path/s, 'a warning');
+	foreach my $op (qw(getChildren exists getData))
+	{
+		$proxy->reset_counts;
+		my $held = $proxy->hold_reply_of($admin, q{SELECT count(*) FROM zk_contenders('/few/*')}, op => $op, path => '^/few/.*', any => 1);
+		$result = $admin->result;
+		$proxy->heal;
+		ok($result->{ok}, "$op: no error");
+		like(join('', @{ $result->{notices} }), qr/WARNING.*ended early.*takes 30 s at most/s, 'a warning');
+	}
 	$admin->query('RESET zklock.faults');
+	$shell->delete('/few', recursive => 1);
 };
 
 subtest 'it can be cancelled, and lost and found' => sub {
