@@ -599,6 +599,54 @@ search_below(Search *search, const char *path, const char *name, QueueKind kind)
 }
 
 /*
+ * The rule of what a listing means, and what is searched below it: puts the contenders that it shows in order, and has the other children be
+ * listed.  Returns what kind of queue it is, if there are contenders.
+ *
+ *	is_top	the search is for what is below this node
+ */
+static QueueKind
+search_take_up(Search *search, const CallStep *listed, bool is_top, QueueKind kind, Contenders *found)
+{
+	bool has_permits = false;
+	bool numbered = false;
+
+	found->recipe = queue_kinds[kind].recipe;
+	contenders_sort(found, listed);
+
+	/* Any child counts as a lease, but "leases" may be a word of somebody's paths as well. */
+	for (int i = 0; i < found->n; i++)
+		numbered |= found->nodes[i].peer.numbered;
+	if (kind == QUEUE_SEMAPHORE && !numbered)
+		found->n = 0;
+	if (kind == QUEUE_LOCK && found->n == 0)
+	{
+		kind = QUEUE_CANDIDATE;
+		found->recipe = queue_kinds[kind].recipe;
+		contenders_sort(found, listed);
+	}
+
+	/* A semaphore on top is not below it. */
+	for (int i = 0; i < listed->result.nchildren && !is_top; i++)
+		has_permits |= strcmp(listed->children[i], &PERMIT_LEASES[1]) == 0;
+	for (int i = 0; i < listed->result.nchildren; i++)
+	{
+		const char *child = listed->children[i];
+		QueueKind	below = QUEUE_LOCK;
+		RecipePeer	peer;
+		int64_t		number;
+
+		if ((found->n > 0 && found->recipe->read(child, &peer)) || element_name_read(child, &number))
+			continue;
+		if (has_permits && strcmp(child, &PERMIT_LEASES[1]) == 0)
+			below = QUEUE_SEMAPHORE;
+		else if (has_permits && strcmp(child, &PERMIT_TURNS[1]) == 0)
+			below = QUEUE_TURN;
+		search_below(search, found->path, child, below);
+	}
+	return kind;
+}
+
+/*
  * Shows the contenders on all paths below one, which is "" for the root.  A path that does not
  * exist has none below it.
  *
@@ -660,15 +708,12 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 			break;
 		}
 
-		/* Take up each listing: it shows contenders, and nodes that may have some below. */
 		for (int i = 0; i < n; i++)
 		{
 			const CallStep *listed = &steps[i];
 			Contenders	   *found = &contenders[nqueues];
 			QueueKind		kind = search->nodes[first + i].kind;
 			bool			is_top = first + i == 0;
-			bool			has_permits = false;
-			bool			numbered = false;
 
 			search->nlisted++;
 			if (listed->result.outcome == CALL_NO_NODE)
@@ -681,41 +726,8 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 					search->closed = MemoryContextStrdup(of_call, search->nodes[first + i].path);
 				continue;
 			}
-			*found = (Contenders){.path = search->nodes[first + i].path,
-								  .recipe = queue_kinds[kind].recipe};
-			contenders_sort(found, listed);
-
-			/* Any child counts as a lease, but "leases" may be a word of somebody's paths as well. */
-			for (int k = 0; k < found->n; k++)
-				numbered |= found->nodes[k].peer.numbered;
-			if (kind == QUEUE_SEMAPHORE && !numbered)
-				found->n = 0;
-			if (kind == QUEUE_LOCK && found->n == 0)
-			{
-				kind = QUEUE_CANDIDATE;
-				found->recipe = queue_kinds[kind].recipe;
-				contenders_sort(found, listed);
-			}
-
-			/* A semaphore on top is not below it. */
-			for (int k = 0; k < listed->result.nchildren && !is_top; k++)
-				has_permits |= strcmp(listed->children[k], &PERMIT_LEASES[1]) == 0;
-			for (int k = 0; k < listed->result.nchildren; k++)
-			{
-				const char *child = listed->children[k];
-				QueueKind	below = QUEUE_LOCK;
-				RecipePeer	peer;
-				int64_t		number;
-
-				if ((found->n > 0 && found->recipe->read(child, &peer)) ||
-					element_name_read(child, &number))
-					continue;
-				if (has_permits && strcmp(child, &PERMIT_LEASES[1]) == 0)
-					below = QUEUE_SEMAPHORE;
-				else if (has_permits && strcmp(child, &PERMIT_TURNS[1]) == 0)
-					below = QUEUE_TURN;
-				search_below(search, found->path, child, below);
-			}
+			*found = (Contenders){.path = search->nodes[first + i].path};
+			kind = search_take_up(search, listed, is_top, kind, found);
 			if (found->n > 0)
 				queues[nqueues++] = (Queue){.kind = kind, .contenders = found};
 		}
