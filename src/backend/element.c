@@ -242,15 +242,6 @@ read_element(TakeQueue *queue, const char *name, Element *got)
 	return true;
 }
 
-/* Has the pin deleted, if there is one.  Cannot fail, does not wait. */
-static void
-unpin(TakeQueue *queue)
-{
-	if (queue->pin && queue->pin[0] != '\0')
-		call_slot_give_up();
-	queue->pin = NULL;
-}
-
 /*
  * Makes a step with a marker node, and waits until it is known whether the step was made.
  * If the answer is lost, the outcome is CALL_OK and czxid that of the marker node if the
@@ -473,7 +464,9 @@ remove_element(TakeQueue *queue, const char *name, Element *got)
 		{
 			if (!read_element(queue, name, got))
 				return false;
-			unpin(queue);
+			if (queue->pin[0] != '\0')
+				call_slot_give_up();
+			queue->pin = NULL;
 		}
 		else if (step->result.outcome != CALL_BAD_VERSION && step->result.outcome != CALL_UNKNOWN)
 			return false;
@@ -491,10 +484,12 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 							.manner = queue->wait.timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB
 																			 : ASK_AND_WAIT};
 	int			 mark = transaction_begin_call();
-	int			 held = hold_number(REQUEST_ELEMENT);
+	int			 held = 0;
 	Hold		*taken;
 	bool		 made;
 
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+		held += hold->kind == REQUEST_ELEMENT;
 	if (held >= MAX_ELEMENTS)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
 						errmsg("too many elements of ZooKeeper queues in this session"),
@@ -552,7 +547,9 @@ look_for_element(TakeQueue *queue, bool watch, Element *got, Listing *list)
 			return true;
 		list->taken = lappend(list->taken, unconstify(char *, name));
 	}
-	unpin(queue);
+	if (queue->pin && queue->pin[0] != '\0')
+		call_slot_give_up(); /* deletes the pin */
+	queue->pin = NULL;
 	return false;
 }
 

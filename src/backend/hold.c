@@ -77,17 +77,6 @@ hold_next(const Hold *hold)
 	return dlist_container(Hold, link, before->next);
 }
 
-/* Returns the number of holds of a kind. */
-int
-hold_number(RequestKind kind)
-{
-	int n = 0;
-
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-		n += hold->kind == kind;
-	return n;
-}
-
 /* Returns the list with the session's locks on a path, and others with the same hash. */
 static dlist_head *
 bucket(const char *path)
@@ -223,7 +212,7 @@ hold_ask(EntryRequest *request, const char *path)
 
 	bool is_element = request->kind == REQUEST_ELEMENT;
 	bool reserves = request->scope == LOCK_SCOPE_RESERVATION;
-	int	 reserved = superuser() ? 0 : share_entries_reserved(entries_limit());
+	int	 reserved = superuser() ? 0 : share_entries_reserved(entry_pool->limit);
 	LossPolicy on_loss = request->kind == REQUEST_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
 	Size			   len = strlen(path) + 1;
 	char			  *data;
@@ -239,7 +228,7 @@ hold_ask(EntryRequest *request, const char *path)
 	if (!is_element && !reserves)
 		request->max_hold_ms = zklock_max_hold_time;
 	request->parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes;
-	request->share = share_of_entries(zklock_max_locks_per_session, entries_limit());
+	request->share = share_of_entries(zklock_max_locks_per_session, entry_pool->limit);
 	request->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
 	request->replaces = ENTRY_NONE;
 	if (request->requested_us == 0)
@@ -275,7 +264,7 @@ hold_ask(EntryRequest *request, const char *path)
 		else if (nentries < request->share)
 			break;
 	}
-	if (nentries >= request->share && request->share < entries_limit())
+	if (nentries >= request->share && request->share < entry_pool->limit)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper locks in this session"),
 				 errdetail("It holds, waits for or is just releasing %d, as many as it may.", nentries),
@@ -296,9 +285,9 @@ hold_ask(EntryRequest *request, const char *path)
 		pfree(hold);
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
-				 reserved == 0 ? errdetail("%d locks are held or waited for.", entries_limit())
+				 reserved == 0 ? errdetail("%d locks are held or waited for.", entry_pool->limit)
 							   : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
-										   entries_limit() - reserved, reserved),
+										   entry_pool->limit - reserved, reserved),
 				 errhint("You might need to increase \"zklock.max_locks\".")));
 	}
 	hold->generation = entry_generation(hold->entry);
@@ -315,31 +304,11 @@ hold_ask(EntryRequest *request, const char *path)
  * ------------------------------------------------------------------------
  */
 
-/* Adds a hold to the pending releases: the worker has something to finish. */
-static void
-add_pending_release(Hold *hold)
-{
-	if (hold->release_pending)
-		dlist_delete(&hold->pending_release);
-	dlist_push_tail(&pending_releases, &hold->pending_release);
-	hold->release_pending = true;
-}
-
-/* Gives up an entry and its hold, which can be read until the session asks again. */
-static void
-give_up_hold(Hold *hold, EntryNotice notice)
-{
-	dlist_delete(&hold->link);
-	if (hold->kind == REQUEST_LOCK)
-		dlist_delete(&hold->bucket);
-	entry_give_up(hold->entry, notice);
-	add_pending_release(hold);
-}
-
 /*
- * Undoes one or more acquisitions, and gives up what is not acquired any more.  The hold can
- * be read until the session asks again.
+ * Undoes acquisitions, and gives up what is not acquired any more.  The hold can be read until
+ * the session asks again.
  *
+ *	n		how many; 0 for a hold that has none
  *	notice	whether the latch is set when the entry is free
  *
  * Returns true if anything was given up.
@@ -348,37 +317,46 @@ bool
 hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice)
 {
 	Entry *entry = entry_at(hold->entry);
-	bool   downgraded;
 
 	hold->acquired[mode][scope] -= n;
-	if (!hold_is_acquired_in(hold, mode))
+	if (n > 0 && !hold_is_acquired_in(hold, mode))
 		stats_add(stats_kind(hold->kind, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
 	if (!hold_is_acquired(hold))
 	{
-		give_up_hold(hold, notice);
-		return true;
+		dlist_delete(&hold->link);
+		if (hold->kind == REQUEST_LOCK)
+			dlist_delete(&hold->bucket);
+		entry_give_up(hold->entry, notice);
 	}
-	downgraded = !hold_is_acquired_in(hold, hold->mode);
-
-	/*
-	 * Store the count, for zk_locks.  If the exclusive acquisitions are gone, the lock becomes the
-	 * shared one, without a moment in which it is not held.
-	 */
-	SpinLockAcquire(&entry->mutex);
-	entry->status.acquired[mode][scope] = hold->acquired[mode][scope];
-	if (downgraded)
+	else
 	{
-		Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
-		entry->status.mode = LOCK_MODE_SHARED;
-		entry->status.downgrading = true;
-		entry->status.refused = false;
+		bool downgraded = !hold_is_acquired_in(hold, hold->mode);
+
+		/*
+		 * Store the count, for zk_locks.  If the exclusive acquisitions are gone, the lock becomes
+		 * the shared one, without a moment in which it is not held.
+		 */
+		SpinLockAcquire(&entry->mutex);
+		entry->status.acquired[mode][scope] = hold->acquired[mode][scope];
+		if (downgraded)
+		{
+			Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
+			entry->status.mode = LOCK_MODE_SHARED;
+			entry->status.downgrading = true;
+			entry->status.refused = false;
+		}
+		SpinLockRelease(&entry->mutex);
+		if (!downgraded)
+			return false;
+		entry_mark_dirty(hold->entry);
+		hold->mode = LOCK_MODE_SHARED;
 	}
-	SpinLockRelease(&entry->mutex);
-	if (!downgraded)
-		return false;
-	entry_mark_dirty(hold->entry);
-	add_pending_release(hold);
-	hold->mode = LOCK_MODE_SHARED;
+
+	/* The worker has something to finish. */
+	if (hold->release_pending)
+		dlist_delete(&hold->pending_release);
+	dlist_push_tail(&pending_releases, &hold->pending_release);
+	hold->release_pending = true;
 	return true;
 }
 
@@ -393,7 +371,7 @@ hold_drop_unacquired(EntryNotice notice)
 		Hold *hold = dlist_container(Hold, link, iter.cur);
 
 		if (!hold_is_acquired(hold))
-			give_up_hold(hold, notice);
+			(void) hold_release(hold, hold->mode, LOCK_SCOPE_SESSION, 0, notice);
 	}
 }
 
@@ -509,7 +487,7 @@ request_report_failure(int index, const char *path, Failure failure, int code)
 						 PACKET_BUDGET, PACKET_RESERVE);
 	else if (failure == FAILURE_SHARE_FULL)
 		limit = psprintf("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes.",
-						 share_of_bytes(entry_at(index)->request.share, entries_limit()),
+						 share_of_bytes(entry_at(index)->request.share, entry_pool->limit),
 						 PACKET_BUDGET, SHARE_NODE_BYTES);
 	if (failure == FAILURE_REFUSED && zk_error(code).lacks_permission)
 		failure = FAILURE_DENIED;

@@ -46,7 +46,6 @@ typedef struct Hold
 } Hold;
 
 extern Hold *hold_next(const Hold *hold);
-extern int	 hold_number(RequestKind kind);
 extern Hold *hold_of_lock(const char *path, LockMode mode);
 extern int	 hold_entry(const Hold *hold, EntryStatus *status);
 extern bool	 hold_is_lost(const Hold *hold);

@@ -383,8 +383,8 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	Hold		*hold;
 	Wait		 wait;
 	bool		 granted;
-	int			 share = share_of_entries(zklock_max_locks_per_session, entries_limit());
-	int			 half = Max(entries_limit() / 2, 1);
+	int			 share = share_of_entries(zklock_max_locks_per_session, entry_pool->limit);
+	int			 half = Max(entry_pool->limit / 2, 1);
 	int			 of_role = 0;
 	int			 all = 0;
 

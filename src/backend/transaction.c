@@ -113,11 +113,14 @@ on_transaction(XactEvent event, void *arg)
 			break;
 
 		case XACT_EVENT_PRE_PREPARE:
-			if (nacquisitions > 0 && hold_number(REQUEST_ELEMENT) > 0)
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues"),
-						 errhint("Take the elements in a transaction that is not prepared.")));
+			for (int i = 0; i < nacquisitions; i++)
+			{
+				if (acquisitions[i].hold->kind == REQUEST_ELEMENT)
+					ereport(ERROR,
+							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+							 errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues"),
+							 errhint("Take the elements in a transaction that is not prepared.")));
+			}
 			if (nacquisitions > 0)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

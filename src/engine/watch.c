@@ -135,7 +135,8 @@ path_has_room(const Path *path, const Entry *entry)
 	int64		   payer = entry_payer(entry);
 	const Account *account = hash_search(engine.accounts, &payer, HASH_FIND, NULL);
 
-	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_limit()))
+	if (bytes + (account ? account->bytes : 0) >
+		share_of_bytes(entry->request.share, entry_pool->limit))
 		return FAILURE_SHARE_FULL;
 	if (engine.node_bytes + bytes > packet_budget(entry) || !packet_has_room(3 * bytes, entry))
 		return FAILURE_SESSION_FULL;

@@ -67,11 +67,10 @@ add_election_slot(ElectionTable *table, const char *path)
 void
 election_table_init(ElectionTable *table)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_ELECTIONS, .rest = zklock_elections};
 	ElectionItem   item;
 
 	pg_atomic_init_u32(&table->n, 0);
-	path_list_begin(&reader, zklock_elections, PATH_LIST_ELECTIONS);
 	while (election_list_next(&reader, &item))
 	{
 		CandidacyStatus *status = &table->elections[add_election_slot(table, item.path)].status;

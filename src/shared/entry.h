@@ -264,8 +264,9 @@ typedef struct EntryCopy
 typedef struct EntryPool
 {
 	/* Constant after initialisation */
-	int max_entries;
-	int nspare; /* of these, more than sessions may have: zklock.max_kept_locks */
+	int max_entries; /* the sum of both: */
+	int limit;		 /* those that sessions may have: zklock.max_locks */
+	int nspare;		 /* more, for nodes that are kept: zklock.max_kept_locks */
 
 	/*
 	 * Number of transactions that rely on reservations, and a bit that no more may.  Changed
@@ -350,13 +351,6 @@ static inline bool
 entry_same_session(const EntryRequest *a, const EntryRequest *b)
 {
 	return a->pid == b->pid && a->scope != LOCK_SCOPE_RESERVATION && b->scope != LOCK_SCOPE_RESERVATION;
-}
-
-/* Returns how many entries sessions may have: zklock.max_locks. */
-static inline int
-entries_limit(void)
-{
-	return entry_pool->max_entries - entry_pool->nspare;
 }
 
 /* ------------------------------------------------------------------------

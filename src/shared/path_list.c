@@ -80,15 +80,6 @@ item_take_priority(PathListItem *item, size_t *len)
 	return true;
 }
 
-/* Begins to read a list, which must exist as long as it is read. */
-void
-path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax)
-{
-	reader->syntax = syntax;
-	reader->rest = list[strspn(list, " ")] == '\0' ? NULL : list;
-	reader->nread = 0;
-}
-
 /*
  * Reads the next item.  Returns false if there is none.
  *
@@ -102,7 +93,7 @@ path_list_next(PathListReader *reader, PathListItem *item)
 	size_t		len;
 	bool		ranked = true;
 
-	if (start == NULL)
+	if (start == NULL || (reader->nread == 0 && start[strspn(start, " ")] == '\0'))
 		return false;
 	len = strcspn(start, ",");
 	reader->rest = start[len] == ',' ? start + len + 1 : NULL;
@@ -155,10 +146,9 @@ path_list_covers(const PathListItem *item, const char *path)
 bool
 path_list_repeats(const char *list, PathListSyntax syntax, const PathListItem *item)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = syntax, .rest = list};
 	PathListItem   other;
 
-	path_list_begin(&reader, list, syntax);
 	while (path_list_next(&reader, &other) && other.index < item->index)
 	{
 		if (other.below == item->below && other.path_len == item->path_len &&

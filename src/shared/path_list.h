@@ -40,14 +40,14 @@ typedef struct PathListItem
 	int			priority; /* 0 if there is none */
 } PathListItem;
 
+/* Begins with a syntax and the whole list, which must exist as long as it is read */
 typedef struct PathListReader
 {
 	PathListSyntax syntax;
-	const char	  *rest; /* what is left of the list, NULL at its end */
-	int			   nread;
+	const char	  *rest;  /* what is left of the list, NULL at its end */
+	int			   nread; /* items */
 } PathListReader;
 
-extern void path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax);
 extern bool path_list_next(PathListReader *reader, PathListItem *item);
 extern bool path_list_covers(const PathListItem *item, const char *path);
 extern bool path_list_repeats(const char *list, PathListSyntax syntax, const PathListItem *item);

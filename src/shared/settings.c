@@ -130,10 +130,9 @@ zklock_shown(const char *text, size_t len)
 static bool
 check_items(const char *list, PathListSyntax syntax, ItemRule rule, const char *hint)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = syntax, .rest = list};
 	PathListItem   item;
 
-	path_list_begin(&reader, list, syntax);
 	while (path_list_next(&reader, &item))
 	{
 		const char *fault = item.fault;
@@ -167,14 +166,13 @@ check_items(const char *list, PathListSyntax syntax, ItemRule rule, const char *
 bool
 path_settings_check_allowed(char **newval, void **extra, GucSource source)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_PATHS, .rest = *newval};
 	PathListItem   item;
 	bool stored = process_shared_preload_libraries_in_progress || source == PGC_S_GLOBAL ||
 				  source == PGC_S_DATABASE || source == PGC_S_USER || source == PGC_S_DATABASE_USER;
 
 	if (!stored)
 		return check_items(*newval, PATH_LIST_PATHS, NULL, ALLOWED_HINT);
-	path_list_begin(&reader, *newval, PATH_LIST_PATHS);
 	while (!IsParallelWorker() && path_list_next(&reader, &item))
 	{
 		if (item.fault)
@@ -193,10 +191,9 @@ path_settings_check_allowed(char **newval, void **extra, GucSource source)
 bool
 path_is_allowed(const char *path)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_PATHS, .rest = zklock_allowed_paths};
 	PathListItem   item;
 
-	path_list_begin(&reader, zklock_allowed_paths, PATH_LIST_PATHS);
 	while (path_list_next(&reader, &item))
 	{
 		if (item.fault == NULL && path_list_covers(&item, path))
@@ -238,12 +235,11 @@ path_settings_check_dialects(char **newval, void **extra, GucSource source)
 NodeDialect
 dialect_of_path(const char *path)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_VALUES, .rest = zklock_path_dialects};
 	PathListItem   item;
 	PathListItem   best = {.value = NULL}; /* until an item for the path is found */
 	int			   dialect = DIALECT_CURATOR;
 
-	path_list_begin(&reader, zklock_path_dialects, PATH_LIST_VALUES);
 	while (path_list_next(&reader, &item))
 	{
 		/* The path itself is longer than any above it. */
@@ -263,7 +259,7 @@ dialect_of_path(const char *path)
 static const char *
 election_fault(const char *list, const PathListItem *item)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_ELECTIONS, .rest = list};
 	PathListItem   other;
 	int			   family;
 
@@ -273,7 +269,6 @@ election_fault(const char *list, const PathListItem *item)
 		return "What follows the equals sign must be curator_latch, zookeeper or lock.";
 	if (path_list_repeats(list, PATH_LIST_ELECTIONS, item))
 		return "Another item is for the same path.";
-	path_list_begin(&reader, list, PATH_LIST_ELECTIONS);
 	while (path_list_next(&reader, &other))
 	{
 		if (item_word(&other, election_family_names, &family) && family == ELECTION_SUPPORT &&

@@ -122,6 +122,7 @@ zklock_shmem_startup(void)
 		pg_atomic_init_u64(&stats_shared->request_errors, 0);
 
 		entry_pool->max_entries = max_entries;
+		entry_pool->limit = max_entries - zklock_max_kept_locks;
 		entry_pool->nspare = zklock_max_kept_locks;
 		pg_atomic_init_u32(&entry_pool->reliances, 0);
 		pg_atomic_init_u32(&entry_pool->release_kept, 0);

@@ -246,7 +246,7 @@ zk_session(PG_FUNCTION_ARGS)
 	row_add_if(&row, worker_pid != 0, Int32GetDatum(worker_pid));
 	row_add(&row, Int64GetDatum(session.reconnects));
 	row_add(&row, Int64GetDatum(session.expirations));
-	row_add(&row, Int32GetDatum(entries_limit()));
+	row_add(&row, Int32GetDatum(entry_pool->limit));
 	row_add(&row, Int32GetDatum(entries_in_use()));
 	row_add_text(&row, shown_or_null(session.obstacle));
 	row_add_text(&row, shown_or_null(session.last_error));

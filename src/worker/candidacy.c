@@ -154,7 +154,7 @@ stand_for_election(int i, int replaces)
 									  .family = candidacy->family,
 									  .dialect = dialect_of_path(election->path)},
 							.parent_nodes = zklock_parent_nodes,
-							.share = entries_limit(),
+							.share = entry_pool->limit,
 							.reserve = RESERVE_OPEN,
 							.replaces = replaces,
 							.requested_at = GetCurrentTimestamp(),
@@ -453,12 +453,11 @@ attend_candidacy(int i, bool stopping)
 void
 candidacy_reload(void)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_ELECTIONS, .rest = zklock_elections};
 	ElectionItem   item;
 
 	for (int i = 0; i < election_count(); i++)
 		election_at(i)->candidacy.listed = false;
-	path_list_begin(&reader, zklock_elections, PATH_LIST_ELECTIONS);
 	while (election_list_next(&reader, &item))
 	{
 		int i = election_slot(item.path);

@@ -13,12 +13,11 @@ static const char *
 read_list(const char *list, PathListSyntax syntax)
 {
 	static char	   text[4096];
-	PathListReader reader;
+	PathListReader reader = {.syntax = syntax, .rest = list};
 	PathListItem   item;
 	size_t		   len = 0;
 
 	text[0] = '\0';
-	path_list_begin(&reader, list, syntax);
 	while (path_list_next(&reader, &item))
 	{
 		if (item.fault)
@@ -43,10 +42,9 @@ reads(const char *list, PathListSyntax syntax, const char *expected)
 static void
 refuses(const char *list, const char *why)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_PATHS, .rest = list};
 	PathListItem   item = {0};
 
-	path_list_begin(&reader, list, PATH_LIST_PATHS);
 	while (path_list_next(&reader, &item) && item.fault == NULL)
 		;
 	ok(item.fault && strstr(item.fault, why), "\"%.40s\" is refused: %s", list,
@@ -56,10 +54,9 @@ refuses(const char *list, const char *why)
 static PathListItem
 only_item(const char *list)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_PATHS, .rest = list};
 	PathListItem   item;
 
-	path_list_begin(&reader, list, PATH_LIST_PATHS);
 	path_list_next(&reader, &item);
 	return item;
 }
@@ -77,10 +74,9 @@ covers(const char *list, const char *path, bool expected)
 static void
 ranks(const char *list, const char *path, const char *value, int priority)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_ELECTIONS, .rest = list};
 	PathListItem   item;
 
-	path_list_begin(&reader, list, PATH_LIST_ELECTIONS);
 	ok(path_list_next(&reader, &item), "\"%s\" has an item", list);
 	if (priority < 0)
 	{
@@ -101,11 +97,10 @@ ranks(const char *list, const char *path, const char *value, int priority)
 static int
 first_repeated(const char *list)
 {
-	PathListReader reader;
+	PathListReader reader = {.syntax = PATH_LIST_VALUES, .rest = list};
 	PathListItem   item;
 	int			   n = 0;
 
-	path_list_begin(&reader, list, PATH_LIST_VALUES);
 	for (; path_list_next(&reader, &item); n++)
 	{
 		if (path_list_repeats(list, PATH_LIST_VALUES, &item))
