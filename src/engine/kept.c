@@ -13,7 +13,7 @@
  *	ends	when somebody has come, at once, or wants to use the path for something else; when
  *			zklock.keep_idle has passed; when there is another cohort of ours, or too many
  *			nodes are kept (zklock.max_kept_locks, or bytes), the oldest first; with the
- *			connection, the lease, or a setting; or by zk_release_kept().
+ *			session, the lease, or a setting; or by zk_release_kept().
  *			Then nobody joins the cohort any more, and its node is deleted like any other.
  *
  * A path whose lock was released here less than keep_idle ago is hot, unless somebody else has
@@ -190,10 +190,10 @@ kept_settle(Cohort *cohort)
 
 	/*
 	 * The next contender of this server could be granted the lock under the node, and others
-	 * would be heard of.
+	 * would be heard of.  After a reconnect it is listed when somebody has joined (node.c).
 	 */
 	if (zk_connection >= ZK_CONNECTED && engine.synced && lease_state() == LEASE_HOLDS &&
-		cohort->may_keep && cohort->listed && !cohort->closed && cohort->joined < MAX_GRANTS &&
+		cohort->may_keep && (cohort->listed || stays) && !cohort->closed && cohort->joined < MAX_GRANTS &&
 		path->nforeign == 0 && path->child_watch == WATCH_SET &&
 		cohort == cohort_first(path) && cohort == cohort_last(path))
 	{

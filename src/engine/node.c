@@ -1451,10 +1451,16 @@ cohort_advance(Cohort *cohort)
 		return;
 	}
 
-	/* Without a connection that is up to date nothing is sent or granted, and no node kept. */
+	/*
+	 * Without a connection that is up to date nothing is sent or granted.  What is kept stays:
+	 * the library sets the watch again, which reports what has happened meanwhile, and a listing
+	 * on the next connection has to show the node before anybody is granted under it.  But it
+	 * does not stay without the lease, since the session may be over.
+	 */
 	if (zk_connection < ZK_CONNECTED || !engine.synced)
 	{
-		kept_end(cohort, STATS_KEPT_OTHERWISE);
+		if (lease_state() != LEASE_HOLDS)
+			kept_end(cohort, STATS_KEPT_OTHERWISE);
 		return;
 	}
 
