@@ -193,8 +193,8 @@ kept_settle(Cohort *cohort)
 	 * would be heard of.  After a reconnect it is listed when somebody has joined (node.c).
 	 */
 	if (zk_connection >= ZK_CONNECTED && engine.synced && lease_state() == LEASE_HOLDS &&
-		cohort->may_keep && (cohort->listed || stays) && !cohort->closed && cohort->joined < MAX_GRANTS &&
-		path->nforeign == 0 && path->child_watch == WATCH_SET &&
+		cohort->may_keep && (cohort->listed || stays) && !cohort->closed &&
+		cohort->joined < MAX_GRANTS && path->nforeign == 0 && path->child_watch == WATCH_SET &&
 		cohort == cohort_first(path) && cohort == cohort_last(path))
 	{
 		if (!is_new)
