@@ -471,18 +471,6 @@ entries_in_use(void)
 	return entry_pool->max_entries - unused;
 }
 
-/* Returns how many are kept with their nodes for nobody. */
-int
-entries_kept(void)
-{
-	int n;
-
-	SpinLockAcquire(&entry_pool->mutex);
-	n = entry_pool->nkept;
-	SpinLockRelease(&entry_pool->mutex);
-	return n;
-}
-
 /* Returns true if no element is still to be deleted with an entry that was given up. */
 bool
 entries_all_consumed(void)

@@ -290,7 +290,8 @@ typedef struct EntryPool
 	slock_t mutex;		/* protects what follows, up to the entries */
 	int		first_free; /* free list of entries; -1 if empty */
 	int		nfree;		/* its length */
-	int		nkept; /* entries that are kept, nspare at most; changed by the worker alone */
+	int nkept; /* entries that are kept, nspare at most; changed by the worker alone, and read without
+				 * the mutex where one number is all that is asked for */
 
 	Entry entries[FLEXIBLE_ARRAY_MEMBER];
 } EntryPool;
@@ -321,7 +322,6 @@ extern uint32 entry_generation(int index);
 
 /* How many there are */
 extern int	entries_in_use(void);
-extern int	entries_kept(void);
 extern bool entries_all_consumed(void);
 
 static inline Entry *

@@ -87,20 +87,8 @@ typedef struct StatsShared
 /* In shared memory */
 extern StatsShared *stats_shared;
 
-/* The waits of a kind that have ended since the last reset */
-typedef struct StatsWaits
-{
-	uint64 n;
-	uint64 ends[STATS_WAIT_ENDS];	 /* by their end */
-	uint64 histogram[STATS_BUCKETS]; /* and by their length */
-} StatsWaits;
-
 /* Backends and the worker */
 extern void stats_waited(StatsKind kind, StatsWaitEnd end, int64 us);
-
-/* Backends */
-extern StatsWaits stats_waits(StatsKind kind);
-extern void		  stats_reset(void);
 
 /* Adds to a counter. */
 static inline void
@@ -114,6 +102,13 @@ static inline uint64
 stats_counter(StatsKind kind, int counter)
 {
 	return pg_atomic_read_u64(&stats_shared->of_kind[kind][counter]);
+}
+
+/* Returns the counter of waits with that end and that bucket of the histogram. */
+static inline int
+stats_counter_of_waits(StatsWaitEnd end, int bucket)
+{
+	return STATS_WAITS + end * STATS_BUCKETS + bucket;
 }
 
 static inline StatsKind

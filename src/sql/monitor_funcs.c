@@ -275,30 +275,45 @@ zk_stats(PG_FUNCTION_ARGS)
 	bounds[STATS_BUCKETS - 1] = Float8GetDatum(get_float8_infinity());
 	for (int kind = 0; kind < STATS_KINDS; kind++)
 	{
-		StatsWaits waits = stats_waits(kind);
-		uint64	   reentrant = stats_counter(kind, STATS_REENTRANT);
-		Row		   row = {0};
+		uint64 waits = 0;					   /* that have ended since the last reset ... */
+		uint64 ends[STATS_WAIT_ENDS] = {0};	   /* ... by their end ... */
+		uint64 histogram[STATS_BUCKETS] = {0}; /* ... and by their length */
+		uint64 reentrant = stats_counter(kind, STATS_REENTRANT);
+		Row	   row = {0};
+
+		for (int end = 0; end < STATS_WAIT_ENDS; end++)
+		{
+			for (int i = 0; i < STATS_BUCKETS; i++)
+			{
+				uint64 n = stats_counter(kind, stats_counter_of_waits(end, i));
+
+				waits += n;
+				ends[end] += n;
+				histogram[i] += n;
+			}
+		}
 
 		row_add_text(&row, stats_names[kind].kind);
 		row_add_text(&row, stats_names[kind].mode);
-		row_add(&row, Int64GetDatum(reentrant + waits.ends[STATS_WAIT_GRANTED] +
-									waits.ends[STATS_WAIT_HANDED_OVER]));
+		row_add(&row,
+				Int64GetDatum(reentrant + ends[STATS_WAIT_GRANTED] + ends[STATS_WAIT_HANDED_OVER]));
 		row_add(&row, Int64GetDatum(reentrant));
-		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_HANDED_OVER]));
-		row_add(&row, Int64GetDatum(waits.n));
+		row_add(&row, Int64GetDatum(ends[STATS_WAIT_HANDED_OVER]));
+		row_add(&row, Int64GetDatum(waits));
 		row_add(&row, us_interval(stats_counter(kind, STATS_WAIT_US)));
 		row_add(&row, us_interval(stats_counter(kind, STATS_HOLD_US)));
-		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_TIMEOUT]));
-		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_BUSY]));
-		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_CANCELLED]));
-		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_DEADLOCK]));
-		row_add(&row, Int64GetDatum(waits.ends[STATS_WAIT_FAILED]));
+		row_add(&row, Int64GetDatum(ends[STATS_WAIT_TIMEOUT]));
+		row_add(&row, Int64GetDatum(ends[STATS_WAIT_BUSY]));
+		row_add(&row, Int64GetDatum(ends[STATS_WAIT_CANCELLED]));
+		row_add(&row, Int64GetDatum(ends[STATS_WAIT_DEADLOCK]));
+		row_add(&row, Int64GetDatum(ends[STATS_WAIT_FAILED]));
 		row_add(&row, Int64GetDatum(stats_counter(kind, STATS_LOSSES)));
-		row_add_if(&row, kind == STATS_LOCK_EXCLUSIVE, Int32GetDatum(entries_kept()));
+		row_add_if(&row, kind == STATS_LOCK_EXCLUSIVE,
+				   Int32GetDatum(((volatile EntryPool *) entry_pool)->nkept));
 		for (int i = STATS_KEPT_JOINED; i <= STATS_KEPT_CROWDED; i++)
 			row_add_if(&row, kind == STATS_LOCK_EXCLUSIVE, Int64GetDatum(stats_counter(kind, i)));
 		for (int i = 0; i < STATS_BUCKETS; i++)
-			buckets[i] = Int64GetDatum(waits.histogram[i]);
+			buckets[i] = Int64GetDatum(histogram[i]);
 		row_add(&row, PointerGetDatum(construct_array(buckets, STATS_BUCKETS, INT8OID, sizeof(int64),
 													  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 		row_add(&row, PointerGetDatum(construct_array(bounds, STATS_BUCKETS, FLOAT8OID, sizeof(float8),
@@ -312,14 +327,19 @@ zk_stats(PG_FUNCTION_ARGS)
 /*
  * zk_stats_reset() returns void
  *
- * Resets all counts of zk_stats to 0.
+ * Resets all counts of zk_stats to 0; those of requests, which zk_session shows, go on.
  */
 Datum
 zk_stats_reset(PG_FUNCTION_ARGS)
 {
 	zklock_require_preload();
 	argument_require_administrator(ROLE_PG_MONITOR, "reset statistics");
-	stats_reset();
+	for (int kind = 0; kind < STATS_KINDS; kind++)
+	{
+		for (int i = 0; i < STATS_COUNTERS; i++)
+			pg_atomic_write_u64(&stats_shared->of_kind[kind][i], 0);
+	}
+	pg_atomic_write_u64(&stats_shared->reset_at, GetCurrentTimestamp());
 	PG_RETURN_VOID();
 }
 
@@ -335,7 +355,7 @@ zk_release_kept(PG_FUNCTION_ARGS)
 
 	zklock_require_preload();
 	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "release what is kept");
-	n = entries_kept();
+	n = ((volatile EntryPool *) entry_pool)->nkept;
 	pg_atomic_write_u32(&entry_pool->release_kept, 1);
 	zklock_wake_worker();
 	PG_RETURN_INT32(n);

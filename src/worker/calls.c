@@ -444,24 +444,6 @@ prepare_watch(const CallSlot *slot, const ZkCall *asked)
 }
 
 /*
- * Takes note of the answer to what asked for a watch.  If the answer was lost, the watch may be
- * set.  An earlier watch may have fired since this one was asked for, and the session may have
- * gone.
- */
-static void
-note_watch(const CallSlot *slot, const ZkCall *asked, const ZkReply *reply)
-{
-	Watched *each = find_watched(asked->path);
-
-	if (!reply->watching && reply->outcome != CALL_UNKNOWN && each)
-		hash_search(watched, each->path, HASH_REMOVE, NULL);
-	if (!reply->watching || each)
-		return;
-	add_watched(slot, asked);
-	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
-}
-
-/*
  * Removes watches where no session waits any more.  Those that the engine needs are looked at
  * again: it does not remove what it has not come to set.
  */
@@ -522,31 +504,6 @@ add_to_answer(CallWork *work, const char *text, Size length)
 }
 
 /*
- * Returns what a reply means for the session, which does not see ZooKeeper's codes of outcomes
- * that it handles.
- */
-static CallOutcome
-outcome_for_session(const CallUnderWay *call, const ZkReply *reply)
-{
-	/*
-	 * A server says so of a local session, which may not have the marker node.  Nothing was
-	 * done.  The library says so after the event that ends the session, too late for us.
-	 */
-	if (reply->code == ZK_EXPIRED && call->work->slot->next_marker[0] != '\0')
-		return CALL_REFUSED;
-	if (reply->outcome != CALL_REFUSED)
-		return reply->outcome;
-	if (reply->code == ZK_BAD_VERSION)
-		return CALL_BAD_VERSION;
-	if (reply->code == ZK_NOT_EMPTY)
-		return CALL_NOT_EMPTY;
-
-	/* A write may have been made, even if a server that broke down says something else. */
-	return zk_error(reply->code).is_breakdown && !call_is_read(call->asked->kind) ? CALL_UNKNOWN
-																				  : CALL_REFUSED;
-}
-
-/*
  * Handles a reply to a session's call, which may be that there will be no answer.  Some calls are
  * two for ZooKeeper; then the second one follows here.
  */
@@ -595,8 +552,29 @@ on_call_reply(void *arg, const ZkReply *reply)
 		ok = false;
 	}
 
+	/*
+	 * The outcome for the session, which does not see ZooKeeper's codes of outcomes that it
+	 * handles.
+	 *
+	 * A server says "expired" of a local session, which may not have the marker node.  Nothing was
+	 * done.  The library says so after the event that ends the session, too late for us.
+	 *
+	 * A write may have been made, even if a server that broke down says something else.
+	 */
+	if (work->sync_code != 0 || (reply->code == ZK_EXPIRED && slot->next_marker[0] != '\0'))
+		result->outcome = CALL_REFUSED;
+	else if (reply->outcome != CALL_REFUSED)
+		result->outcome = reply->outcome;
+	else if (reply->code == ZK_BAD_VERSION)
+		result->outcome = CALL_BAD_VERSION;
+	else if (reply->code == ZK_NOT_EMPTY)
+		result->outcome = CALL_NOT_EMPTY;
+	else if (zk_error(reply->code).is_breakdown && !call_is_read(asked->kind))
+		result->outcome = CALL_UNKNOWN;
+	else
+		result->outcome = CALL_REFUSED;
+
 	/* The result, and its text behind those of earlier ones.  That may move the results. */
-	result->outcome = work->sync_code != 0 ? CALL_REFUSED : outcome_for_session(call, reply);
 	result->code = work->sync_code != 0 ? work->sync_code : reply->code;
 	result->watching = reply->watching;
 	result->nchildren = reply->nchildren;
@@ -615,8 +593,22 @@ on_call_reply(void *arg, const ZkReply *reply)
 	result->text = begin;
 	result->text_length = work->answer.len - begin;
 
+	/*
+	 * If the answer was lost, the watch may be set.  An earlier watch may have fired since this
+	 * one was asked for, and the session may have gone.
+	 */
 	if (asked->kind == ZK_WATCH_DATA || asked->watch)
-		note_watch(slot, asked, reply);
+	{
+		Watched *each = find_watched(asked->path);
+
+		if (!reply->watching && reply->outcome != CALL_UNKNOWN && each)
+			hash_search(watched, each->path, HASH_REMOVE, NULL);
+		if (reply->watching && each == NULL)
+		{
+			add_watched(slot, asked);
+			pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
+		}
+	}
 	if (asked->kind == ZK_REMOTE_WAITS && ok && call_slot_state(slot) != CALL_GIVEN_UP)
 		engine_note_remote_waits();
 
