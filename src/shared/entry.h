@@ -290,8 +290,7 @@ typedef struct EntryPool
 	slock_t mutex;		/* protects what follows, up to the entries */
 	int		first_free; /* free list of entries; -1 if empty */
 	int		nfree;		/* its length */
-	int nkept; /* entries that are kept, nspare at most; changed by the worker alone, and read without
-				 * the mutex where one number is all that is asked for */
+	int		nkept; /* entries that are kept, nspare at most; changed by the worker alone */
 
 	Entry entries[FLEXIBLE_ARRAY_MEMBER];
 } EntryPool;

@@ -355,6 +355,8 @@ zk_release_kept(PG_FUNCTION_ARGS)
 
 	zklock_require_preload();
 	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "release what is kept");
+
+	/* One number, which the worker alone changes, is read without the mutex. */
 	n = ((volatile EntryPool *) entry_pool)->nkept;
 	pg_atomic_write_u32(&entry_pool->release_kept, 1);
 	zklock_wake_worker();
