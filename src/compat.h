@@ -51,11 +51,6 @@
 #include "commands/dbcommands.h"
 #endif
 
-/* 19: a handler has one argument more than SIG_IGN pretends to have. */
-#if PG_VERSION_NUM < 190000
-#define PG_SIG_IGN SIG_IGN
-#endif
-
 /*
  * 16: PG_FUNCTION_INFO_V1 exports the function, too.  Before 16, PGDLLEXPORT exports
  * nothing by itself, and the Makefile defines it.

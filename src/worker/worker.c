@@ -271,7 +271,7 @@ zklock_worker_main(Datum arg)
 	on_proc_exit(on_exit_last, 0); /* registered first, called last */
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	(void) sigaction(SIGTERM, &terminate, NULL);
-	pqsignal(SIGINT, PG_SIG_IGN);
+	(void) signal(SIGINT, SIG_IGN); /* pqsignal() takes no SIG_IGN in 19 */
 	BackgroundWorkerUnblockSignals();
 
 	/* No database, but this makes us visible in pg_stat_activity. */

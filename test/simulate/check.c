@@ -673,7 +673,12 @@ collect_server(int server)
 		holder.node = holder.at->name;
 		holders[nholders++] = holder;
 	}
-	if (lives)
+
+	/*
+	 * ZooKeeper says that a session is over before its nodes are gone, and if its leader falls in
+	 * between they stay for another timeout.  The worker has forgotten them by then.
+	 */
+	if (lives && (*api->session)->ended[0] != session)
 		check_records(server, session, *api->pool);
 	check_downgrades(server);
 	if (lives && proved)

@@ -154,7 +154,7 @@ subtest 'signals and pipes' => sub {
 	is(run_shell($a, 'setsid --wait zklock-run /t/run -- sh -c "exit 6" <&-')->{status}, 6, 'it needs no terminal');
 	my $terminal = run_shell($a, q{script -qec "zklock-run /t/run -- sh -c 'read line && echo got \$line'" /dev/null},
 		"a line\n");
-	like($terminal->{out}, qr/got a line/, 'a command reads from the terminal');
+	like($terminal->{out}, qr/got a line/, 'a command reads from the terminal') or diag $terminal->{err};
 };
 
 $_->set_conf('zklock.elections' => '') foreach $a, $b;
