@@ -34,7 +34,7 @@ extern void engine_session_refused(int code);
 typedef struct EngineRival
 {
 	const char *node; /* its name */
-	const char *data; /* what its node tells */
+	const char *data; /* of its node */
 	int			priority;
 	int64		since; /* when it was first seen, ms */
 } EngineRival;

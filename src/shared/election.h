@@ -56,7 +56,7 @@ typedef struct CandidacyStatus
 	int			   position; /* in the queue, 0 if unknown */
 	int			   priority; /* as zklock.elections has it */
 
-	/* What the node of the candidate tells to which this leader will give way; or "" */
+	/* The data of the candidate to which this leader is going to give way; or "" */
 	char preferred[ZKLOCK_NODE_DATA_SIZE];
 } CandidacyStatus;
 
@@ -98,7 +98,8 @@ typedef struct Election
 
 	/*
 	 * No transaction begins to rely on leadership now.  Written by the worker, read by all,
-	 * under no lock.
+	 * under no lock.  The worker raises no error while this is set, and if it is killed then,
+	 * shared memory is made anew.
 	 */
 	volatile bool giving_way;
 

@@ -433,8 +433,8 @@ report_holders(void)
 	PGresult   *result;
 
 	/*
-	 * Whoever waits is to get the lock as soon as it is free.  If nobody does, only another server
-	 * knows whether it keeps a node, or somebody has it.
+	 * A command that waits is to get the lock as soon as it is free.  If none does, only another
+	 * server knows whether it keeps a node, or a session holds it.
 	 */
 	PQclear(PQexec(conn, "SET statement_timeout = '2s'"));
 	result = PQexecParams(conn, query, 1, NULL, values, NULL, NULL, 0);
