@@ -1717,6 +1717,8 @@ path_pump_marked(void)
 			watch_candidates(path);
 		if (holder == NULL || !looks)
 			path->list_at = 0;
+		else if (path->list_at == 0 && ZKLOCK_FAULT("prefer-at-once"))
+			path->list_at = zklock_now_ms();
 		else if (path->list_at == 0)
 			path->list_at = (zklock_now_ms() / LOOK_PAUSE_MS + 2) * LOOK_PAUSE_MS;
 		if (path->list_at != 0 && engine_await(path->list_at) && may_list)

@@ -130,6 +130,15 @@ my %recipes = (
 		ask => q{SELECT zk_resign('PATH')},
 		try => sub ($t) { return $t->end_term; }, undone => 't', again => 'f', only => qr/^multi/,
 		over => sub ($t) { $_->set_conf('zklock.elections' => '') foreach @{$t}{qw(here there)}; } },
+	# A server gives way, by itself, to one of higher priority, and stands behind it, whatever has happened: here with the fault
+	# prefer-at-once, so as not to wait for the pause before each time.
+	'giving way' => {
+		stand => [qw(here there)],
+		prepare => sub ($t) { return $t->begin_term; },
+		ask  => sub ($t) { return $t->stand('there', ' priority 1'); },
+		told => sub ($t) { $t->leads('there'); return $t->leads('here', 'ready'); },
+		try  => sub ($t) { return $t->end_term; }, again => 'f', only => qr/^(?:multi|getData)/, always => 'answered',
+		over => sub ($t) { $_->set_conf('zklock.elections' => '') foreach @{$t}{qw(here there)}; } },
 	'claim' => {
 		prepare => q{SELECT zk_claim('PATH', '2026-01-01')},
 		ask => q{SELECT zk_claim('PATH', '2026-01-02')},
@@ -184,7 +193,7 @@ foreach my $dialect (@dialects)
 foreach my $family (qw(zookeeper lock))
 {
 	$recipes{"election, $family"} = { %{ $recipes{election} }, family => $family, lost => 1, only => qr/^(?:create2|delete)/ };
-	$recipes{"resignation, $family"} = { %{ $recipes{resignation} }, family => $family };
+	$recipes{"$_, $family"} = { %{ $recipes{$_} }, family => $family } foreach 'resignation', 'giving way';
 }
 $recipes{"$_ without rivals"} = { %{ $recipes{$_} }, stand => ['here'], lost => 1 } foreach grep { /^resignation/ } keys %recipes;
 
@@ -293,10 +302,11 @@ my @while_lasting = (
 			return 'answered';
 		} ]);
 
-sub new($class)
+# What server C<here> is besides
+sub new($class, %here)
 {
 	my $self = bless { paths => 0 }, $class;
-	@{$self}{qw(zk proxy here there)} = cast('here there', proxied => 'here', timeout => '12s');
+	@{$self}{qw(zk proxy here there)} = cast('here there', proxied => 'here', timeout => '12s', here => \%here);
 	$self->{rival} = $self->{there}->session(name => 'rival');
 	$self->stand_by;
 	return $self;

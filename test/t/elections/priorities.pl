@@ -2,7 +2,7 @@
 #
 # A server that leads gives way to one of a higher priority, between two transactions that rely on it, when that has stood for
 # a while, and to no other: not to one that comes and goes, nor to one that is dead, nor to one of the same priority. A candidate of
-# Curator's that stands between them leads first. What a reload of the setting changes, and what the view shows.
+# Curator or kazoo that stands between them leads first. What a reload of the setting changes, and what the view shows.
 
 use Zklock::Test;
 use Zklock::Election;
@@ -12,15 +12,16 @@ my ($path, $other) = ('/e/leader', '/e/other');
 # The pause is twice the timeout of the server that leads. At first it is longer than what comes and goes stays.
 my ($zk, $a, $b) = cast('a b', a => { timeout => '5min', conf => ["zklock.server_name = 'alpha'"] },
 	b => { timeout => '2s', conf => ["zklock.server_name = 'beta'"] });
+$_->set_conf('zklock.path_dialects' => '/e/kazoo=kazoo') foreach $a, $b;
 my $election = Zklock::Election->new($zk, $path);
 
 # At $path and $other
 sub stands($server, $at_path, $at_other) { $server->set_conf('zklock.elections' => "$path$at_path, $other$at_other"); return; }
 
 # What the candidates' nodes tell, in the order of their queue; one may go meanwhile.
-sub told
+sub told($at = $path)
 {
-	my %data = map { substr($_, -10) => eval { $zk->shell->get("$path/$_") } // 'gone' } $zk->children($path);
+	my %data = map { substr($_, -10) => eval { $zk->shell->get("$at/$_") } // 'gone' } $zk->children($at);
 	return join ', ', @data{ sort keys %data };
 }
 
@@ -123,22 +124,28 @@ subtest 'who dies while leadership is handed over leads no more' => sub {
 	$b->wait_session;
 };
 
-subtest 'a candidate of another client between them leads first' => sub {
-	my $java = Zklock::JavaPeer->new;
-	$_->set_conf('zklock.elections' => '') foreach $b, $a;
-	wait_until { scalar($zk->children($path)) == 0 } 'nobody to stand';
-	$java->connect($zk->connect_string);
-	stands($a, '', '');
-	$election->wait_state($a, 'elected');
-	$java->stand('one', $path, 'latch');
-	wait_until { scalar($zk->children($path)) == 2 } 'the candidate of Curator to stand';
-	stands($b, ' priority 2', '');
-	wait_until { $java->leads('one') } 'the server to give way';
-	is(told(), 'one, beta priority 2, alpha', 'it stands behind both');
-	is($election->leads($_), 'f', $_->name . ' does not lead') foreach $a, $b;
-	$b->wait_value("SELECT leader, leader_priority FROM zk_elections WHERE path = '$path'", 'one|0');
-	$java->leave('one');
-	$b->wait_value("SELECT zk_is_leader('$path')", 't');
-};
+my $java = Zklock::JavaPeer->new;
+$java->connect($zk->connect_string);
+foreach my $case ([ 'Curator', $path, '', $java, 'latch' ], [ 'kazoo', '/e/kazoo', '=lock', $zk->shell ])
+{
+	my ($client, $at, $names, $peer, @kind) = @$case;
+	subtest "a candidate of $client between them leads first" => sub {
+		my $here = Zklock::Election->new($zk, $at);
+		$_->set_conf('zklock.elections' => '') foreach $b, $a;
+		wait_until { !grep { $zk->children($_) } $path, $at } 'nobody to stand';
+		$a->set_conf('zklock.elections' => $at . $names);
+		$here->wait_state($a, 'elected');
+		$peer->stand('one', $at, @kind);
+		wait_until { scalar($zk->children($at)) == 2 } 'the other to stand';
+		$b->set_conf('zklock.elections' => "$at$names priority 2");
+		wait_until { $peer->leads('one') } 'the server to give way';
+		is(told($at), 'one, beta priority 2, alpha', 'it stands behind both');
+		is($here->leads($_), 'f', $_->name . ' does not lead') foreach $a, $b;
+		$b->wait_value("SELECT leader, leader_priority FROM zk_elections WHERE path = '$at'", 'one|0');
+		$peer->leave('one');
+		$b->wait_value("SELECT zk_is_leader('$at')", 't');
+	};
+}
 
+undef $java; # with it a watch of Curator's goes
 $election->over($a, $b);

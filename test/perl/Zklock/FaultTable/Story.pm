@@ -52,9 +52,9 @@ sub result($self)
 	return $told && !defined $told->{text} ? { ok => 1, text => $self->{recipe}{told}->($self) } : $told // $self->{session}->result;
 }
 
-sub stand($self, $where)
+sub stand($self, $where, $priority = '')
 {
-	$self->{$where}->set_conf('zklock.elections' => join '=', $self->{path}, $self->{recipe}{family} // ());
+	$self->{$where}->set_conf('zklock.elections' => join('=', $self->{path}, $self->{recipe}{family} // ()) . $priority);
 	return;
 }
 
@@ -89,6 +89,7 @@ sub end_term($self)
 	my $goes_on = $stand[0]->value(sprintf $term, '=');
 	$stand[0]->value("SELECT zk_resign('$self->{path}')") if $goes_on eq 't';
 	$stand[-1]->wait_value(sprintf($term, '>') . ' AND is_leader', 't');
+	$_->wait_session foreach @stand;
 	my $order = join ' ', map { $_->session_id } reverse @stand;
 	wait_until { $order eq join ' ', $self->{zk}->owners($self->{path}) } 'all to stand once, who resigned as the last';
 	return $goes_on;
