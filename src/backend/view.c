@@ -20,6 +20,8 @@
 
 #include "backend/display.h"
 #include "backend/view.h"
+#include "miscadmin.h"
+#include "shared/settings.h"
 #include "utils/timestamp.h"
 
 /* Number of nodes that are read at a time: their data may be long. */
@@ -344,17 +346,16 @@ contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most)
 }
 
 /*
- * Reads the contenders on a path, whose path and recipe are given, and the nodes of the first
- * "most" of them that are still there.  A path that does not exist has none.
- *
- * Returns the listing, or the first step whose answer is missing.
+ * Reads the contenders on a path, and the nodes of the first "most" of them that are still
+ * there.  A path that does not exist has none.
  */
-CallStep
-contenders_read(Contenders *contenders, Caller *caller, int most, CallSight sight)
+Contenders
+contenders_read(const char *path, const Recipe *recipe, Caller *caller, int most, CallSight sight)
 {
-	CallStep listed;
-	CallStep failed;
-	int		 n;
+	Contenders contenders = {.path = path, .recipe = recipe};
+	CallStep   listed;
+	CallStep   failed;
+	int		   n;
 
 	/*
 	 * List the children again if none of the contenders is there any more.  Others may have come
@@ -362,33 +363,57 @@ contenders_read(Contenders *contenders, Caller *caller, int most, CallSight sigh
 	 */
 	do
 	{
-		listed = (CallStep){.asked = {.kind = ZK_GET_CHILDREN, .path = contenders->path}};
+		listed = (CallStep){.asked = {.kind = ZK_GET_CHILDREN, .path = path}};
 		call_batch(caller, &listed, 1, sight);
-		contenders_sort(contenders, &listed);
-		n = contenders->n;
-		failed = contenders_read_nodes(contenders, 1, caller, most);
-	} while (n > 0 && contenders->n == 0);
-	return failed.result.outcome == CALL_OK ? listed : failed;
+		contenders_sort(&contenders, &listed);
+		n = contenders.n;
+		failed = contenders_read_nodes(&contenders, 1, caller, most);
+	} while (n > 0 && contenders.n == 0);
+	contenders.answer = failed.result.outcome == CALL_OK ? listed : failed;
+	return contenders;
 }
 
 /*
- * Returns the data of a contender's node, as zklock writes them, and "reservation", with its end
- * if this server has it; NULL if the node holds none, or the data are not zklock's.  A
- * reservation is no process's.
+ * Returns whose node it is.  The data may be anybody's, and describe the first session for which
+ * the node stood; shared memory knows more of a node of this server.  A reservation is no
+ * process's.
  *
  *	entry	for which the node stands, or NULL
  */
-const char *
-contenders_reservation(const ContenderNode *node, const EntryCopy *entry, NodeContender *data)
+ContenderOwner
+contenders_owner(const ContenderNode *node, const EntryCopy *entry)
 {
-	bool ours = node_contender_read(node->data, data);
+	NodeContender  data;
+	ContenderOwner owner = {.is_zklock = node_contender_read(node->data, &data)};
 
-	if (entry ? !entry->status.reserved : !ours || !data->reservation || !node->holds)
-		return NULL;
-	data->pid = 0;
+	owner.server = display_foreign(data.server);
+	owner.user = display_foreign(data.user);
+	owner.application = display_foreign(data.application);
+	if (entry ? entry->status.reserved : data.reservation && node->holds)
+		owner.other =
+			entry ? psprintf("reservation, until %s", timestamptz_to_str(entry->status.expires_at))
+				  : "reservation";
+	else
+		owner.pid = data.pid;
+	if (owner.other == NULL && !owner.is_zklock)
+		owner.other = display_node_data(node->data, node->answer.text_length);
 	if (entry == NULL)
-		return "reservation";
-	return psprintf("reservation, until %s", timestamptz_to_str(entry->status.expires_at));
+		return owner;
+
+	/* A node that is kept is nobody's, and a candidate its server's. */
+	if (entry->status.kept)
+		return (ContenderOwner){.server = display_foreign(zklock_own_name())};
+	if (owner.server == NULL)
+		owner.server = display_foreign(zklock_own_name());
+	if (entry->request.kind == REQUEST_CANDIDACY)
+		owner.other = NULL;
+	else if (owner.pid != entry->request.pid)
+	{
+		owner.pid = entry->request.pid;
+		owner.user = GetUserNameFromId(entry->request.role, true);
+		owner.application = NULL;
+	}
+	return owner;
 }
 
 /*
@@ -399,16 +424,13 @@ contenders_reservation(const ContenderNode *node, const EntryCopy *entry, NodeCo
 char *
 contenders_describe(const ContenderNode *node)
 {
-	NodeContender data;
-	const char	 *reservation;
-	char		 *text;
+	ContenderOwner owner = contenders_owner(node, NULL);
+	char		  *text;
 
-	reservation = contenders_reservation(node, NULL, &data);
-	text = display_foreign(data.server);
-	if (text && reservation)
-		return psprintf("a reservation of server %s", text);
-	if (text)
-		return psprintf("process %d of server %s", data.pid, text);
+	if (owner.server && owner.other)
+		return psprintf("a reservation of server %s", owner.server);
+	if (owner.server)
+		return psprintf("process %d of server %s", owner.pid, owner.server);
 	text = display_node_data(node->data, node->answer.text_length);
 	if (text)
 		return text;

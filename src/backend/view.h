@@ -62,18 +62,30 @@ typedef struct Contenders
 {
 	const char	  *path; /* UTF-8 */
 	const Recipe  *recipe;
+	CallStep	   answer; /* the listing, or the first step whose answer is missing */
 	ContenderNode *nodes;
 	int			   n;
 	int			   nread; /* of these, the first ones, whose nodes have been read */
 	bool permits_unknown; /* no lease says how many permits there are, nor who holds */
 } Contenders;
 
+/* Whose node it is, as far as is known; texts are in the database's encoding, or NULL */
+typedef struct ContenderOwner
+{
+	bool		is_zklock; /* it has data as zklock writes them */
+	const char *server;	   /* a database server */
+	int			pid;	   /* of its process; or 0 */
+	const char *user;
+	const char *application;
+	const char *other; /* "reservation", with its end if this server has it; or data of others */
+} ContenderOwner;
+
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const ContenderNode *node);
 extern void				contenders_sort(Contenders *contenders, const CallStep *listed);
 extern CallStep contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most);
-extern CallStep contenders_read(Contenders *contenders, Caller *call, int most, CallSight sight);
-extern const char *contenders_reservation(const ContenderNode *node, const EntryCopy *entry,
-										  NodeContender *data);
-extern char		  *contenders_describe(const ContenderNode *node);
+extern Contenders	  contenders_read(const char *path, const Recipe *recipe, Caller *caller,
+									  int most, CallSight sight);
+extern ContenderOwner contenders_owner(const ContenderNode *node, const EntryCopy *entry);
+extern char			 *contenders_describe(const ContenderNode *node);
 
 #endif /* ZKLOCK_VIEW_H */

@@ -324,12 +324,12 @@ add_session(Names *holders, Names *waiters, const EntryCopy *entry)
 static void
 add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *recipe, Caller *call)
 {
-	Contenders listed = {.path = path, .recipe = recipe};
+	Contenders listed = {0};
 	LockView   ours;
 	bool	  *added;
 
 	if (call && zklock_connected())
-		(void) contenders_read(&listed, call, MAX_NAMED, CALL_AFTER_SYNC);
+		listed = contenders_read(path, recipe, call, MAX_NAMED, CALL_AFTER_SYNC);
 	ours = lock_view_take(path, true);
 	added = palloc0(Max(ours.n, 1) * sizeof(bool));
 	for (int i = 0; i < listed.n; i++)

@@ -201,6 +201,16 @@ row_add_text(Row *row, const char *text)
 	row_add_if(row, text != NULL, text ? CStringGetTextDatum(text) : (Datum) 0);
 }
 
+/* Adds four columns: server, pid, usename and application_name; NULL if they are not known. */
+void
+row_add_owner(Row *row, const ContenderOwner *owner)
+{
+	row_add_text(row, owner->server);
+	row_add_if(row, owner->pid != 0, Int32GetDatum(owner->pid));
+	row_add_text(row, owner->user);
+	row_add_text(row, owner->application);
+}
+
 /* Adds a time of ZooKeeper, ms since 1970; NULL if it is out of the range of timestamps. */
 void
 row_add_zk_time(Row *row, int64 ms)

@@ -7,8 +7,8 @@
 #ifndef ZKLOCK_ARGUMENTS_H
 #define ZKLOCK_ARGUMENTS_H
 
+#include "backend/view.h"
 #include "compat.h"
-#include "shared/entry.h"
 
 /* Which paths a function accepts */
 typedef enum PathRule
@@ -54,7 +54,15 @@ row_add(Row *row, Datum value)
 	row_add_if(row, true, value);
 }
 
+/* A time, or NULL if it is 0 */
+static inline void
+row_add_time(Row *row, TimestampTz time)
+{
+	row_add_if(row, time != 0, TimestampTzGetDatum(time));
+}
+
 extern void	 row_add_text(Row *row, const char *text);
+extern void	 row_add_owner(Row *row, const ContenderOwner *owner);
 extern void	 row_add_zk_time(Row *row, int64 ms);
 extern Datum row_return(FunctionCallInfo fcinfo, Row *row);
 extern void	 row_store(FunctionCallInfo fcinfo, Row *row);

@@ -446,24 +446,21 @@ zk_claim_reset(PG_FUNCTION_ARGS)
 Datum
 zk_last_claim(PG_FUNCTION_ARGS)
 {
-	Claiming	  claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
-	ClaimRecord	 *last;
-	ClaimNode	  node;
-	NodeContender claimant;
-	Row			  row = {0};
+	Claiming	   claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
+	ClaimRecord	  *last;
+	ClaimNode	   node;
+	ContenderOwner claimant;
+	Row			   row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	node = read_claim_node(&claiming);
 	last = &node.record;
 	if (last->nids == 0)
 		return (Datum) 0;
-	(void) node_contender_read(last->claimant, &claimant);
+	claimant = contenders_owner(&(ContenderNode){.data = last->claimant}, NULL);
 	row_add_if(&row, last->claimed && IS_VALID_TIMESTAMP(last->slot), TimestampTzGetDatum(last->slot));
 	row_add_zk_time(&row, claiming.read_mtime);
-	row_add_text(&row, display_foreign(claimant.server));
-	row_add_if(&row, claimant.pid != 0, Int32GetDatum(claimant.pid));
-	row_add_text(&row, display_foreign(claimant.user));
-	row_add_text(&row, display_foreign(claimant.application));
+	row_add_owner(&row, &claimant);
 	row_store(fcinfo, &row);
 	return (Datum) 0;
 }

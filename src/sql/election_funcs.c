@@ -159,17 +159,12 @@ zk_resign(PG_FUNCTION_ARGS)
 static CallStep
 read_leader(ContenderNode *leader, const char *path, Caller *call)
 {
-	Contenders candidates = {.path = path, .recipe = &election_recipe};
-	CallStep   listed = contenders_read(&candidates, call, 1, CALL_AS_KNOWN);
+	Contenders candidates = contenders_read(path, &election_recipe, call, 1, CALL_AS_KNOWN);
 
-	*leader = (ContenderNode){.data = ""};
-	if (candidates.n > 0)
-	{
-		*leader = candidates.nodes[0];
-		listed = (CallStep){.asked.path = psprintf("%s/%s", path, leader->name),
-							.result = leader->answer};
-	}
-	return listed;
+	*leader = candidates.n > 0 ? candidates.nodes[0] : (ContenderNode){.data = ""};
+	if (candidates.n == 0)
+		return candidates.answer;
+	return (CallStep){.asked.path = psprintf("%s/%s", path, leader->name), .result = leader->answer};
 }
 
 /* Returns a leader's name: the server if zklock has written the node's data, else the data. */
@@ -276,7 +271,7 @@ zk_elections(PG_FUNCTION_ARGS)
 		if (leadership != LEADERSHIP_NONE)
 			status.position = 1;
 		row_add_if(&row, status.position != 0, Int32GetDatum(status.position));
-		row_add_if(&row, status.since != 0, TimestampTzGetDatum(status.since));
+		row_add_time(&row, status.since);
 		row_add_text(&row, leader);
 		row_add(&row, Int32GetDatum(status.priority));
 		row_add_if(&row, leader_priority >= 0, Int32GetDatum(leader_priority));

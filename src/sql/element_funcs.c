@@ -150,7 +150,7 @@ zk_queue_elements(PG_FUNCTION_ARGS)
 	{
 		const CallStep *step = steps[i % ELEMENTS_AT_ONCE];
 		const NodeStat *stat = &step[0].result.stat;
-		NodeContender	owner = {.pid = 0};
+		ContenderOwner	owner = {0};
 		bool			known;
 		Row				row = {0};
 
@@ -178,16 +178,13 @@ zk_queue_elements(PG_FUNCTION_ARGS)
 			continue;
 		known = i < ELEMENTS_READ && stat->czxid != 0;
 		if (known && step[1].read)
-			(void) node_contender_read(step[1].read, &owner);
+			owner = contenders_owner(&(ContenderNode){.data = step[1].read}, NULL);
 		row_add(&row, Int32GetDatum(i + 1));
 		row_add_text(&row, display_utf8(names[i].name));
 		row_add_if(&row, known, Int32GetDatum(stat->data_length));
 		row_add_zk_time(&row, known ? stat->ctime : 0);
 		row_add_if(&row, known, BoolGetDatum(stat->child_count > 0));
-		row_add_text(&row, display_foreign(owner.server));
-		row_add_if(&row, owner.pid != 0, Int32GetDatum(owner.pid));
-		row_add_text(&row, display_foreign(owner.user));
-		row_add_text(&row, display_foreign(owner.application));
+		row_add_owner(&row, &owner);
 		row_store(fcinfo, &row);
 	}
 	if (n > ELEMENTS_READ)

@@ -368,9 +368,8 @@ zk_semaphore_release(PG_FUNCTION_ARGS)
 static bool
 find_reservation(FunctionCallInfo fcinfo, const char *path, Reservation *reservation)
 {
-	Contenders contenders = {.path = path, .recipe = &lock_recipe};
+	Contenders contenders;
 	Caller	   call = {0};
-	CallStep   list;
 
 	argument_refuse_null(fcinfo, 1, "token");
 	if (reservation_find(path, PG_GETARG_INT64(1), reservation))
@@ -385,8 +384,8 @@ find_reservation(FunctionCallInfo fcinfo, const char *path, Reservation *reserva
 	}
 
 	/* The node of the token may belong to another server. */
-	list = contenders_read(&contenders, &call, PG_INT32_MAX, CALL_AFTER_SYNC);
-	call_report(&call, &list);
+	contenders = contenders_read(path, &lock_recipe, &call, PG_INT32_MAX, CALL_AFTER_SYNC);
+	call_report(&call, &contenders.answer);
 	for (int i = 0; i < contenders.n; i++)
 	{
 		const NodeStat *stat = &contenders.nodes[i].answer.stat;
@@ -526,20 +525,21 @@ persistent_context(void *arg)
 static Contenders
 persistent_read(Persistent *lock, int most)
 {
-	Contenders contenders = {.path = lock->path, .recipe = &lock_recipe};
-	CallStep   list = contenders_read(&contenders, &lock->call, most, CALL_AFTER_SYNC);
-	int64_t	   number;
+	Contenders contenders =
+		contenders_read(lock->path, &lock_recipe, &lock->call, most, CALL_AFTER_SYNC);
+	const CallStep *list = &contenders.answer;
+	int64_t			number;
 
-	call_report(&lock->call, &list);
-	if (list.result.outcome != CALL_OK)
+	call_report(&lock->call, list);
+	if (list->result.outcome != CALL_OK)
 		return contenders;
-	for (int i = 0; i < list.result.nchildren; i++)
+	for (int i = 0; i < list->result.nchildren; i++)
 	{
-		if (!lock_recipe.read(list.children[i], &(RecipePeer){0}) &&
-			element_name_read(list.children[i], &number))
+		if (!lock_recipe.read(list->children[i], &(RecipePeer){0}) &&
+			element_name_read(list->children[i], &number))
 			request_report_failure(ENTRY_NONE, lock->path, FAILURE_IS_QUEUE, 0);
 	}
-	call_refuse_claims(&lock->call, lock->path, &list.result.stat);
+	call_refuse_claims(&lock->call, lock->path, &list->result.stat);
 	return contenders;
 }
 

@@ -68,6 +68,11 @@ shown_or_null(const char *utf8)
  * ------------------------------------------------------------------------
  */
 
+static const char *const mode_names[] = {
+	[LOCK_MODE_EXCLUSIVE] = "exclusive",
+	[LOCK_MODE_SHARED] = "shared",
+};
+
 static const char *const grant_names[] = {
 	[LEASE_HOLDS] = "held",
 	[LEASE_SUSPENDED] = "suspended",
@@ -90,46 +95,40 @@ static void
 put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *view,
 			 LeaseState lease, LockMode mode, LockScope scope, int count)
 {
-	Row	 row = {0};
-	bool lock = entry->request.kind == REQUEST_LOCK;
-	bool turn = entry->request.kind == REQUEST_TURN &&
-				(entry->status.state == ENTRY_GRANTED || entry->status.state == ENTRY_LOST);
-	bool		waiting = entry->status.state == ENTRY_QUEUED || turn;
-	bool		granted = entry->status.state == ENTRY_GRANTED && lease != LEASE_OVER && !turn;
-	LockBlocker blocker = {0};
+	const EntryRequest *request = &entry->request;
+	const EntryStatus  *status = &entry->status;
+	Row					row = {0};
+	bool				lock = request->kind == REQUEST_LOCK;
+	bool				turn = request->kind == REQUEST_TURN &&
+				(status->state == ENTRY_GRANTED || status->state == ENTRY_LOST);
+	bool		waiting = status->state == ENTRY_QUEUED;
+	bool		asks = waiting || turn || status->state == ENTRY_REQUESTED;
+	bool		granted = status->state == ENTRY_GRANTED && lease != LEASE_OVER && !turn;
+	LockBlocker blocker = waiting ? lock_view_blocker(view, entry) : (LockBlocker){0};
 	const char *path = lock_view_path(entry);
-	const char *state = entry->status.state == ENTRY_GRANTED
-							? grant_names[lease]
-							: entry_state_names[entry->status.state];
+	const char *state =
+		status->state == ENTRY_GRANTED ? grant_names[lease] : entry_state_names[status->state];
 
 	/* Whether the current user may see all columns */
-	bool all = entry->request.pid == MyProcPid ||
-			   has_privs_of_role(GetUserId(), entry->request.role) ||
+	bool all = request->pid == MyProcPid || has_privs_of_role(GetUserId(), request->role) ||
 			   has_privs_of_role(GetUserId(), ROLE_PG_MONITOR);
 
-	if (waiting && !turn)
-		blocker = lock_view_blocker(view, entry);
-
-	row_add_if(&row, !entry->status.reserved, Int32GetDatum(entry->request.pid));
-	row_add_text(&row, all ? get_database_name(entry->request.database) : NULL);
+	row_add_if(&row, !status->reserved, Int32GetDatum(request->pid));
+	row_add_text(&row, all ? get_database_name(request->database) : NULL);
 	/* A path that was locked from this database can be shown in its encoding. */
-	row_add_text(&row, !all										 ? NULL
-					   : entry->request.database == MyDatabaseId ? display_path(path)
-																 : display_utf8(path));
+	path = request->database == MyDatabaseId ? display_path(path) : display_utf8(path);
+	row_add_text(&row, all ? path : NULL);
 	row_add_text(&row, lock ? "lock" : "semaphore");
-	row_add_text(&row, !lock ? NULL : mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
+	row_add_text(&row, lock ? mode_names[mode] : NULL);
 	row_add_text(&row, all ? scope_names[scope] : NULL);
 	row_add_text(&row, turn ? "waiting" : state);
 	row_add_if(&row, all, BoolGetDatum(granted));
 	row_add_if(&row, all, Int32GetDatum(count));
 	row_add_text(&row, all ? shown_or_null(entry->node.name) : NULL);
-	row_add_if(&row, all && granted && lock, Int64GetDatum(entry->status.token));
-	row_add_if(&row, all && (waiting || entry->status.state == ENTRY_REQUESTED),
-			   TimestampTzGetDatum(entry->request.requested_at));
-	row_add_if(&row, all && entry->status.granted_at != 0 && entry->request.kind != REQUEST_TURN,
-			   TimestampTzGetDatum(entry->status.granted_at));
-	row_add_if(&row, all && entry->status.expires_at != 0 && entry->request.kind != REQUEST_TURN,
-			   TimestampTzGetDatum(entry->status.expires_at));
+	row_add_if(&row, all && granted && lock, Int64GetDatum(status->token));
+	row_add_time(&row, all && asks ? request->requested_at : 0);
+	row_add_time(&row, all && request->kind != REQUEST_TURN ? status->granted_at : 0);
+	row_add_time(&row, all && request->kind != REQUEST_TURN ? status->expires_at : 0);
 	row_add_if(&row, all && blocker.pid != 0, Int32GetDatum(blocker.pid));
 	row_add_text(&row, all ? shown_or_null(blocker.node) : NULL);
 	row_store(fcinfo, &row);
@@ -242,7 +241,7 @@ zk_session(PG_FUNCTION_ARGS)
 			   us_interval(INT64CONST(1000) * session.negotiated_timeout));
 	/* The lease ends by itself, whatever the worker does. */
 	row_add_if(&row, session.id != 0, us_interval(Max(left_us, 0)));
-	row_add_if(&row, connected, TimestampTzGetDatum(session.connected_since));
+	row_add_time(&row, connected ? session.connected_since : 0);
 	row_add_if(&row, worker_pid != 0, Int32GetDatum(worker_pid));
 	row_add(&row, Int64GetDatum(session.reconnects));
 	row_add(&row, Int64GetDatum(session.expirations));
@@ -250,7 +249,7 @@ zk_session(PG_FUNCTION_ARGS)
 	row_add(&row, Int32GetDatum(entries_in_use()));
 	row_add_text(&row, shown_or_null(session.obstacle));
 	row_add_text(&row, shown_or_null(session.last_error));
-	row_add_if(&row, session.last_error_at != 0, TimestampTzGetDatum(session.last_error_at));
+	row_add_time(&row, session.last_error_at);
 	row_add(&row, Int64GetDatum(pg_atomic_read_u64(&stats_shared->requests)));
 	row_add(&row, us_interval(pg_atomic_read_u64(&stats_shared->request_us)));
 	row_add(&row, Int64GetDatum(pg_atomic_read_u64(&stats_shared->request_errors)));
@@ -427,100 +426,56 @@ static const struct
 	[QUEUE_TURN] = {"turn", &lock_recipe, PERMIT_TURNS},
 };
 
-/* A queue that is shown */
-typedef struct Queue
-{
-	QueueKind	kind;
-	Contenders *contenders;
-	LockView	ours; /* this server's contenders there */
-} Queue;
-
-/* Shows a contender of a queue.  Returns false if only its name is known. */
+/*
+ * Shows a contender of a queue.  Returns false if only its name is known.
+ *
+ *	ours	this server's contenders there
+ */
 static bool
-put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
+put_contender(FunctionCallInfo fcinfo, QueueKind kind, const Contenders *queue,
+			  const LockView *ours, int i)
 {
-	const Recipe		*recipe = queue->contenders->recipe;
-	const ContenderNode *node = &queue->contenders->nodes[i];
-	const char			*path = queue->contenders->path; /* then as users know it */
+	const Recipe		*recipe = queue->recipe;
+	const ContenderNode *node = &queue->nodes[i];
 	const NodeStat		*stat = &node->answer.stat;
-	const EntryCopy		*entry = lock_view_of_node(&queue->ours, node);
-	NodeContender		 data;
-	NodeName			 parsed;
-	bool				 is_zklock = node_contender_read(node->data, &data);
-	const char			*owner = contenders_reservation(node, entry, &data);
-	const char			*server = NULL;
-	int					 pid = 0;
-	const char			*user = NULL;
-	const char			*application = NULL;
-	bool				 granted = node->holds;
-	bool				 kept = entry && entry->status.kept;
-	bool				 may_be_kept =
-		entry == NULL && granted && node->peer.may_be_kept && queue->contenders->n == 1;
+	const EntryCopy		*entry = lock_view_of_node(ours, node);
+	ContenderOwner		 owner = contenders_owner(node, entry);
+	char *path = pnstrdup(queue->path, strlen(queue->path) - strlen(queue_kinds[kind].below));
+	NodeName parsed;
+	bool	 kept = entry && entry->status.kept;
+	bool	 granted = node->holds && !kept;
+	bool	 may_be_kept = entry == NULL && granted && node->peer.may_be_kept && queue->n == 1;
 	TimestampTz granted_at = 0;
 	int64		token = 0;
 	const char *dialect = node_dialect_names[DIALECT_CURATOR];
 	Heed		heed = HEED_YES;
 	Row			row = {0};
 
-	if (is_zklock)
-	{
-		server = display_foreign(data.server);
-		pid = data.pid;
-		user = display_foreign(data.user);
-		application = display_foreign(data.application);
-	}
-	else if (owner == NULL)
-		owner = display_node_data(node->data, node->answer.text_length);
-
 	/* To unlock a persistent lock one needs its token. */
-	if (is_zklock && granted && stat->ephemeral_owner == 0)
+	if (owner.is_zklock && granted && stat->ephemeral_owner == 0)
 		token = token_of_grant(stat->czxid, 1);
 
 	/*
-	 * Shared memory knows more: the data describe the cohort's first contender only, unless
-	 * another client has overwritten them, and a session that holds a lock does not wait for
-	 * itself.  A node that is kept is nobody's; of another server's, only that one knows, until
-	 * somebody else has come, for whom it gives up what it keeps.
+	 * Shared memory knows more: a session that holds a lock does not wait for itself.  A node
+	 * that is kept is nobody's; of another server's, only that one knows, until somebody else
+	 * has come, for whom it gives up what it keeps.
 	 */
-	if (kept)
+	if (entry && !kept && entry->status.state == ENTRY_GRANTED && lease_state() != LEASE_OVER)
 	{
-		server = display_foreign(zklock_own_name());
-		user = application = owner = NULL;
-		pid = 0;
-		granted = false;
-		token = 0;
+		granted = true;
+		granted_at = entry->request.kind == REQUEST_TURN ? 0 : entry->status.granted_at;
+		if (entry->request.kind == REQUEST_LOCK || entry->request.kind == REQUEST_CANDIDACY)
+			token = entry->status.token;
 	}
-	else if (entry)
-	{
-		if (entry->request.kind == REQUEST_CANDIDACY)
-			owner = NULL;
-		else if (pid != entry->request.pid)
-		{
-			pid = entry->request.pid;
-			user = GetUserNameFromId(entry->request.role, true);
-			application = NULL;
-		}
-		if (server == NULL)
-			server = display_foreign(zklock_own_name());
-		if (entry->status.state == ENTRY_GRANTED && lease_state() != LEASE_OVER)
-		{
-			granted = true;
-			granted_at = entry->request.kind == REQUEST_TURN ? 0 : entry->status.granted_at;
-			if (entry->request.kind == REQUEST_LOCK || entry->request.kind == REQUEST_CANDIDACY)
-				token = entry->status.token;
-		}
-	}
-
-	path = pnstrdup(path, strlen(path) - strlen(queue_kinds[queue->kind].below));
 
 	/*
 	 * Whether the client would wait for an older exclusive node of this session: zklock would,
 	 * and those that queue for a permit.
 	 */
-	if (!is_zklock && entry == NULL && recipe == &election_recipe)
+	if (!owner.is_zklock && entry == NULL && recipe == &election_recipe)
 		heed = HEED_UNKNOWN;
-	else if (!is_zklock && entry == NULL && recipe == &lock_recipe)
-		heed = heed_expected(queue->kind == QUEUE_LOCK ? dialect_of_path(path) : DIALECT_CURATOR,
+	else if (!owner.is_zklock && entry == NULL && recipe == &lock_recipe)
+		heed = heed_expected(kind == QUEUE_LOCK ? dialect_of_path(path) : DIALECT_CURATOR,
 							 LOCK_MODE_EXCLUSIVE, node->name);
 
 	/* Whose names these are */
@@ -532,27 +487,33 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	row_add_text(&row, display_utf8(path));
 	row_add(&row, Int32GetDatum(i + 1));
 	row_add_text(&row, display_utf8(node->name));
-	row_add_text(&row, queue_kinds[queue->kind].name);
-	row_add_text(&row, recipe != &lock_recipe					? NULL
-					   : node->peer.mode == LOCK_MODE_EXCLUSIVE ? "exclusive"
-																: "shared");
+	row_add_text(&row, queue_kinds[kind].name);
+	row_add_text(&row, recipe == &lock_recipe ? mode_names[node->peer.mode] : NULL);
 	row_add_text(&row, dialect);
-	row_add_if(&row, !may_be_kept && (granted || !queue->contenders->permits_unknown),
-			   BoolGetDatum(granted));
+	row_add_if(&row, !may_be_kept && (granted || !queue->permits_unknown), BoolGetDatum(granted));
 	row_add_if(&row, token != 0, Int64GetDatum(token));
-	row_add_text(&row, server);
-	row_add_if(&row, pid != 0, Int32GetDatum(pid));
-	row_add_text(&row, user);
-	row_add_text(&row, application);
-	row_add_text(&row, owner);
+	row_add_owner(&row, &owner);
+	row_add_text(&row, owner.other);
 	row_add_text(&row, display_session(stat->ephemeral_owner));
 	row_add_zk_time(&row, stat->ctime);
-	row_add_if(&row, granted_at != 0, TimestampTzGetDatum(granted_at));
+	row_add_time(&row, granted_at);
 	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
 	row_add_if(&row, stat->czxid != 0, BoolGetDatum(stat->ephemeral_owner == 0));
 	row_add_if(&row, !may_be_kept, BoolGetDatum(kept));
 	row_store(fcinfo, &row);
 	return stat->czxid != 0;
+}
+
+/* Reads a queue of a path, and the nodes of the first "most" contenders. */
+static Contenders
+read_queue(QueueKind kind, const char *path, int most)
+{
+	Caller	   caller = {0};
+	Contenders queue = contenders_read(psprintf("%s%s", path, queue_kinds[kind].below),
+									   queue_kinds[kind].recipe, &caller, most, CALL_AFTER_SYNC);
+
+	call_report(&caller, &queue.answer);
+	return queue;
 }
 
 /*
@@ -562,27 +523,23 @@ put_contender(FunctionCallInfo fcinfo, const Queue *queue, int i)
 static int
 show_queue(FunctionCallInfo fcinfo, QueueKind kind, const char *path)
 {
-	Contenders contenders = {.path = psprintf("%s%s", path, queue_kinds[kind].below),
-							 .recipe = queue_kinds[kind].recipe};
-	Queue	   queue = {.kind = kind, .contenders = &contenders};
-	Caller	   caller = {0};
-	CallStep listed = contenders_read(&contenders, &caller, CONTENDERS_READ, CALL_AFTER_SYNC);
-	int		 unread = 0;
+	Contenders queue = read_queue(kind, path, CONTENDERS_READ);
+	LockView   ours;
+	int		   unread = 0;
 
-	call_report(&caller, &listed);
-	if (listed.result.outcome == CALL_NO_NODE)
+	if (queue.answer.result.outcome == CALL_NO_NODE)
 		return -1;
-	queue.ours = lock_view_take(contenders.path, true);
-	for (int i = 0; i < contenders.n; i++)
+	ours = lock_view_take(queue.path, true);
+	for (int i = 0; i < queue.n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		unread += !put_contender(fcinfo, &queue, i);
+		unread += !put_contender(fcinfo, kind, &queue, &ours, i);
 	}
 	if (unread > 0)
 		ereport(NOTICE, (errmsg("only the first %d of %d contenders on \"%s\" are shown in full",
-								contenders.n - unread, contenders.n, display_path(contenders.path)),
+								queue.n - unread, queue.n, display_path(queue.path)),
 						 errdetail("Of the others, what their nodes' names tell is shown.")));
-	return contenders.n;
+	return queue.n;
 }
 
 /* A search, and the nodes that it has found */
@@ -699,8 +656,8 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 		   zklock_now_ms() < caller.until)
 	{
 		CallStep   steps[SEARCH_AT_ONCE];
-		Contenders contenders[SEARCH_AT_ONCE];
-		Queue	   queues[SEARCH_AT_ONCE];
+		Contenders queues[SEARCH_AT_ONCE];
+		QueueKind  kinds[SEARCH_AT_ONCE]; /* of these */
 		CallStep   failed;
 		int		   first = search->nlisted;
 		int		   n = Min(Min(search->n - first, at_once), most - first - nread);
@@ -733,8 +690,7 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 		for (int i = 0; i < n; i++)
 		{
 			const CallStep *listed = &steps[i];
-			Contenders	   *found = &contenders[nqueues];
-			QueueKind		kind = search->nodes[first + i].kind;
+			Contenders	   *found = &queues[nqueues];
 			bool			is_top = first + i == 0;
 
 			search->nlisted++;
@@ -749,13 +705,13 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 				continue;
 			}
 			*found = (Contenders){.path = search->nodes[first + i].path};
-			kind = search_take_up(search, listed, is_top, kind, found);
-			if (found->n > 0)
-				queues[nqueues++] = (Queue){.kind = kind, .contenders = found};
+			kinds[nqueues] =
+				search_take_up(search, listed, is_top, search->nodes[first + i].kind, found);
+			nqueues += found->n > 0;
 		}
 
 		/* Read the contenders. */
-		failed = contenders_read_nodes(contenders, nqueues, &caller, most - search->nlisted - nread);
+		failed = contenders_read_nodes(queues, nqueues, &caller, most - search->nlisted - nread);
 		if (failed.result.outcome != CALL_OK && zklock_now_ms() < caller.until)
 			call_report(&caller, &failed);
 
@@ -775,20 +731,20 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 		/* Show them. */
 		for (int i = 0; i < nqueues; i++)
 		{
-			const Contenders *found = &contenders[i];
+			const Contenders *found = &queues[i];
+			LockView		  ours_there = lock_view_at(&ours, found->path);
 
 			nread += found->nread;
 			nseen += found->nread;
-			queues[i].ours = lock_view_at(&ours, found->path);
 			if (found->n == 0)
-				search_below(search, found->path, "", queues[i].kind); /* others may be there by now */
+				search_below(search, found->path, "", kinds[i]); /* others may be there by now */
 			for (int k = 0; k < found->n; k++)
 			{
 				const NodeStat *stat = &found->nodes[k].answer.stat;
 
 				CHECK_FOR_INTERRUPTS();
 				if (found->path != search->nodes[0].path)
-					nunread += !put_contender(fcinfo, &queues[i], k);
+					nunread += !put_contender(fcinfo, kinds[i], found, &ours_there, k);
 				if (stat->ephemeral_owner == 0 && stat->child_count > 0)
 					search_below(search, found->path, found->nodes[k].name, QUEUE_LOCK);
 			}
@@ -922,7 +878,6 @@ queue_of_wait(Fleet *fleet, const WaitLine *wait)
 	RecipePeer	  peer;
 	const Recipe *recipe = lock_recipe.read(wait->node, &peer) ? &lock_recipe : &permit_recipe;
 	Contenders	 *queue;
-	CallStep	  listed;
 	ListCell	 *cell;
 
 	foreach(cell, fleet->queues)
@@ -934,10 +889,9 @@ queue_of_wait(Fleet *fleet, const WaitLine *wait)
 	if (wait->path[0] == '\0' || list_length(fleet->queues) == MAX_QUEUES)
 		return NULL;
 	queue = palloc(sizeof(Contenders));
-	*queue = (Contenders){.path = wait->path, .recipe = recipe};
-	listed = contenders_read(queue, &fleet->caller, QUEUE_READ, CALL_AS_KNOWN);
-	if (listed.result.outcome == CALL_UNREACHABLE)
-		call_report(&fleet->caller, &listed);
+	*queue = contenders_read(wait->path, recipe, &fleet->caller, QUEUE_READ, CALL_AS_KNOWN);
+	if (queue->answer.result.outcome == CALL_UNREACHABLE)
+		call_report(&fleet->caller, &queue->answer);
 	for (int i = 0; i < queue->n; i++)
 	{
 		const ContenderNode *node = &queue->nodes[i];
@@ -982,10 +936,8 @@ find_nodes_of_wait(const Contenders *queue, const char *name, const ContenderNod
 static void
 put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy *entry)
 {
-	NodeContender		 data;
-	NodeContender		 other = {.pid = 0}; /* who is in the way */
-	const EntryCopy		*other_entry = NULL;
-	const char			*other_owner = NULL;
+	ContenderOwner		 self = {0};
+	ContenderOwner		 other = {0}; /* who is in the way */
 	const ContenderNode *node;
 	const ContenderNode *blocker;
 	const ContenderNode *next;
@@ -1003,47 +955,34 @@ put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy
 		find_nodes_of_wait(queue, wait[1].node, &blocker, &next);
 
 	/* The node may have been created for another session. */
-	if (node == NULL || !node_contender_read(node->data, &data) || data.pid != wait->pid)
-		data = (NodeContender){.pid = 0};
-	row_add_text(&row, display_foreign(server));
-	row_add(&row, Int32GetDatum(wait->pid));
-	row_add_text(&row, entry ? GetUserNameFromId(entry->request.role, true)
-							 : display_foreign(data.user));
-	row_add_text(&row, display_foreign(data.application));
+	if (node)
+		self = contenders_owner(node, NULL);
+	if (self.pid != wait->pid)
+		self = (ContenderOwner){.pid = wait->pid};
+	self.server = display_foreign(server);
+	if (entry)
+		self.user = GetUserNameFromId(entry->request.role, true);
+	row_add_owner(&row, &self);
 
 	/* Path and mode as the user knows them: a semaphore's path is above those of its queues. */
 	row_add_text(&row, shown_or_null(path_end ? pnstrdup(wait->path, path_end - wait->path)
 											  : wait->path));
-	row_add_text(&row, permit || !lock_recipe.read(wait->node, &peer) ? NULL
-					   : peer.mode == LOCK_MODE_EXCLUSIVE			  ? "exclusive"
-																	  : "shared");
+	row_add_text(&row, !permit && lock_recipe.read(wait->node, &peer) ? mode_names[peer.mode] : NULL);
 	row_add_text(&row, display_foreign(wait->text));
 	if (entry)
-		row_add(&row, TimestampTzGetDatum(entry->request.requested_at));
+		row_add_time(&row, entry->request.requested_at);
 	else
 		row_add_zk_time(&row, node ? node->answer.stat.ctime : 0);
 	row_add_text(&row, shown_or_null(wait->node));
 
 	/* Who is in the way: a contender, or else a process of the same server */
 	if (blocker)
-	{
-		other_entry = lock_view_of_node(&fleet->ours, blocker);
-		other_owner = contenders_reservation(blocker, other_entry, &other);
-		if (other_owner == NULL && !node_contender_read(blocker->data, &other))
-			other_owner = display_node_data(blocker->data, blocker->answer.text_length);
-	}
+		other = contenders_owner(blocker, lock_view_of_node(&fleet->ours, blocker));
 	else if (wait[1].kind == WAIT_LINE_FOR && wait[1].pid != 0)
-	{
-		other.pid = wait[1].pid;
-		strlcpy(other.server, server, sizeof(other.server));
-	}
-
-	/* The data describe the first session that the node stood for. */
-	if (other_entry)
-		other.pid = other_entry->status.kept ? 0 : other_entry->request.pid;
-	row_add_text(&row, display_foreign(other.server));
+		other = (ContenderOwner){.server = self.server, .pid = wait[1].pid};
+	row_add_text(&row, other.server);
 	row_add_if(&row, other.pid != 0, Int32GetDatum(other.pid));
-	row_add_text(&row, other_owner);
+	row_add_text(&row, other.other);
 	row_add_text(&row, blocker ? display_utf8(blocker->name) : NULL);
 	row_add_text(&row, blocker ? display_session(blocker->answer.stat.ephemeral_owner) : NULL);
 	row_store(fleet->fcinfo, &row);
@@ -1291,26 +1230,20 @@ break_node(const char *path, const char *name)
 Datum
 zk_break_lock(PG_FUNCTION_ARGS)
 {
-	const char	 *path;
-	const Recipe *recipes[] = {&lock_recipe, &election_recipe, &permit_recipe};
-	bool		  is_lock = false;
-	bool		  broken = false;
+	const char *path;
+	bool		is_lock = false;
+	bool		broken = false;
 
 	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "break locks");
 	path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	for (int i = 0; i < (int) lengthof(recipes); i++)
+	for (QueueKind kind = QUEUE_LOCK; kind <= QUEUE_SEMAPHORE; kind++)
 	{
-		Contenders contenders = {.path = path, .recipe = recipes[i]};
-		Caller	   caller = {0};
-		CallStep   listed;
+		Contenders contenders;
 
 		/* The recipe of elections recognizes the names of locks too. */
-		if (recipes[i] == &election_recipe && is_lock)
+		if (kind == QUEUE_CANDIDATE && is_lock)
 			continue;
-		if (recipes[i] == &permit_recipe)
-			contenders.path = psprintf("%s" PERMIT_LEASES, path);
-		listed = contenders_read(&contenders, &caller, 0, CALL_AFTER_SYNC);
-		call_report(&caller, &listed);
+		contenders = read_queue(kind, path, 0);
 		is_lock |= contenders.n > 0;
 		if (contenders.permits_unknown && contenders.n > 0)
 			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -1335,16 +1268,10 @@ zk_break_lock(PG_FUNCTION_ARGS)
 Datum
 zk_break_lock_node(PG_FUNCTION_ARGS)
 {
-	/*
-	 * Where the contenders of a path are, as zk_contenders() shows them.  The recipe of
-	 * elections recognizes the names of locks too.
-	 */
-	static const struct
-	{
-		const char	 *below; /* what follows the path */
-		const Recipe *recipe;
-	} places[] = {{"", &election_recipe}, {PERMIT_LEASES, &permit_recipe}, {PERMIT_TURNS, &lock_recipe}};
-	bool  is_contender[lengthof(places)];
+	/* The recipe of elections recognizes the names of locks too. */
+	const QueueKind first = QUEUE_CANDIDATE;
+
+	bool  is_contender[lengthof(queue_kinds)];
 	bool  known = false;
 	char *path;
 	char *shown;
@@ -1359,12 +1286,12 @@ zk_break_lock_node(PG_FUNCTION_ARGS)
 	shown = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	name = pg_server_to_any(shown, strlen(shown), PG_UTF8);
 	child = psprintf("/%s", name);
-	for (int i = 0; i < (int) lengthof(places); i++)
+	for (QueueKind kind = first; kind <= QUEUE_TURN; kind++)
 	{
 		RecipePeer peer;
 
-		is_contender[i] = places[i].recipe->read(name, &peer) && peer.numbered;
-		known |= is_contender[i];
+		is_contender[kind] = queue_kinds[kind].recipe->read(name, &peer) && peer.numbered;
+		known |= is_contender[kind];
 	}
 	if (!known || strchr(name, '/') != NULL || path_check_node(child, strlen(child)) != NULL)
 		ereport(ERROR,
@@ -1372,9 +1299,9 @@ zk_break_lock_node(PG_FUNCTION_ARGS)
 				 errmsg("\"%s\" is not the name of a contender's node",
 						zklock_shown(shown, strlen(shown))),
 				 errdetail("It must be the name, without its path, as zk_contenders() shows it.")));
-	for (int i = 0; i < (int) lengthof(places); i++)
+	for (QueueKind kind = first; kind <= QUEUE_TURN; kind++)
 	{
-		if (is_contender[i] && break_node(psprintf("%s%s", path, places[i].below), name))
+		if (is_contender[kind] && break_node(psprintf("%s%s", path, queue_kinds[kind].below), name))
 			PG_RETURN_BOOL(true);
 	}
 	PG_RETURN_BOOL(false);
