@@ -1,7 +1,6 @@
 /*
  * engine.c
- *		The engine as the main loop sees it: requests, watch events, time, and the life of the
- *		ZooKeeper session.
+ *		The engine as the main loop sees it: time, and the life of the ZooKeeper session.
  *
  * The ZooKeeper session
  * ---------------------
@@ -82,80 +81,11 @@
 /* Pause before a sync that was refused is sent again */
 #define SYNC_AGAIN_MS 1000
 
-static int *batch; /* indexes of entries to look at */
-static int	nbatch;
-
 /* Since the last message */
 static Losses overruns; /* locks and permits */
 static Losses expired;	/* reservations */
 
 static int64 overruns_at; /* no message before, ms */
-
-/* ------------------------------------------------------------------------
- * Requests
- * ------------------------------------------------------------------------
- */
-
-static void
-batch_add(int index)
-{
-	batch[nbatch++] = index;
-	engine.contenders[index].ticket = entry_status(index).ticket;
-}
-
-/* Orders entries by when they asked: the marks of backends have no order. */
-static int
-compare_tickets(const void *a, const void *b)
-{
-	uint64 ticket_a = engine.contenders[*(const int *) a].ticket;
-	uint64 ticket_b = engine.contenders[*(const int *) b].ticket;
-
-	return ticket_a < ticket_b ? -1 : ticket_a > ticket_b ? 1 : 0;
-}
-
-/* Takes up what backends have asked for since the last call. */
-void
-engine_attend(void)
-{
-	nbatch = 0;
-	zklock_visit_marked(entry_pool->dirty, entry_pool->max_entries, batch_add);
-	qsort(batch, nbatch, sizeof(int), compare_tickets);
-	if (nbatch > 0 && ZKLOCK_FAULT("fail-requests"))
-		elog(ERROR, "fault: fail-requests");
-	for (int i = 0; i < nbatch; i++)
-	{
-		Contender *c = &engine.contenders[batch[i]];
-
-		switch (contender_state(c))
-		{
-			case ENTRY_REQUESTED:
-				ZKLOCK_SLOW("slow-requests", 400, 150);
-				if (entry_take_up(batch[i]))
-					contender_arrive(c, path_get(entry_of(c)->request.path, contender_recipe(c)));
-				else
-					contender_forget(c);
-				break;
-
-			case ENTRY_GRANTED:
-				contender_check(c);
-				contender_downgrade(c);
-				contender_note_end(c);
-				break;
-
-			case ENTRY_RELEASING:
-
-				/* Cancelled, released, or its backend has taken note of its end */
-				if (c->place == PLACE_NONE)
-					contender_forget(c);
-				else if (c->place != PLACE_KEEPS_NODE)
-					contender_detach(c);
-				break;
-
-			default:
-				break;
-		}
-	}
-}
 
 /* ------------------------------------------------------------------------
  * Holders whose time is over
@@ -390,7 +320,7 @@ engine_session_unreachable(void)
 		 * A backend that waits for a release need not wait for ZooKeeper; one that waits for a
 		 * lock reports the outage to its client.
 		 */
-		if (contender_state(c) == ENTRY_RELEASING || entry_status(i).downgrading)
+		if (entry_status(i).state == ENTRY_RELEASING || entry_status(i).downgrading)
 			entry_set_owner_latch(entry_at(i));
 		else if (c->place != PLACE_ARRIVED && c->place != PLACE_WAITING)
 			continue;
@@ -458,8 +388,7 @@ engine_session_ended(const char *reason)
 	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		report_losses_add(&losses, &engine.contenders[i]);
-		if (engine.contenders[i].place != PLACE_NONE &&
-			contender_state(&engine.contenders[i]) == ENTRY_QUEUED)
+		if (engine.contenders[i].place != PLACE_NONE && entry_status(i).state == ENTRY_QUEUED)
 			nwaiting++;
 	}
 	ereport(losses.count > 0 ? WARNING : LOG,
@@ -501,7 +430,7 @@ engine_session_refused(int code)
 	{
 		Contender *c = &engine.contenders[i];
 
-		if (c->place != PLACE_NONE && contender_state(c) == ENTRY_QUEUED)
+		if (c->place != PLACE_NONE && entry_status(i).state == ENTRY_QUEUED)
 			contender_fail(c, FAILURE_REFUSED, code);
 	}
 	path_mark_all(false);
@@ -518,27 +447,17 @@ engine_start(void)
 {
 	HASHCTL		paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
 	HASHCTL		payers = {.keysize = sizeof(int64), .entrysize = sizeof(Account)};
-	int			max = entry_pool->max_entries;
 	SessionInfo session;
 
 	engine.scratch =
 		AllocSetContextCreate(CurrentMemoryContext, "zklock round", ALLOCSET_DEFAULT_SIZES);
 	engine.paths = hash_create("zklock paths", 128, &paths, HASH_ELEM | HASH_STRINGS);
 	engine.accounts = hash_create("zklock accounts", 64, &payers, HASH_ELEM | HASH_BLOBS);
-	engine.contenders = palloc0(max * sizeof(Contender));
+	engine.contenders = palloc0(entry_pool->max_entries * sizeof(Contender));
 	dlist_init(&engine.marked);
-	batch = palloc(max * sizeof(int));
 	session_info_read(&session);
 	engine.chroot_len = strlen(session.chroot);
-
-	nbatch = 0;
-	for (int i = 0; i < max; i++)
-	{
-		if (contender_state(&engine.contenders[i]) != ENTRY_FREE)
-			batch_add(i);
-	}
-	qsort(batch, nbatch, sizeof(int), compare_tickets);
-	contender_adopt_all(batch, nbatch);
+	contender_adopt_all();
 
 	/*
 	 * A worker that follows another is soon connected; calls that do not wait for others wait

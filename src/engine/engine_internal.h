@@ -4,12 +4,13 @@
  *
  * node.c explains the terms.  Each file calls only those before it:
  *
- *		path.c			what the engine has: paths, cohorts, what they cost; calls, messages
- *		contender.c		the steps in the life of one request
+ *		path.c			what the engine has: paths, cohorts, contenders, what they cost; calls,
+ *						messages
  *		kept.c			nodes that are kept for a moment when nobody needs them
  *		watch.c			listings of a path's children, watches on nodes, room for them; checks
  *		parents.c		creating the missing levels of a path
- *		node.c			the life of a node of ours; who stands behind it, and who is granted
+ *		node.c			the life of a node of ours; who stands behind it, and who is granted;
+ *						requests
  *		engine.c		the engine as the main loop sees it
  *
  * Copyright (c) 2026, zklock contributors
@@ -243,7 +244,7 @@ struct Contender
 	Path		  *path;	  /* NULL in PLACE_NONE */
 	Cohort		  *cohort;	  /* NULL in PLACE_NONE and PLACE_ARRIVED */
 	int64		   next_list; /* number of the first listing sent since it arrived */
-	uint64		   ticket;	  /* its entry's, when engine.c began to look at a batch */
+	uint64		   ticket;	  /* its entry's, when node.c began to look at a batch */
 	int64		   came_at;	  /* when it was put into the arrivals, ms */
 	bool		   checking; /* a check of its node is under way, perhaps for an earlier one */
 	int64		   gives_up; /* when it waits no more for a node that may be kept, ms; or 0 */
@@ -273,14 +274,6 @@ typedef struct Engine
 	int64 overrun_us;	/* no holder's time is over before that, us */
 } Engine;
 
-/* For whom a contender waits: a cohort of ours, another client's contender, or nobody */
-typedef struct Blocker
-{
-	const Cohort		   *cohort;
-	const ForeignContender *foreign;
-	int position; /* among the peers that the recipe was given; 0: not known */
-} Blocker;
-
 /* A payer's share of the bytes of nodes */
 typedef struct Account
 {
@@ -297,6 +290,8 @@ typedef struct Losses
 
 extern Engine engine;
 
+extern const Recipe *const engine_recipes[]; /* by RequestKind */
+
 static inline int
 entry_index(const Contender *c)
 {
@@ -309,21 +304,7 @@ entry_of(const Contender *c)
 	return entry_at(entry_index(c));
 }
 
-/* Returns the state in the entry, which the backend may have changed meanwhile. */
-static inline EntryState
-contender_state(const Contender *c)
-{
-	return entry_status(entry_index(c)).state;
-}
-
-/* Returns true if both are of one session, which never waits for itself. */
-static inline bool
-contender_same_session(const Contender *a, const Contender *b)
-{
-	return entry_same_session(&entry_of(a)->request, &entry_of(b)->request);
-}
-
-/* Return the oldest and youngest cohort of a path, and the next younger and older one, or NULL. */
+/* Return the oldest cohort of a path, and the next younger one, or NULL. */
 static inline Cohort *
 cohort_first(const Path *path)
 {
@@ -333,25 +314,9 @@ cohort_first(const Path *path)
 }
 
 static inline Cohort *
-cohort_last(const Path *path)
-{
-	dlist_head *cohorts = unconstify(dlist_head *, &path->cohorts);
-
-	return dlist_is_empty(cohorts) ? NULL : dlist_tail_element(Cohort, link, cohorts);
-}
-
-static inline Cohort *
 cohort_after(const Cohort *cohort)
 {
 	dlist_node *link = cohort->link.next;
-
-	return link == &cohort->path->cohorts.head ? NULL : dlist_container(Cohort, link, link);
-}
-
-static inline Cohort *
-cohort_before(const Cohort *cohort)
-{
-	dlist_node *link = cohort->link.prev;
 
 	return link == &cohort->path->cohorts.head ? NULL : dlist_container(Cohort, link, link);
 }
@@ -421,7 +386,6 @@ StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owne
 /* path.c */
 extern bool	   engine_await(int64 at);
 extern char	  *path_node(const Path *path, const char *name);
-extern Path	  *path_get(const char *name, const Recipe *recipe);
 extern Path	  *path_find(const char *name);
 extern void	   path_mark(Path *path);
 extern Cohort *cohort_by_name(Path *path, const char *name);
@@ -436,8 +400,6 @@ extern bool	   report_once(int level, const Path *path, const char *subject);
 extern void	   report_losses_add(Losses *losses, const Contender *c);
 extern char	  *report_losses_take(Losses *losses);
 
-/* contender.c */
-extern const Recipe *contender_recipe(const Contender *c);
 extern RecipeRequest contender_request(const Contender *c);
 extern void			 contender_publish(Contender *c);
 extern void			 contender_arrive(Contender *c, Path *path);
@@ -446,7 +408,6 @@ extern void			 contender_detach(Contender *c);
 extern void			 contender_fail(Contender *c, Failure failure, int code);
 extern void			 cohort_fail(Cohort *cohort, Failure failure, int code);
 extern void			 contender_lose(Contender *c, LossReason reason);
-extern void			 contender_note_end(const Contender *c);
 
 /* kept.c */
 extern void	 kept_visited(const Path *path);
@@ -482,8 +443,7 @@ extern bool parents_create_ahead(Cohort *cohort);
 extern bool parents_delete(Path *path);
 
 /* node.c */
-extern void contender_adopt_all(const int *indexes, int n);
-extern void contender_downgrade(Contender *c);
+extern void contender_adopt_all(void);
 extern void cohort_advance(Cohort *cohort);
 extern void path_pump_marked(void);
 

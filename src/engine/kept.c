@@ -195,7 +195,7 @@ kept_settle(Cohort *cohort)
 	if (zk_connection >= ZK_CONNECTED && engine.synced && lease_state() == LEASE_HOLDS &&
 		cohort->may_keep && (cohort->listed || stays) && !cohort->closed &&
 		cohort->joined < MAX_GRANTS && path->nforeign == 0 && path->child_watch == WATCH_SET &&
-		cohort == cohort_first(path) && cohort == cohort_last(path))
+		cohort == cohort_first(path) && cohort_after(cohort) == NULL)
 	{
 		if (!is_new)
 			return stays;

@@ -112,6 +112,7 @@
  */
 #include "postgres.h"
 
+#include "engine/engine.h"
 #include "engine/engine_internal.h"
 #include "fault.h"
 #include "mb/pg_wchar.h"
@@ -149,7 +150,18 @@ typedef enum PeerSet
 	PEERS_ALL
 } PeerSet;
 
+/* For whom a contender waits: a cohort of ours, another client's contender, or nobody */
+typedef struct Blocker
+{
+	const Cohort		   *cohort;
+	const ForeignContender *foreign;
+	int position; /* among the peers that the recipe was given; 0: not known */
+} Blocker;
+
 static int64 missing_until; /* ms */
+
+static int *batch; /* indexes of entries to look at */
+static int	nbatch;
 
 PG_USED_FOR_ASSERTS_ONLY static const bool cohort_steps[COHORT_GONE + 1][COHORT_GONE + 1] = {
 	[COHORT_PLANNED] = {[COHORT_CREATING] = true, [COHORT_GONE] = true},
@@ -216,8 +228,9 @@ cohort_is_wanted(const Cohort *cohort, const Contender *by_others_than)
 {
 	for (Contender *c = cohort_head(cohort); c; c = contender_behind(c))
 	{
-		if (contender_state(c) != ENTRY_RELEASING &&
-			(by_others_than == NULL || !contender_same_session(c, by_others_than)))
+		if (entry_status(entry_index(c)).state != ENTRY_RELEASING &&
+			(by_others_than == NULL ||
+			 !entry_same_session(&entry_of(c)->request, &entry_of(by_others_than)->request)))
 			return true;
 	}
 	return false;
@@ -425,7 +438,7 @@ cohort_has_others(const Cohort *cohort, const Contender *c)
 	{
 		if (other == c)
 			return false;
-		if (!contender_same_session(other, c))
+		if (!entry_same_session(&entry_of(other)->request, &entry_of(c)->request))
 			return true;
 	}
 	return false;
@@ -934,22 +947,6 @@ contender_downgraded(Contender *c)
 	entry_set_owner_latch(entry);
 }
 
-/*
- * Takes note that a backend has given up the exclusive part of what it holds.  Others of this
- * server that are next keep the cohort as it is; those to come do not.
- */
-void
-contender_downgrade(Contender *c)
-{
-	if (c->place != PLACE_GRANTED || contender_request(c).mode != LOCK_MODE_SHARED)
-		return;
-	if (cohort_wants_downgrade(c->cohort))
-		c->cohort->closed = true;
-	else if (c->cohort->state != COHORT_DOWNGRADING)
-		contender_downgraded(c);
-	path_mark(c->path);
-}
-
 /* ------------------------------------------------------------------------
  * What a node's life consists of
  * ------------------------------------------------------------------------
@@ -1075,7 +1072,7 @@ contender_grant(Contender *c)
 	}
 	cohort->grants++;
 	c->place = PLACE_GRANTED;
-	contender_note_end(c);
+	engine.overrun_us = Min(engine.overrun_us, entry_status(entry_index(c)).expires_us);
 }
 
 /*
@@ -1112,7 +1109,9 @@ cohort_next_step(Cohort *cohort)
 	{
 		case COHORT_PLANNED:
 		{
-			Cohort	  *before = cohort_before(cohort);
+			Cohort	  *before = cohort == cohort_first(path)
+									? NULL
+									: dlist_container(Cohort, link, cohort->link.prev);
 			Contender *head = cohort_head(cohort);
 
 			if (cohort->no_path_code != 0)
@@ -1486,7 +1485,7 @@ arrival_failure(const Contender *c)
 	const AskManner manner = entry_of(c)->request.manner;
 	RecipeRequest	request;
 
-	if (contender_recipe(c) != recipe)
+	if (engine_recipes[entry_of(c)->request.kind] != recipe)
 	{
 		/* Somebody uses the path, or ZooKeeper refuses to have a node of ours go. */
 		for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
@@ -1537,9 +1536,10 @@ path_place_arrivals(Path *path)
 	{
 		Contender		   *c = dlist_container(Contender, link, iter.cur);
 		const EntryRequest *asked = &entry_of(c)->request;
+		const Recipe	   *recipe = engine_recipes[asked->kind];
 		RecipeRequest		request = contender_request(c);
 		Failure				failure = arrival_failure(c);
-		Cohort			   *last = cohort_last(path);
+		Cohort			   *last = NULL;
 		bool				open;
 		bool				looked;
 		bool				must_look;
@@ -1549,12 +1549,14 @@ path_place_arrivals(Path *path)
 			contender_fail(c, failure, failure == FAILURE_REFUSED ? engine.refused_code : 0);
 			continue;
 		}
+		if (!dlist_is_empty(&path->cohorts))
+			last = dlist_tail_element(Cohort, link, &path->cohorts);
 
 		/*
 		 * The path is used for something else if no node of ours is left; what listings have
 		 * shown was read by the other recipe.  A node that is left is kept no longer.
 		 */
-		if (contender_recipe(c) != path->recipe && !waits)
+		if (recipe != path->recipe && !waits)
 		{
 			if (last)
 			{
@@ -1564,7 +1566,7 @@ path_place_arrivals(Path *path)
 			}
 			else
 			{
-				path->recipe = contender_recipe(c);
+				path->recipe = recipe;
 				path_foreign_clear(path);
 				path->lists_shown = 0;
 			}
@@ -1691,10 +1693,12 @@ path_pump_marked(void)
 					  ? NULL
 					  : dlist_head_element(Contender, link, &path->arrivals);
 		if (arrival && may_list && path->use != PATH_USE_ASKED &&
-			contender_recipe(arrival) == path->recipe)
+			engine_recipes[entry_of(arrival)->request.kind] == path->recipe)
 		{
-			path_list(path, entry_owner(entry_of(arrival)),
-					  cohort_last(path) && !cohort_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
+			bool joinable = !dlist_is_empty(&path->cohorts) &&
+							!dlist_tail_element(Cohort, link, &path->cohorts)->closed;
+
+			path_list(path, entry_owner(entry_of(arrival)), joinable ? LIST_AND_WATCH : LIST_ONLY);
 			may_list = false;
 		}
 
@@ -1741,6 +1745,100 @@ path_pump_marked(void)
 }
 
 /* ------------------------------------------------------------------------
+ * Requests
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns the path that a request is about, and creates it if it is new. */
+static Path *
+path_get(const EntryRequest *request)
+{
+	bool  found;
+	Path *path = hash_search(engine.paths, request->path, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		memset((char *) path + sizeof(path->path), 0, sizeof(Path) - sizeof(path->path));
+		path->recipe = engine_recipes[request->kind];
+		dlist_init(&path->cohorts);
+		dlist_init(&path->arrivals);
+	}
+	return path;
+}
+
+static void
+batch_add(int index)
+{
+	batch[nbatch++] = index;
+	engine.contenders[index].ticket = entry_status(index).ticket;
+}
+
+/* Orders entries by when they asked: the marks of backends have no order. */
+static int
+compare_tickets(const void *a, const void *b)
+{
+	uint64 ticket_a = engine.contenders[*(const int *) a].ticket;
+	uint64 ticket_b = engine.contenders[*(const int *) b].ticket;
+
+	return ticket_a < ticket_b ? -1 : ticket_a > ticket_b ? 1 : 0;
+}
+
+/* Takes up what backends have asked for since the last call. */
+void
+engine_attend(void)
+{
+	nbatch = 0;
+	zklock_visit_marked(entry_pool->dirty, entry_pool->max_entries, batch_add);
+	qsort(batch, nbatch, sizeof(int), compare_tickets);
+	if (nbatch > 0 && ZKLOCK_FAULT("fail-requests"))
+		elog(ERROR, "fault: fail-requests");
+	for (int i = 0; i < nbatch; i++)
+	{
+		Contender *c = &engine.contenders[batch[i]];
+
+		switch (entry_status(batch[i]).state)
+		{
+			case ENTRY_REQUESTED:
+				ZKLOCK_SLOW("slow-requests", 400, 150);
+				if (entry_take_up(batch[i]))
+					contender_arrive(c, path_get(&entry_of(c)->request));
+				else
+					contender_forget(c);
+				break;
+
+			case ENTRY_GRANTED:
+				contender_check(c);
+				engine.overrun_us = Min(engine.overrun_us, entry_status(batch[i]).expires_us);
+				if (c->place != PLACE_GRANTED || contender_request(c).mode != LOCK_MODE_SHARED)
+					break;
+
+				/*
+				 * It has given up the exclusive part of what it holds.  Others of this server that
+				 * are next keep the cohort as it is; those to come do not.
+				 */
+				if (cohort_wants_downgrade(c->cohort))
+					c->cohort->closed = true;
+				else if (c->cohort->state != COHORT_DOWNGRADING)
+					contender_downgraded(c);
+				path_mark(c->path);
+				break;
+
+			case ENTRY_RELEASING:
+
+				/* Cancelled, released, or its backend has taken note of its end */
+				if (c->place == PLACE_NONE)
+					contender_forget(c);
+				else if (c->place != PLACE_KEEPS_NODE)
+					contender_detach(c);
+				break;
+
+			default:
+				break;
+		}
+	}
+}
+
+/* ------------------------------------------------------------------------
  * Taking over from an earlier worker
  *
  * The entries in use are read without a lock as far as they are constant or only a worker
@@ -1749,106 +1847,111 @@ path_pump_marked(void)
  */
 
 /*
- * Takes an entry over from an earlier worker.  Its cohort is created again, in its place, and
- * begins where the entry says that it was.
+ * Takes over the entries in use from an earlier worker.  Their cohorts are created again, each in
+ * its place, and begin where the entries say that they were.
  */
-static void
-contender_adopt(Contender *c)
+void
+contender_adopt_all(void)
 {
-	Entry		 *entry = entry_of(c);
-	EntryState	  state = contender_state(c);
-	RecipeRequest request = contender_request(c);
-	Path		 *path;
-	Cohort		 *cohort = NULL;
-	dlist_node	 *after;
+	batch = palloc(entry_pool->max_entries * sizeof(int));
+	for (int i = 0; i < entry_pool->max_entries; i++)
+	{
+		if (entry_status(i).state != ENTRY_FREE)
+			batch_add(i);
+	}
+	qsort(batch, nbatch, sizeof(int), compare_tickets);
 
-	if (entry->node.cohort_id == 0 && state != ENTRY_QUEUED)
+	for (int i = 0; i < nbatch; i++)
 	{
-		entry_mark_dirty(entry_index(c));
-		return;
-	}
+		Contender	 *c = &engine.contenders[batch[i]];
+		Entry		 *entry = entry_of(c);
+		EntryStatus	  status = entry_status(batch[i]);
+		RecipeRequest request = contender_request(c);
+		Cohort		 *cohort = NULL;
+		Path		 *path;
+		dlist_node	 *after;
 
-	path = path_get(entry->request.path, contender_recipe(c));
-	if (entry->node.cohort_id == 0)
-	{
-		contender_arrive(c, path);
-		return;
-	}
-	if (path->recipe != contender_recipe(c))
-	{
-		/* No worker leaves that behind; but an error would end each next one, too. */
-		ereport(WARNING,
-				(errmsg_internal("path \"%s\" is in use with two recipes", entry->request.path)));
-		(void) entry_lose(entry_index(c), LOSS_UNPROVED);
-		entry_fail(entry_index(c), FAILURE_REFUSED, 0);
-		contender_forget(c);
-		return;
-	}
-	c->path = path;
-	c->next_list = path->lists_sent + 1;
-
-	after = &path->cohorts.head;
-	for (Cohort *other = cohort_first(path); other && cohort == NULL; other = cohort_after(other))
-	{
-		if (other->id == entry->node.cohort_id)
-			cohort = other;
-		else if (other->id < entry->node.cohort_id)
-			after = &other->link;
-	}
-	if (cohort == NULL)
-	{
-		cohort = cohort_new(path, entry->node.cohort_id, &request);
-		dlist_insert_after(after, &cohort->link);
-		if (entry->node.name[0] != '\0')
+		if (entry->node.cohort_id == 0 && status.state != ENTRY_QUEUED)
 		{
-			/* A create was sent under this name, which has its sequence if the reply has come. */
-			cohort_step(cohort, COHORT_CREATING);
-			strlcpy(cohort->name, entry->node.name, sizeof(cohort->name));
-			cohort->czxid = entry->node.czxid;
-			cohort_charge(cohort, entry->status.kept ? PAYER_NOBODY : entry_payer(entry));
-			if (path->recipe->read(cohort->name, &cohort->peer) && cohort->peer.numbered &&
-				cohort->czxid != 0)
+			entry_mark_dirty(batch[i]);
+			continue;
+		}
+
+		path = path_get(&entry->request);
+		if (entry->node.cohort_id == 0)
+		{
+			contender_arrive(c, path);
+			continue;
+		}
+		if (path->recipe != engine_recipes[entry->request.kind])
+		{
+			/* No worker leaves that behind; but an error would end each next one, too. */
+			ereport(WARNING, (errmsg_internal("path \"%s\" is in use with two recipes",
+											  entry->request.path)));
+			(void) entry_lose(batch[i], LOSS_UNPROVED);
+			entry_fail(batch[i], FAILURE_REFUSED, 0);
+			contender_forget(c);
+			continue;
+		}
+		c->path = path;
+		c->next_list = path->lists_sent + 1;
+
+		after = &path->cohorts.head;
+		for (Cohort *other = cohort_first(path); other && cohort == NULL; other = cohort_after(other))
+		{
+			if (other->id == entry->node.cohort_id)
+				cohort = other;
+			else if (other->id < entry->node.cohort_id)
+				after = &other->link;
+		}
+		if (cohort == NULL)
+		{
+			cohort = cohort_new(path, entry->node.cohort_id, &request);
+			dlist_insert_after(after, &cohort->link);
+			if (entry->node.name[0] != '\0')
 			{
-				/* Its contender may have downgraded, the node has not. */
-				cohort->request.mode = cohort->peer.mode;
-				cohort_step(cohort, COHORT_CREATED);
+				/* A create was sent under this name, which has its sequence if the reply has come. */
+				cohort_step(cohort, COHORT_CREATING);
+				strlcpy(cohort->name, entry->node.name, sizeof(cohort->name));
+				cohort->czxid = entry->node.czxid;
+				cohort_charge(cohort, status.kept ? PAYER_NOBODY : entry_payer(entry));
+				if (path->recipe->read(cohort->name, &cohort->peer) && cohort->peer.numbered &&
+					cohort->czxid != 0)
+				{
+					/* Its contender may have downgraded, the node has not. */
+					cohort->request.mode = cohort->peer.mode;
+					cohort_step(cohort, COHORT_CREATED);
+				}
 			}
 		}
-	}
-	c->cohort = cohort;
-	cohort->joined += Max(entry->node.grants - cohort->grants, 0);
-	cohort->grants = Max(cohort->grants, entry->node.grants);
+		c->cohort = cohort;
+		cohort->joined += Max(entry->node.grants - cohort->grants, 0);
+		cohort->grants = Max(cohort->grants, entry->node.grants);
 
-	/* Any entry with a token shows that its cohort was granted, even that of one who leaves. */
-	if (entry->status.token != 0 && cohort->state == COHORT_CREATED)
-		cohort_step(cohort, COHORT_GRANTED);
-	if (state == ENTRY_FAILED || state == ENTRY_LOST)
-	{
-		Assert(cohort->last_owner == NULL);
-		cohort->last_owner = c;
-		c->place = PLACE_KEEPS_NODE;
+		/* Any entry with a token shows that its cohort was granted, even that of one who leaves. */
+		if (status.token != 0 && cohort->state == COHORT_CREATED)
+			cohort_step(cohort, COHORT_GRANTED);
+		if (status.state == ENTRY_FAILED || status.state == ENTRY_LOST)
+		{
+			Assert(cohort->last_owner == NULL);
+			cohort->last_owner = c;
+			c->place = PLACE_KEEPS_NODE;
+		}
+		else
+		{
+			c->place = status.state == ENTRY_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
+			cohort->joined += c->place == PLACE_WAITING;
+			dlist_push_tail(&cohort->queue, &c->link);
+		}
+		cohort->closed |= cohort_has_downgraded_node(cohort);
+		if (status.state == ENTRY_RELEASING || status.downgrading)
+			entry_mark_dirty(batch[i]);
 	}
-	else
-	{
-		c->place = state == ENTRY_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
-		cohort->joined += c->place == PLACE_WAITING;
-		dlist_push_tail(&cohort->queue, &c->link);
-	}
-	cohort->closed |= cohort_has_downgraded_node(cohort);
-	if (state == ENTRY_RELEASING || entry_status(entry_index(c)).downgrading)
-		entry_mark_dirty(entry_index(c));
-}
 
-/* Takes over the entries in use, which come in order of their tickets. */
-void
-contender_adopt_all(const int *indexes, int n)
-{
-	for (int i = 0; i < n; i++)
-		contender_adopt(&engine.contenders[indexes[i]]);
-
-	for (int i = 0; i < n; i++)
+	/* When all cohorts are there */
+	for (int i = 0; i < nbatch; i++)
 	{
-		Contender *c = &engine.contenders[indexes[i]];
+		Contender *c = &engine.contenders[batch[i]];
 		Cohort	  *cohort = c->cohort;
 		Cohort	  *old = cohort ? cohort_replaced_for(c) : NULL;
 

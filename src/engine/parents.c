@@ -185,7 +185,7 @@ possible_harm(const Cohort *cohort, const char *parent, const char *name)
 		const Contender *c = &engine.contenders[i];
 
 		if (c->path == path && c->place == PLACE_GRANTED &&
-			contender_same_session(c, cohort_head(cohort)))
+			entry_same_session(&entry_of(c)->request, &entry_of(cohort_head(cohort))->request))
 			return harm & ~HARMS_LOCK;
 	}
 	return harm;
