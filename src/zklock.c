@@ -13,8 +13,8 @@
 
 #include <limits.h>
 
+#include "backend/guard.h"
 #include "backend/transaction.h"
-#include "backend/wait.h"
 #include "compat.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"

@@ -109,37 +109,28 @@ display_session(int64 id)
 }
 
 /*
- * Returns why ZooKeeper cannot grant anything at the moment, without a full stop, or NULL if
- * it can.  Does not raise errors.
+ * Returns why ZooKeeper cannot grant anything at the moment, between two texts, or "" if it can.
+ * Does not raise errors.
  */
 const char *
-display_outage(void)
+display_outage(const char *before, const char *after)
 {
 	SessionInfo session;
+	const char *outage = "ZooKeeper cannot be reached";
 
 	if (zklock_worker_pid() == 0)
-		return "ZooKeeper cannot be reached, since the zklock worker is not running";
+		return psprintf("%s%s, since the zklock worker is not running%s", before, outage, after);
 	session_info_read(&session);
 	if (session.state == SESSION_CONNECTED && lease_state() == LEASE_HOLDS)
-		return NULL;
+		return "";
 	if (session.state == SESSION_CONNECTED)
-		return psprintf("ZooKeeper server %s is connected, but the session is not proved to be alive",
-						session.server);
-	if (session.last_error[0] == '\0')
-		return "ZooKeeper cannot be reached";
-	return psprintf("ZooKeeper cannot be reached; the last error, at %s, was: %s",
-					timestamptz_to_str(session.last_error_at), display_utf8(session.last_error));
-}
-
-/*
- * Returns the same as the end of an error's context, after a colon; "" if there is no reason.
- */
-const char *
-display_outage_suffix(void)
-{
-	const char *outage = display_outage();
-
-	return outage ? psprintf(": %s", outage) : "";
+		outage = psprintf("ZooKeeper server %s is connected, but the session is not proved to be alive",
+						  session.server);
+	else if (session.last_error[0] != '\0')
+		outage = psprintf("%s; the last error, at %s, was: %s", outage,
+						  timestamptz_to_str(session.last_error_at),
+						  display_utf8(session.last_error));
+	return psprintf("%s%s%s", before, outage, after);
 }
 
 /* ------------------------------------------------------------------------

@@ -41,6 +41,7 @@
 #include "backend/call.h"
 #include "backend/display.h"
 #include "backend/element.h"
+#include "backend/guard.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "common/hashfn.h"
@@ -107,7 +108,7 @@ take_context(void *arg)
 	bool			 added = written && written->asked.kind == ZK_APPEND;
 
 	if (written == NULL)
-		errcontext("while using ZooKeeper queue \"%s\"%s", path, display_outage_suffix());
+		errcontext("while using ZooKeeper queue \"%s\"%s", path, display_outage(": ", ""));
 	else if (queue->in_doubt && added)
 		errcontext("while adding an element to ZooKeeper queue \"%s\", where it may be by now", path);
 	else if (queue->in_doubt)
@@ -498,7 +499,7 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 	taken = hold_ask(&request, psprintf("%s/%s", queue->path, name));
 
 	/* It is read when its claim is granted, so that the data are those of the claimed element. */
-	made = wait_until(&queue->wait, wait_look_at_hold, taken) && read_element(queue, name, got);
+	made = wait_for_hold(&queue->wait, taken) && read_element(queue, name, got);
 	if (made)
 	{
 		if (hold_is_lost(taken))
@@ -627,7 +628,7 @@ break_off_take(int code, Datum arg)
 
 	queue_wait_leave();
 	call_slot_give_up(); /* deletes a pin, too */
-	wait_counted_break(code, PointerGetDatum(&queue->wait.counted));
+	wait_break_off(code, PointerGetDatum(&queue->wait));
 }
 
 /*

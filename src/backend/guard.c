@@ -1,6 +1,8 @@
 /*
  * guard.c
- *		The commit guard: prevents a commit that relied on a lock that was lost.
+ *		What a loss does to a session and its transaction: what the transaction relies on,
+ *		interrupts, and the commit guard, which prevents a commit that relied on a lock that was
+ *		lost.
  *
  * A transaction that relied on a lock must not commit if the lock was lost, or may have been.
  * It relied on what it holds at transaction level, on the reservations that it has named and,
@@ -25,39 +27,359 @@
  * (GUARD_COMMAND).  The command relies on all that the session holds, as it is about to write.
  *
  * A transaction that has written also relies on the terms in which this server led when it
- * asked.  The server does not give up leadership while it commits.
+ * asked.  The server does not give up leadership while it commits.  It relies on a term from the
+ * moment when a call has returned that this server leads, and on a reservation from the moment
+ * when it has named the token, until it ends, even if the subtransaction that did so is rolled
+ * back.
  *
- * A lock at session level may be released before the commit of what was written under it.  The
- * transaction fails as well if the session could not prove then that it held the lock: see
- * guard_release().
+ *	term			The transaction relies on one term of an election, the first: once it has
+ *					seen another one, its commit is refused in any case.  The entry of a term is
+ *					the server's, not the session's.  What the session has at stake is in shared
+ *					memory (shared/election.h), where the worker reads it before it gives
+ *					leadership up.
+ *	reservation		That it was renewed meanwhile makes no difference.  The first reliance of a
+ *					transaction is counted in shared memory, and its end: a server that stops
+ *					does not end reservations before.
+ *	released lock	A lock at session level may be released before the commit of what was
+ *					written under it.  The transaction fails as well if the session could not
+ *					prove then that it held the lock: guard_release().
  *
  * The guard cannot close the moment between the check and the commit record; zk_fence() can,
  * in the database that is written to.
  *
- * Runs in: backends.  Entries are read and written under their spinlocks.
+ * Runs in: backends.  Entries are read and written under their spinlocks; each process writes its
+ * own stakes.  What the transaction relies on is private, reservations in its memory.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "access/xact.h"
 #include "backend/display.h"
-#include "backend/reliance.h"
-#include "backend/transaction.h"
-#include "backend/wait.h"
+#include "backend/guard.h"
 #include "compat.h"
 #include "fault.h"
+#include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/election.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "storage/proc.h"
+#include "utils/memutils.h"
 
 /* How long to wait for a check before it is requested again, ms */
 #define CHECK_AGAIN_MS 1000
 
+/* Of libpq/libpq.h, which does not compile without the header files of Kerberos */
+extern bool pq_check_connection(void);
+
+Reliance transaction_reliance;
+
 /* ------------------------------------------------------------------------
- * What the transaction relies on
+ * What the transaction relies on: terms of leadership, and reservations
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Stores what is at stake in an election.  The memory barrier orders this before the caller's
+ * look at the candidate.
+ *
+ *	which	the stakes that are changed
+ */
+static void
+set_stake(int election, uint8 which, uint8 stake)
+{
+	volatile uint8 *mine = election_stake(election, compat_my_proc_number());
+	uint8			before = *mine;
+
+	*mine = (before & ~which) | stake;
+	pg_memory_barrier();
+
+	/*
+	 * The worker does not give leadership up while a commit relies on it: wake it when this
+	 * one ends.
+	 */
+	if ((before & ~*mine & STAKE_COMMIT) != 0)
+		zklock_wake_worker();
+}
+
+/*
+ * Stores the stakes in all elections on which the transaction relies, for the worker.  Cannot
+ * fail, does not wait.
+ */
+static void
+leadership_set_stakes(uint8 which, uint8 stake)
+{
+	for (int i = 0; i < transaction_reliance.nterms; i++)
+		set_stake(transaction_reliance.terms[i].election, which, stake);
+}
+
+/*
+ * Returns true if this server leads, provably.  Then the transaction relies on that from now
+ * on.  Reads no more than shared memory.
+ *
+ *	token	is set to the fencing token of the term in which it leads
+ */
+bool
+leadership_rely(int election, int64 *token)
+{
+	LeadershipTerm *term = transaction_reliance.terms;
+	LeadershipTerm *end = &transaction_reliance.terms[transaction_reliance.nterms];
+	int64			now;
+	bool			giving_way;
+
+	if (election_leadership(election, token) != LEADERSHIP_PROVED)
+		return false;
+	while (term < end && term->election != election)
+		term++;
+	if (term == end)
+	{
+		set_stake(election, STAKE_ON_LOSS | STAKE_RELY, zklock_on_lock_loss | STAKE_RELY);
+
+		/*
+		 * The term may have ended before the worker could see the stake, or be given away in this
+		 * moment (election_give_way()).
+		 */
+		giving_way = election_at(election)->giving_way;
+		pg_read_barrier();
+		if (giving_way || election_leadership(election, &now) != LEADERSHIP_PROVED || now != *token)
+		{
+			set_stake(election, STAKE_ON_LOSS | STAKE_RELY, 0);
+			return false;
+		}
+		*term = (LeadershipTerm){.election = election, .token = *token};
+		transaction_reliance.nterms++;
+	}
+	if (term->token == *token)
+		term->taken_under = Max(term->taken_under, (CommitGuard) zklock_commit_guard);
+	return true;
+}
+
+/* Raises the error for a reservation that is over. */
+void
+reliance_report_over(const char *path)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("reservation of ZooKeeper path \"%s\" is over", display_path(path)),
+			 errdetail("It has ended, or was lost, or there is none with that fencing token."),
+			 errhint("Others may have held the lock meanwhile. Reserve the path again and retry the work.")));
+}
+
+/*
+ * Has the transaction rely on a reservation from now on.  Raises an error if that is over.  The
+ * caller has begun a call (transaction.c), so the end of the transaction is noticed.
+ */
+void
+reliance_add(const char *path, const Reservation *reservation)
+{
+	ReliedReservation *relied = transaction_reliance.reservations;
+	EntryStatus		   status;
+
+	/* Count first: the server does not stop between that and the look. */
+	if (!transaction_reliance.counted)
+	{
+		if ((pg_atomic_fetch_add_u32(&entry_pool->reliances, 1) & RELIANCES_CLOSED) != 0)
+		{
+			/* It is shutting down. */
+			pg_atomic_fetch_sub_u32(&entry_pool->reliances, 1);
+			reliance_report_over(path);
+		}
+		transaction_reliance.counted = true;
+	}
+	if (lease_state() == LEASE_OVER || !reservation_status(reservation, &status))
+		reliance_report_over(path);
+	while (relied && (relied->reservation.index != reservation->index ||
+					  relied->reservation.generation != reservation->generation))
+		relied = relied->next;
+	if (relied == NULL)
+	{
+		Size len = strlen(path) + 1;
+
+		relied =
+			MemoryContextAllocZero(TopTransactionContext, offsetof(ReliedReservation, path) + len);
+		relied->reservation = *reservation;
+		memcpy(relied->path, path, len);
+		relied->next = transaction_reliance.reservations;
+		transaction_reliance.reservations = relied;
+	}
+	relied->taken_under = Max(relied->taken_under, (CommitGuard) zklock_commit_guard);
+}
+
+/* ------------------------------------------------------------------------
+ * Whether a loss interrupts
+ *
+ * With zklock.on_lock_loss a session is interrupted as soon as it loses a lock.  The worker
+ * logs which lock was lost, and sends the signal that PostgreSQL uses to cancel a statement
+ * or to terminate a session.  Each entry has the session's choice, which the worker reads at
+ * the moment of the loss.
+ *
+ * When the commit guard's final check has passed, interrupts are deferred until the
+ * transaction has ended: they could no longer prevent the commit, but make it return before a
+ * synchronous standby has the data.
+ * ------------------------------------------------------------------------
+ */
+
+/* No loss interrupts the session until the transaction has ended. */
+static bool deferred = false;
+
+/*
+ * Sets what the loss of a hold, or of leadership, does from now on.
+ *
+ * Returns true if one of the holds has already been lost, and the loss did not interrupt the
+ * session.
+ */
+static bool
+set_on_loss(LossPolicy policy)
+{
+	bool silent = false;
+
+	leadership_set_stakes(STAKE_ON_LOSS, policy);
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		Entry *entry = entry_at(hold->entry);
+
+		SpinLockAcquire(&entry->mutex);
+		silent |= entry->status.state == ENTRY_LOST && entry->status.on_loss == LOSS_ABORT;
+		if (entry->status.state != ENTRY_LOST || policy != LOSS_ABORT)
+			entry->status.on_loss = policy;
+		SpinLockRelease(&entry->mutex);
+	}
+	return silent;
+}
+
+/* Applies a new value of zklock.on_lock_loss to what is held already. */
+void
+interrupt_set_policy(int policy, void *extra)
+{
+	if (!deferred)
+		(void) set_on_loss(policy);
+}
+
+/*
+ * Keeps the loss of any lock of this session from interrupting it, until interrupt_resume().
+ */
+void
+interrupt_defer(void)
+{
+	if (!deferred && zklock_on_lock_loss != LOSS_ABORT)
+		(void) set_on_loss(LOSS_ABORT);
+	deferred = true;
+}
+
+/*
+ * Lets the setting apply again.  Cannot fail, does not wait.
+ *
+ * If a lock was lost meanwhile and the setting is to terminate the session, the session is
+ * terminated now.  A loss that would have cancelled a statement is not made up for: the
+ * statement has succeeded, and must not fail any more.
+ *
+ * The session sends itself the signal that the worker would have sent.  PostgreSQL has no
+ * interrupts for extensions: those of procsignal.c are a fixed list.  Code that sets the
+ * signal handler's flags itself would have to know what PostgreSQL does on a termination, in
+ * each release, and in each state in which a session can be.  The handler knows, and it only
+ * sets flags, so this may be done at commit and abort.
+ */
+static void
+interrupt_resume(void)
+{
+	LossPolicy policy = zklock_on_lock_loss;
+
+	if (deferred && policy != LOSS_ABORT && set_on_loss(policy) && policy == LOSS_TERMINATE)
+		(void) kill(MyProcPid, SIGTERM);
+	deferred = false;
+}
+
+/* ------------------------------------------------------------------------
+ * Interrupts
+ *
+ * PostgreSQL raises the error, with its own SQLSTATE and text.  If a function of ours runs
+ * then, error contexts say what it was doing, and name what was lost.
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Adds an error context for each loss.  Bytes of paths may be escaped: converting them could
+ * fail, which is not allowed here.
+ */
+static void
+name_lost(void *arg)
+{
+	int sqlerrcode = geterrcode();
+
+	if (zklock_on_lock_loss == LOSS_ABORT ||
+		(sqlerrcode != ERRCODE_QUERY_CANCELED && sqlerrcode != ERRCODE_ADMIN_SHUTDOWN))
+		return;
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (hold_is_lost(hold))
+			errcontext("lock on ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
+	}
+	for (int i = 0; i < transaction_reliance.nterms; i++)
+	{
+		const LeadershipTerm *term = &transaction_reliance.terms[i];
+		int64				  token;
+
+		/* A term is over with the lease, even before the worker has said so. */
+		if (election_leadership(term->election, &token) == LEADERSHIP_NONE || token != term->token)
+			errcontext("leadership at ZooKeeper path \"%s\" was lost",
+					   display_utf8(election_at(term->election)->path));
+	}
+}
+
+/*
+ * Has errors say what the session is doing, and name what was lost, until the caller restores
+ * lost.previous.
+ *
+ *	describe	adds what the session is doing to an error, or NULL
+ */
+void
+interrupt_context_begin(InterruptContext *context, void (*describe)(void *), void *arg)
+{
+	context->lost = (ErrorContextCallback){.callback = name_lost, .previous = error_context_stack};
+	context->doing =
+		(ErrorContextCallback){.callback = describe, .arg = arg, .previous = &context->lost};
+	error_context_stack = describe ? &context->doing : &context->lost;
+}
+
+/*
+ * Lets interrupts end what the session is doing.  The error says what the session was doing
+ * and names what was lost.
+ *
+ *	describe	adds what the session was doing to an error, or NULL
+ */
+void
+interrupt_check(void (*describe)(void *), void *arg)
+{
+	InterruptContext context;
+
+	interrupt_context_begin(&context, describe, arg);
+	CHECK_FOR_INTERRUPTS();
+	error_context_stack = context.lost.previous;
+}
+
+/*
+ * Lets interrupts end what the session is doing, and ends the session if its client is gone.
+ *
+ * By default PostgreSQL does not look for the client during a statement.  A session that may
+ * have waited looks before it does what nobody but its client could undo.  The error is
+ * PostgreSQL's own, and goes to the server log alone.  Resets the latch.
+ */
+void
+interrupt_check_client(void)
+{
+	if (MyProcPort && WaitEventSetCanReportClosed() && !pq_check_connection())
+	{
+		ClientConnectionLost = true;
+		InterruptPending = true;
+	}
+	interrupt_check(NULL, NULL);
+}
+
+/* ------------------------------------------------------------------------
+ * Before commit
  * ------------------------------------------------------------------------
  */
 
@@ -117,11 +439,6 @@ rely_on(GuardLook *look, CommitGuard guard, int index, const EntryStatus *status
 	look->unchecked += (int32) (status->check_done - *check) < 0;
 }
 
-/* ------------------------------------------------------------------------
- * What a wait says
- * ------------------------------------------------------------------------
- */
-
 /* What waits, for messages */
 static const char *const moments[] = {
 	[GUARD_COMMAND] = "a command that cannot be rolled back",
@@ -133,11 +450,11 @@ static const char *const moments[] = {
 static void
 log_guard(GuardMoment moment, const char *what, int64 since)
 {
-	const char *outage = display_outage();
+	const char *outage = display_outage("", ".");
 
 	ereport(LOG, (errmsg("process %d %s proof of its ZooKeeper locks before %s after %ld ms",
 						 MyProcPid, what, moments[moment], (long) (zklock_now_ms() - since)),
-				  outage ? errdetail_log("%s.", outage) : 0));
+				  outage[0] != '\0' ? errdetail_log("%s", outage) : 0));
 }
 
 /* Adds the wait to the context of an error that ends it, such as a cancellation. */
@@ -147,13 +464,8 @@ guard_context(void *arg)
 	const GuardMoment *moment = arg;
 
 	errcontext("while waiting for proof of ZooKeeper locks before %s%s", moments[*moment],
-			   display_outage_suffix());
+			   display_outage(": ", ""));
 }
-
-/* ------------------------------------------------------------------------
- * Before commit
- * ------------------------------------------------------------------------
- */
 
 /*
  * Checks the locks before the transaction commits, or is prepared, or before a command.
@@ -282,7 +594,7 @@ guard_check(GuardMoment moment)
 }
 
 /* ------------------------------------------------------------------------
- * Locks that are released before the commit
+ * Locks that are released before the commit, and the end of the transaction
  * ------------------------------------------------------------------------
  */
 
@@ -302,4 +614,22 @@ guard_release(Hold *hold, LockMode mode, int n)
 		return;
 	transaction_reliance.released_unproved = true;
 	transaction_reliance.released_under = Max(transaction_reliance.released_under, hold->taken_under);
+}
+
+/*
+ * Ends what the transaction relies on, as it has ended: nothing is at stake any more, and losses
+ * interrupt the session again.  Cannot fail.
+ */
+void
+guard_end_transaction(void)
+{
+	leadership_set_stakes(STAKE_COMMIT | STAKE_ON_LOSS | STAKE_RELY, 0);
+	if (transaction_reliance.counted)
+		pg_atomic_fetch_sub_u32(&entry_pool->reliances, 1);
+	transaction_reliance.nterms = 0;
+	transaction_reliance.reservations = NULL;
+	transaction_reliance.counted = false;
+	transaction_reliance.released_unproved = false;
+	transaction_reliance.released_under = COMMIT_GUARD_OFF;
+	interrupt_resume();
 }

@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "backend/display.h"
+#include "backend/guard.h"
 #include "backend/lock.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
@@ -236,7 +237,7 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 			{
 				const Hold *hold = next[settled].hold;
 
-				if (!wait_until(&wait, wait_look_at_release, &(GivenUp){hold->entry, hold->generation}))
+				if (!wait_for_release(&wait, next->path, hold->entry, hold->generation))
 					break;
 				settled++;
 			}

@@ -35,7 +35,7 @@
  * no I/O, no allocation, nothing that can fail or wait.
  *
  * A transaction may rely on its server's leadership as well: transaction_leads() looks, and
- * the guard then watches it.  It may rely on reservations, too (reliance.c).
+ * the guard then watches it.  It may rely on reservations, too (guard.c).
  *
  * A call that releases locks or permits first gives up all that it is to release, by steps
  * that cannot fail and do not wait.  Only then it raises warnings, and waits until others can
@@ -49,8 +49,8 @@
 
 #include "access/xact.h"
 #include "backend/display.h"
+#include "backend/guard.h"
 #include "backend/lock.h"
-#include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "compat.h"
@@ -147,8 +147,7 @@ on_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			undo_acquisitions(0);
-			reliance_forget();
-			interrupt_resume();
+			guard_end_transaction();
 			break;
 
 		default: /* what parallel workers do, which hold nothing */
@@ -189,7 +188,7 @@ end_session(int code, Datum arg)
 		}
 	}
 	hold_drop_unacquired(ENTRY_NO_NOTICE);
-	reliance_forget();
+	guard_end_transaction();
 }
 
 /*
@@ -382,7 +381,7 @@ lock_release(LockSet set)
 					 : 0));
 	}
 	for (int i = 0; i < n; i++)
-		wait_for_release(released[i]->path, released[i]->entry, released[i]->generation);
+		(void) wait_for_release(NULL, released[i]->path, released[i]->entry, released[i]->generation);
 	return held && !lost;
 }
 
@@ -417,7 +416,7 @@ lock_release_those(HoldChoice chosen, const void *arg)
 	}
 	(void) warn_lost(released, n);
 	for (int i = 0; i < n; i++)
-		wait_for_release(released[i]->path, released[i]->entry, released[i]->generation);
+		(void) wait_for_release(NULL, released[i]->path, released[i]->entry, released[i]->generation);
 }
 
 /*
@@ -456,7 +455,7 @@ permit_release(const char *path)
 	}
 	guard_release(chosen, LOCK_MODE_EXCLUSIVE, 1);
 	lost = warn_lost(&chosen, 1);
-	wait_for_release(chosen->path, chosen->entry, chosen->generation);
+	(void) wait_for_release(NULL, chosen->path, chosen->entry, chosen->generation);
 	return !lost;
 }
 

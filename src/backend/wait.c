@@ -1,6 +1,6 @@
 /*
  * wait.c
- *		Waiting for the worker's answer, and what interrupts a session.
+ *		Waiting for the worker's answer, or for anything else that ends a call.
  *
  * wait_until() is the one wait of a session.  It sleeps on the session's latch until the
  * caller's look finds what is awaited: that the worker has decided about an entry, or is done with
@@ -21,10 +21,8 @@
  */
 #include "postgres.h"
 
-#include <signal.h>
-
 #include "backend/display.h"
-#include "backend/reliance.h"
+#include "backend/guard.h"
 #include "backend/view.h"
 #include "backend/wait.h"
 #include "compat.h"
@@ -58,221 +56,6 @@
 
 /* The log: how long a session waits for ZooKeeper's answer, ms */
 #define PATIENCE_MS 10000
-
-/* Of libpq/libpq.h, which does not compile without the header files of Kerberos */
-extern bool pq_check_connection(void);
-
-/* ------------------------------------------------------------------------
- * Whether a loss interrupts
- *
- * With zklock.on_lock_loss a session is interrupted as soon as it loses a lock.  The worker
- * logs which lock was lost, and sends the signal that PostgreSQL uses to cancel a statement
- * or to terminate a session.  Each entry has the session's choice, which the worker reads at
- * the moment of the loss.
- *
- * When the commit guard's final check has passed, interrupts are deferred until the
- * transaction has ended: they could no longer prevent the commit, but make it return before a
- * synchronous standby has the data.
- * ------------------------------------------------------------------------
- */
-
-/* No loss interrupts the session until the transaction has ended. */
-static bool deferred = false;
-
-/*
- * Sets what the loss of a hold, or of leadership, does from now on.
- *
- * Returns true if one of the holds has already been lost, and the loss did not interrupt the
- * session.
- */
-static bool
-set_on_loss(LossPolicy policy)
-{
-	bool silent = false;
-
-	leadership_set_stakes(STAKE_ON_LOSS, policy);
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		Entry *entry = entry_at(hold->entry);
-
-		SpinLockAcquire(&entry->mutex);
-		silent |= entry->status.state == ENTRY_LOST && entry->status.on_loss == LOSS_ABORT;
-		if (entry->status.state != ENTRY_LOST || policy != LOSS_ABORT)
-			entry->status.on_loss = policy;
-		SpinLockRelease(&entry->mutex);
-	}
-	return silent;
-}
-
-/* Applies a new value of zklock.on_lock_loss to what is held already. */
-void
-interrupt_set_policy(int policy, void *extra)
-{
-	if (!deferred)
-		(void) set_on_loss(policy);
-}
-
-/*
- * Keeps the loss of any lock of this session from interrupting it, until interrupt_resume().
- */
-void
-interrupt_defer(void)
-{
-	if (!deferred && zklock_on_lock_loss != LOSS_ABORT)
-		(void) set_on_loss(LOSS_ABORT);
-	deferred = true;
-}
-
-/*
- * Lets the setting apply again.  Cannot fail, does not wait.
- *
- * If a lock was lost meanwhile and the setting is to terminate the session, the session is
- * terminated now.  A loss that would have cancelled a statement is not made up for: the
- * statement has succeeded, and must not fail any more.
- *
- * The session sends itself the signal that the worker would have sent.  PostgreSQL has no
- * interrupts for extensions: those of procsignal.c are a fixed list.  Code that sets the
- * signal handler's flags itself would have to know what PostgreSQL does on a termination, in
- * each release, and in each state in which a session can be.  The handler knows, and it only
- * sets flags, so this may be done at commit and abort.
- */
-void
-interrupt_resume(void)
-{
-	LossPolicy policy = zklock_on_lock_loss;
-
-	if (deferred && policy != LOSS_ABORT && set_on_loss(policy) && policy == LOSS_TERMINATE)
-		(void) kill(MyProcPid, SIGTERM);
-	deferred = false;
-}
-
-/* ------------------------------------------------------------------------
- * Interrupts
- *
- * PostgreSQL raises the error, with its own SQLSTATE and text.  If a function of ours runs
- * then, error contexts say what it was doing, and name what was lost.
- * ------------------------------------------------------------------------
- */
-
-/* Error contexts for what looks at interrupts itself, as each message does */
-typedef struct InterruptContext
-{
-	ErrorContextCallback lost;
-	ErrorContextCallback doing;
-} InterruptContext;
-
-/*
- * Adds an error context for each loss.  Bytes of paths may be escaped: converting them could
- * fail, which is not allowed here.
- */
-static void
-name_lost(void *arg)
-{
-	int sqlerrcode = geterrcode();
-
-	if (zklock_on_lock_loss == LOSS_ABORT ||
-		(sqlerrcode != ERRCODE_QUERY_CANCELED && sqlerrcode != ERRCODE_ADMIN_SHUTDOWN))
-		return;
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		if (hold_is_lost(hold))
-			errcontext("lock on ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
-	}
-	for (int i = 0; i < transaction_reliance.nterms; i++)
-	{
-		const LeadershipTerm *term = &transaction_reliance.terms[i];
-		int64				  token;
-
-		/* A term is over with the lease, even before the worker has said so. */
-		if (election_leadership(term->election, &token) == LEADERSHIP_NONE || token != term->token)
-			errcontext("leadership at ZooKeeper path \"%s\" was lost",
-					   display_utf8(election_at(term->election)->path));
-	}
-}
-
-/*
- * Has errors say what the session is doing, and name what was lost, until the caller restores
- * lost.previous.
- *
- *	describe	adds what the session is doing to an error, or NULL
- */
-static void
-interrupt_context_begin(InterruptContext *context, void (*describe)(void *), void *arg)
-{
-	context->lost = (ErrorContextCallback){.callback = name_lost, .previous = error_context_stack};
-	context->doing =
-		(ErrorContextCallback){.callback = describe, .arg = arg, .previous = &context->lost};
-	error_context_stack = describe ? &context->doing : &context->lost;
-}
-
-/*
- * Lets interrupts end what the session is doing.  The error says what the session was doing
- * and names what was lost.
- *
- *	describe	adds what the session was doing to an error, or NULL
- */
-void
-interrupt_check(void (*describe)(void *), void *arg)
-{
-	InterruptContext context;
-
-	interrupt_context_begin(&context, describe, arg);
-	CHECK_FOR_INTERRUPTS();
-	error_context_stack = context.lost.previous;
-}
-
-/*
- * Lets interrupts end what the session is doing, and ends the session if its client is gone.
- *
- * By default PostgreSQL does not look for the client during a statement.  A session that may
- * have waited looks before it does what nobody but its client could undo.  The error is
- * PostgreSQL's own, and goes to the server log alone.  Resets the latch.
- */
-void
-interrupt_check_client(void)
-{
-	if (MyProcPort && WaitEventSetCanReportClosed() && !pq_check_connection())
-	{
-		ClientConnectionLost = true;
-		InterruptPending = true;
-	}
-	interrupt_check(NULL, NULL);
-}
-
-/* ------------------------------------------------------------------------
- * Statistics
- *
- * A call that takes time without a Wait is protected by
- * PG_ENSURE_ERROR_CLEANUP with wait_counted_break(), so that it is counted once.
- * ------------------------------------------------------------------------
- */
-
-/* Counts the end of a wait, unless it has been counted.  Cannot fail. */
-void
-wait_counted_end(CountedWait *wait, StatsWaitEnd end)
-{
-	if (wait->kind != WAIT_UNCOUNTED)
-		stats_waited(wait->kind, end, zklock_now_us() - wait->start_us);
-	wait->kind = WAIT_UNCOUNTED;
-}
-
-/*
- * Counts a wait that an error or the end of the session ends, as a callback at error and
- * exit.
- */
-void
-wait_counted_break(int code, Datum arg)
-{
-	StatsWaitEnd end = STATS_WAIT_FAILED;
-
-	if (proc_exit_inprogress || geterrcode() == ERRCODE_QUERY_CANCELED)
-		end = STATS_WAIT_CANCELLED;
-	else if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
-		end = STATS_WAIT_TIMEOUT;
-	else if (geterrcode() == ERRCODE_T_R_DEADLOCK_DETECTED)
-		end = STATS_WAIT_DEADLOCK;
-	wait_counted_end((CountedWait *) DatumGetPointer(arg), end);
-}
 
 /* ------------------------------------------------------------------------
  * The log
@@ -392,17 +175,15 @@ describe_parties(const Wait *wait, Caller *call)
 		parties = psprintf(holders.n == 1 ? "Process holding the lock: %s. Wait queue: %s."
 										  : "Processes holding the lock: %s. Wait queue: %s.",
 						   holders.text.data, waiters.n > 0 ? waiters.text.data : "");
-	outage = display_outage();
-	if (outage)
-		parties = psprintf("%s%s%s.", parties ? parties : "", parties ? " " : "", outage);
-	return parties;
+	outage = display_outage(parties ? " " : "", ".");
+	return parties ? psprintf("%s%s", parties, outage) : outage[0] != '\0' ? outage : NULL;
 }
 
 /* Logs a message; "what" is what the process does. */
 static void
 log_wait(const Wait *wait, const char *what, const char *detail)
 {
-	int64 us = zklock_now_us() - wait->counted.start_us;
+	int64 us = zklock_now_us() - wait->start_us;
 
 	ereport(LOG,
 			(errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld.%03d ms", MyProcPid, what,
@@ -447,17 +228,21 @@ wait_context(void *arg)
 		geterrcode() == ERRCODE_T_R_DEADLOCK_DETECTED)
 		return;
 	errcontext("while waiting for %s on ZooKeeper path \"%s\"%s", wait->what,
-			   display_utf8(wait->path), display_outage_suffix());
+			   display_utf8(wait->path), display_outage(": ", ""));
 }
 
-/* Begins a wait. */
+/*
+ * Begins a wait.  A call that asks in another way than by wait_until() is enclosed in
+ * PG_ENSURE_ERROR_CLEANUP with wait_break_off(), so that it is counted once.
+ */
 void
 wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms)
 {
 	*wait = (Wait){.path = path,
 				   .what = what,
 				   .timeout_ms = timeout_ms,
-				   .counted = {.kind = kind, .start_us = zklock_now_us()},
+				   .start_us = zklock_now_us(),
+				   .kind = kind,
 				   .event = ZKLOCK_WAIT_LOCK,
 				   .entry = ENTRY_NONE,
 				   .deadlock_check_at = DeadlockTimeout};
@@ -488,9 +273,9 @@ wait_attend(void *arg)
 	/* The worker may not have stored the obstacle yet. */
 	if (session.obstacle[0] == '\0')
 		session.obstacle_since = zklock_now_us();
-	notice_at = Max((session.obstacle_since - wait->counted.start_us) / 1000, 0) + DeadlockTimeout;
-	if (zklock_ms_since(wait->counted.start_us) < notice_at)
-		return wait->counted.start_us / 1000 + notice_at + 1;
+	notice_at = Max((session.obstacle_since - wait->start_us) / 1000, 0) + DeadlockTimeout;
+	if (zklock_ms_since(wait->start_us) < notice_at)
+		return wait->start_us / 1000 + notice_at + 1;
 
 	/* The message may wait for a client that does not read it. */
 	interrupt_context_begin(&doing, wait_context, wait);
@@ -515,14 +300,33 @@ stop_wait(const Wait *wait)
 		deadlock_across_leave(wait->entry);
 }
 
-/* Stops and counts a wait, as a callback at error and exit. */
+/* Counts the end of a wait, unless it has been counted.  Cannot fail. */
 static void
-break_off_wait(int code, Datum arg)
+count_wait(Wait *wait, StatsWaitEnd end)
 {
-	Wait *wait = (Wait *) DatumGetPointer(arg);
+	if (wait->kind != WAIT_UNCOUNTED)
+		stats_waited(wait->kind, end, zklock_now_us() - wait->start_us);
+	wait->kind = WAIT_UNCOUNTED;
+}
+
+/*
+ * Stops and counts a wait that an error or the end of the session ends, as a callback at error
+ * and exit.
+ */
+void
+wait_break_off(int code, Datum arg)
+{
+	Wait		*wait = (Wait *) DatumGetPointer(arg);
+	StatsWaitEnd end = STATS_WAIT_FAILED;
 
 	stop_wait(wait);
-	wait_counted_break(code, PointerGetDatum(&wait->counted));
+	if (proc_exit_inprogress || geterrcode() == ERRCODE_QUERY_CANCELED)
+		end = STATS_WAIT_CANCELLED;
+	else if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
+		end = STATS_WAIT_TIMEOUT;
+	else if (geterrcode() == ERRCODE_T_R_DEADLOCK_DETECTED)
+		end = STATS_WAIT_DEADLOCK;
+	count_wait(wait, end);
 }
 
 /*
@@ -537,15 +341,15 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 	bool	   searches = wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT;
 	WaitAnswer answer;
 
-	PG_ENSURE_ERROR_CLEANUP(break_off_wait, PointerGetDatum(wait));
+	PG_ENSURE_ERROR_CLEANUP(wait_break_off, PointerGetDatum(wait));
 	{
-		int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
+		int64 until = wait->timeout_ms > 0 ? wait->start_us / 1000 + wait->timeout_ms : NEVER;
 
 		/* Setting the timeout clears the indicator that it has ended the part before. */
 		interrupt_check(wait_context, wait);
 		if (LockTimeout > 0 && wait->event == ZKLOCK_WAIT_LOCK)
 		{
-			int64 left = LockTimeout - zklock_ms_since(wait->counted.start_us);
+			int64 left = LockTimeout - zklock_ms_since(wait->start_us);
 
 			enable_timeout_after(LOCK_TIMEOUT, (int) Max(left, 1));
 		}
@@ -572,7 +376,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 			 * The timeout.  A call that does not wait gets its answer from the worker, if the worker
 			 * can give one.
 			 */
-			waited = zklock_ms_since(wait->counted.start_us);
+			waited = zklock_ms_since(wait->start_us);
 			if (wait->timeout_ms == LOCK_NO_WAIT && lease_state() != LEASE_HOLDS)
 				request_report_unreachable(wait->path);
 			if (wait->timeout_ms > 0 && waited >= wait->timeout_ms)
@@ -590,7 +394,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 			 * servers.  A search takes time, and a message may wait for a client that does not read
 			 * it: each looks at interrupts.
 			 */
-			waited = zklock_ms_since(wait->counted.start_us);
+			waited = zklock_ms_since(wait->start_us);
 			interrupt_context_begin(&doing, wait_context, wait);
 			context = AllocSetContextCreate(CurrentMemoryContext, "zklock wait", ALLOCSET_DEFAULT_SIZES);
 			old = MemoryContextSwitchTo(context);
@@ -651,7 +455,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 							 (long) sleep, zklock_wait_event(wait->event));
 		}
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(break_off_wait, PointerGetDatum(wait));
+	PG_END_ENSURE_ERROR_CLEANUP(wait_break_off, PointerGetDatum(wait));
 	stop_wait(wait);
 	return answer == WAIT_OVER;
 }
@@ -671,13 +475,13 @@ wait_end(Wait *wait, bool granted)
 		bool handed_over =
 			wait->entry != ENTRY_NONE && (entry_status(wait->entry).token & MAX_GRANTS) > 1;
 
-		wait_counted_end(&wait->counted, handed_over ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED);
+		count_wait(wait, handed_over ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED);
 		if (wait->is_logged)
 			log_wait(wait, "acquired", NULL);
 	}
 	else
 	{
-		wait_counted_end(&wait->counted, is_try ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+		count_wait(wait, is_try ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
 		if (is_try && wait->entry != ENTRY_NONE && compat_log_lock_failures())
 			log_wait(wait, "could not obtain", describe_parties(wait, NULL));
 	}
@@ -697,8 +501,8 @@ wait_end(Wait *wait, bool granted)
  * was seen before the lock is the lock's own.  A turn that was lost is as good as one that is
  * held, as it brings only order.
  */
-WaitAnswer
-wait_look_at_hold(const Wait *wait, void *arg)
+static WaitAnswer
+look_at_hold(const Wait *wait, void *arg)
 {
 	const Hold *hold = arg;
 	bool		lease_holds = lease_state() == LEASE_HOLDS;
@@ -733,23 +537,32 @@ wait_look_at_hold(const Wait *wait, void *arg)
 }
 
 /*
- * Waits, as part of a wait, until the worker has decided about a request, which others may keep
- * waiting: it takes part in the search for deadlocks, and its holders are logged.
+ * Waits, as part of a wait, until the worker has decided about a request.  One that others may
+ * keep waiting takes part in the search for deadlocks, and its holders are logged; an element that
+ * somebody has is refused.
  */
 bool
 wait_for_hold(Wait *wait, Hold *hold)
 {
-	wait->entry = hold->entry;
-	return wait_until(wait, wait_look_at_hold, hold);
+	if (hold->kind != REQUEST_ELEMENT)
+		wait->entry = hold->entry;
+	return wait_until(wait, look_at_hold, hold);
 }
+
+/* What was given up or downgraded: an entry in that generation */
+typedef struct GivenUp
+{
+	int	   entry;
+	uint32 generation;
+} GivenUp;
 
 /*
  * Looks whether the worker is done with what was given up or downgraded.  A session that only waits
  * until others can have it does not wait for ZooKeeper to come back, nor for it to do what it
  * refuses.
  */
-WaitAnswer
-wait_look_at_release(const Wait *wait, void *arg)
+static WaitAnswer
+look_at_release(const Wait *wait, void *arg)
 {
 	const GivenUp *given_up = arg;
 
@@ -762,15 +575,19 @@ wait_look_at_release(const Wait *wait, void *arg)
 }
 
 /*
- * Waits until others can have what was given up or downgraded.  A cancellation ends only the
- * wait.
+ * Waits until the worker is done with what was given up or downgraded, so that others can have
+ * it.  A cancellation ends only the wait.
+ *
+ *	whole	the wait that this is a part of; or NULL, to wait for others alone
+ *
+ * Returns false if it is not done.
  */
-void
-wait_for_release(const char *path, int entry, uint32 generation)
+bool
+wait_for_release(Wait *whole, const char *path, int entry, uint32 generation)
 {
 	Wait wait;
 
 	wait_begin(&wait, path, "a release", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
 	wait.event = ZKLOCK_WAIT_UNLOCK;
-	(void) wait_until(&wait, wait_look_at_release, &(GivenUp){entry, generation});
+	return wait_until(whole ? whole : &wait, look_at_release, &(GivenUp){entry, generation});
 }

@@ -1,6 +1,6 @@
 /*
  * wait.h
- *		Waiting, and what interrupts a session.
+ *		Waiting.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -15,13 +15,7 @@
 #define LOCK_WAIT_FOREVER (-1)
 #define LOCK_NO_WAIT 0
 
-/* A wait, for the statistics, which count its end once */
-typedef struct CountedWait
-{
-	StatsKind kind;		/* or WAIT_UNCOUNTED, also when it has been counted */
-	int64	  start_us; /* by zklock_now_us() */
-} CountedWait;
-
+/* In place of a StatsKind */
 #define WAIT_UNCOUNTED STATS_KINDS
 
 /*
@@ -30,14 +24,15 @@ typedef struct CountedWait
  */
 typedef struct Wait
 {
-	const char	   *path;		/* for messages */
-	const char	   *what;		/* what is waited for; for messages, too */
-	int64			timeout_ms; /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
-	CountedWait		counted;
-	ZklockWaitEvent event;			   /* ..._LOCK: lock_timeout and log_lock_waits apply */
-	bool			is_logged;		   /* log_lock_waits has logged that it lasts */
-	int				entry;			   /* the entry that waits, or ENTRY_NONE */
-	int64			absent_since;	   /* no worker since, ms; 0: there is one */
+	const char	   *path;		  /* for messages */
+	const char	   *what;		  /* what is waited for; for messages, too */
+	int64			timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
+	int64			start_us;	  /* by zklock_now_us() */
+	StatsKind		kind;		  /* as what its end is counted, once; or WAIT_UNCOUNTED */
+	ZklockWaitEvent event;		  /* ..._LOCK: lock_timeout and log_lock_waits apply */
+	bool			is_logged;	  /* log_lock_waits has logged that it lasts */
+	int				entry;		  /* the entry that waits, or ENTRY_NONE */
+	int64			absent_since; /* no worker since, ms; 0: there is one */
 	int64			deadlock_check_at; /* when to look for a deadlock, ms after the start */
 	bool			searched;		 /* the session has looked for deadlocks across servers */
 	bool			outage_reported; /* the client has had the NOTICE of the outage */
@@ -54,32 +49,14 @@ typedef enum WaitAnswer
 
 typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);
 
-/* What was given up or downgraded: an entry in that generation */
-typedef struct GivenUp
-{
-	int	   entry;
-	uint32 generation;
-} GivenUp;
-
 extern void wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms);
 extern bool	 wait_until(Wait *wait, WaitLook look, void *arg);
 extern int64 wait_attend(void *wait);
 extern void	 wait_end(Wait *wait, bool granted);
+extern void	 wait_break_off(int code, Datum wait);
 
 /* Waits for what was asked */
-extern bool		  wait_for_hold(Wait *wait, Hold *hold);
-extern WaitAnswer wait_look_at_hold(const Wait *wait, void *hold);
-extern WaitAnswer wait_look_at_release(const Wait *wait, void *given_up);
-extern void		  wait_for_release(const char *path, int entry, uint32 generation);
-
-extern void wait_counted_end(CountedWait *wait, StatsWaitEnd end);
-extern void wait_counted_break(int code, Datum arg);
-
-/* Whether the loss of a lock interrupts the session, and what the error says */
-extern void interrupt_set_policy(int policy, void *extra);
-extern void interrupt_defer(void);
-extern void interrupt_resume(void);
-extern void interrupt_check(void (*describe)(void *), void *arg);
-extern void interrupt_check_client(void);
+extern bool wait_for_hold(Wait *wait, Hold *hold);
+extern bool wait_for_release(Wait *whole, const char *path, int entry, uint32 generation);
 
 #endif /* ZKLOCK_WAIT_H */

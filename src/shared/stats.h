@@ -5,8 +5,7 @@
  * stats.c says how they are counted.
  *
  * A recipe that is to be counted adds a value of StatsKind and its names in stats.c.  From
- * then on its waits for an entry are counted in backend/wait.c; any other wait is enclosed
- * in a CountedWait (backend/wait.h).
+ * then on its waits are counted in backend/wait.c.
  *
  * Copyright (c) 2026, zklock contributors
  */

@@ -37,6 +37,7 @@
 
 #include "backend/call.h"
 #include "backend/display.h"
+#include "backend/guard.h"
 #include "backend/wait.h"
 #include "common/int.h"
 #include "datatype/timestamp.h"
@@ -269,11 +270,12 @@ ask_claim(Claiming *claiming)
 	ErrorContextCallback context = {.callback = claim_context,
 									.arg = claiming,
 									.previous = error_context_stack};
-	CountedWait			 wait = {.kind = wanted->claimed ? STATS_CLAIM : WAIT_UNCOUNTED,
-								 .start_us = zklock_now_us()};
+	Wait				 wait;
 	bool				 made;
 
-	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
+	wait_begin(&wait, claiming->path, "a claim",
+			   wanted->claimed ? STATS_CLAIM : WAIT_UNCOUNTED, LOCK_NO_WAIT);
+	PG_ENSURE_ERROR_CLEANUP(wait_break_off, PointerGetDatum(&wait));
 	{
 		request_refuse_election(claiming->path);
 		wanted->nids = 1;
@@ -286,9 +288,9 @@ ask_claim(Claiming *claiming)
 		error_context_stack = &context;
 		made = make_claim(claiming);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
+	PG_END_ENSURE_ERROR_CLEANUP(wait_break_off, PointerGetDatum(&wait));
 	error_context_stack = context.previous;
-	wait_counted_end(&wait, made ? STATS_WAIT_GRANTED : STATS_WAIT_BUSY);
+	wait_end(&wait, made);
 	return made;
 }
 

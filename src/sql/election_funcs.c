@@ -14,7 +14,7 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/reliance.h"
+#include "backend/guard.h"
 #include "backend/transaction.h"
 #include "backend/view.h"
 #include "backend/wait.h"

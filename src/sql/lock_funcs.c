@@ -26,9 +26,9 @@
 #include "postgres.h"
 
 #include "backend/display.h"
+#include "backend/guard.h"
 #include "backend/hold.h"
 #include "backend/lock.h"
-#include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "backend/view.h"
 #include "backend/wait.h"
@@ -467,7 +467,7 @@ zk_unreserve(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(false);
 
 	/* Others can have the lock when the call returns; a cancellation ends only the wait. */
-	wait_for_release(path, reservation.index, reservation.generation);
+	(void) wait_for_release(NULL, path, reservation.index, reservation.generation);
 	PG_RETURN_BOOL(true);
 }
 

@@ -9,7 +9,7 @@
 
 #include "postgres.h"
 
-#include "backend/reliance.h"
+#include "backend/guard.h"
 #include "shared/call.h"
 #include "shared/election.h"
 #include "shared/entry.h"

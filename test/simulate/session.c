@@ -14,8 +14,8 @@
 #include "process.h"
 
 #include "backend/element.h"
+#include "backend/guard.h"
 #include "backend/lock.h"
-#include "backend/reliance.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
 #include "shared/settings.h"

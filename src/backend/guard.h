@@ -1,13 +1,14 @@
 /*
- * reliance.h
- *		What a transaction relies on besides what it holds: terms of leadership,
- *		reservations, and locks that it has released.
+ * guard.h
+ *		What a loss does to a session and its transaction: what the transaction relies on,
+ *		interrupts, and the commit guard.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_RELIANCE_H
-#define ZKLOCK_RELIANCE_H
+#ifndef ZKLOCK_GUARD_H
+#define ZKLOCK_GUARD_H
 
+#include "backend/hold.h"
 #include "compat.h"
 #include "shared/election.h"
 #include "shared/entry.h"
@@ -32,7 +33,7 @@ typedef struct ReliedReservation
 	char		path[FLEXIBLE_ARRAY_MEMBER]; /* UTF-8 */
 } ReliedReservation;
 
-/* On what the transaction relies, and relied */
+/* On what the transaction relies, and relied, besides what it holds */
 typedef struct Reliance
 {
 	LeadershipTerm terms[ELECTION_SLOTS]; /* one for each election at most, so there is room */
@@ -49,9 +50,32 @@ typedef struct Reliance
 extern Reliance transaction_reliance;
 
 extern bool				leadership_rely(int election, int64 *token);
-extern void				leadership_set_stakes(uint8 which, uint8 stake);
 extern void				reliance_add(const char *path, const Reservation *reservation);
 pg_noreturn extern void reliance_report_over(const char *path);
-extern void				reliance_forget(void);
 
-#endif /* ZKLOCK_RELIANCE_H */
+/* Error contexts for what looks at interrupts itself, as each message does */
+typedef struct InterruptContext
+{
+	ErrorContextCallback lost;
+	ErrorContextCallback doing;
+} InterruptContext;
+
+extern void interrupt_set_policy(int policy, void *extra);
+extern void interrupt_defer(void);
+extern void interrupt_context_begin(InterruptContext *context, void (*describe)(void *), void *arg);
+extern void interrupt_check(void (*describe)(void *), void *arg);
+extern void interrupt_check_client(void);
+
+/* When the commit guard checks the locks */
+typedef enum GuardMoment
+{
+	GUARD_COMMAND, /* before a command whose effects a rollback may not undo */
+	GUARD_EARLY,   /* at the command COMMIT, before callbacks that may commit elsewhere */
+	GUARD_FINAL	   /* before the commit here */
+} GuardMoment;
+
+extern void guard_check(GuardMoment moment);
+extern void guard_release(Hold *hold, LockMode mode, int n);
+extern void guard_end_transaction(void);
+
+#endif /* ZKLOCK_GUARD_H */
