@@ -620,13 +620,26 @@ look_at_turn(const Wait *wait, void *arg)
 	return WAIT_POLLED;
 }
 
+/* Ends this session's wait, if it waits, and wakes the next one. */
+static void
+leave_queue(void)
+{
+	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
+
+	if (pg_atomic_exchange_u64(&slot->queue_wait_ticket, 0) == 0 ||
+		queue_wait_wake(slot->queue_wait_path, strlen(slot->queue_wait_path)))
+		return;
+	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
+	zklock_wake_worker();
+}
+
 /* Leaves the queue and counts the wait, as a callback at error and exit. */
 static void
 break_off_take(int code, Datum arg)
 {
 	TakeQueue *queue = (TakeQueue *) DatumGetPointer(arg);
 
-	queue_wait_leave();
+	leave_queue();
 	call_slot_give_up(); /* deletes a pin, too */
 	wait_break_off(code, PointerGetDatum(&queue->wait));
 }
@@ -646,6 +659,7 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 	ErrorContextCallback context = {.callback = take_context, .arg = &queue, .previous = error_context_stack};
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "zklock look at a queue",
 											   ALLOCSET_DEFAULT_SIZES);
+	CallSlot	 *slot = &call_pool->slots[compat_my_proc_number()];
 	Turn		  turn = {0};
 	bool		  found = false;
 
@@ -664,7 +678,13 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 			queue.call.attend_arg = &queue.wait;
 			if (timeout_ms > 0)
 				queue.call.until = zklock_now_ms() + timeout_ms;
-			queue_wait_join(path);
+
+			/* Wait at the path, behind those that already do. */
+			Assert(pg_atomic_read_u64(&slot->queue_wait_ticket) == 0);
+			strlcpy(slot->queue_wait_path, path, sizeof(slot->queue_wait_path));
+			pg_atomic_write_u32(&slot->queue_wait_changed, 1);
+			pg_atomic_exchange_u64(&slot->queue_wait_ticket,
+								   pg_atomic_add_fetch_u64(&call_pool->last_ticket, 1));
 		}
 
 		/* A call that does not wait looks once, whosever turn it is. */
@@ -687,7 +707,7 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 				break;
 			turn.waited = true;
 		}
-		queue_wait_leave();
+		leave_queue();
 		if (!found && timeout_ms != LOCK_NO_WAIT && !zklock_connected())
 			request_report_unreachable(path);
 		interrupt_check(NULL, NULL);

@@ -183,14 +183,19 @@ hold_report_lost(const Hold *hold)
 void
 request_refuse_election(const char *path)
 {
-	const char *election;
+	for (int i = 0; i < election_count(); i++)
+	{
+		const char *election = election_at(i)->path;
+		size_t		len = strlen(election);
 
-	if (election_is_above(path, &election))
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("cannot use ZooKeeper path \"%s\": this server stands at an election there",
-							   display_path(path)),
-						errdetail("\"zklock.elections\" has \"%s\".", display_utf8(election)),
-						errhint("Use another path.")));
+		if (strncmp(path, election, len) == 0 && (path[len] == '\0' || path[len] == '/') &&
+			election_at(i)->status.state != CANDIDACY_GONE)
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+							errmsg("cannot use ZooKeeper path \"%s\": this server stands at an election there",
+								   display_path(path)),
+							errdetail("\"zklock.elections\" has \"%s\".", display_utf8(election)),
+							errhint("Use another path.")));
+	}
 }
 
 /*

@@ -723,7 +723,15 @@ cohort_note_refusal(Cohort *cohort)
 	cohort->refused_in = cohort->state;
 	cohort->retry_at = now + RETRY_MS;
 	if (owner)
-		entry_refuse_release(entry_index(owner));
+	{
+		Entry *entry = entry_of(owner);
+
+		/* Its backend does not wait for that. */
+		SpinLockAcquire(&entry->mutex);
+		entry->status.refused = true;
+		SpinLockRelease(&entry->mutex);
+		entry_set_owner_latch(entry);
+	}
 	if (is_due)
 	{
 		cohort->refusal_logged_in = cohort->state;

@@ -69,18 +69,6 @@ dsa_area *call_area = NULL;
  * ------------------------------------------------------------------------
  */
 
-/* Returns the state of a slot. */
-CallState
-call_slot_state(CallSlot *slot)
-{
-	CallState state;
-
-	SpinLockAcquire(&slot->mutex);
-	state = slot->state;
-	SpinLockRelease(&slot->mutex);
-	return state;
-}
-
 /*
  * Makes a step, under the slot's mutex.  Only the worker makes steps in slots of other
  * processes.
@@ -109,14 +97,6 @@ call_slot_step(CallSlot *slot, CallState from, CallState to)
 	return stepped;
 }
 
-/* Has the worker look at a slot at once. */
-void
-call_slot_want_worker(CallSlot *slot)
-{
-	call_slot_mark(slot);
-	zklock_wake_worker();
-}
-
 /*
  * Gives up the batch under way, if any, and what it leaves behind.  Cannot fail, does
  * not wait.
@@ -135,29 +115,26 @@ call_slot_give_up(void)
 	call_slot_want_worker(slot);
 }
 
-/* Gives up the provisional node, when nothing more is created below it.  Cannot fail. */
+/*
+ * Has the provisional node stay, which has been wanted since it was created; or gives it up, when
+ * nothing more is created below it.  Cannot fail.
+ */
 void
-call_slot_leave_path(void)
+call_slot_settle_node(bool stays)
 {
 	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
 
 	SpinLockAcquire(&slot->mutex);
-	slot->provisional_wanted = false;
+	if (stays)
+	{
+		Assert(slot->state == CALL_FREE && (slot->provisional_wanted || slot->provisional[0] == '\0'));
+		slot->provisional[0] = '\0';
+	}
+	else
+		slot->provisional_wanted = false;
 	SpinLockRelease(&slot->mutex);
 	if (slot->provisional[0] != '\0')
 		call_slot_want_worker(slot);
-}
-
-/* Keeps the provisional node, which has been wanted since it was created.  Cannot fail. */
-void
-call_slot_keep_node(void)
-{
-	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
-
-	SpinLockAcquire(&slot->mutex);
-	Assert(slot->state == CALL_FREE && (slot->provisional_wanted || slot->provisional[0] == '\0'));
-	slot->provisional[0] = '\0';
-	SpinLockRelease(&slot->mutex);
 }
 
 /* ------------------------------------------------------------------------
@@ -199,19 +176,6 @@ queue_wait_first(const char *path, size_t length)
 	return first;
 }
 
-/* Has this session wait at a path, behind those that already do. */
-void
-queue_wait_join(const char *path)
-{
-	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
-
-	Assert(pg_atomic_read_u64(&slot->queue_wait_ticket) == 0);
-	strlcpy(slot->queue_wait_path, path, sizeof(slot->queue_wait_path));
-	pg_atomic_write_u32(&slot->queue_wait_changed, 1);
-	pg_atomic_exchange_u64(&slot->queue_wait_ticket,
-						   pg_atomic_add_fetch_u64(&call_pool->last_ticket, 1));
-}
-
 /*
  * Has the first to wait at a path of "length" bytes look for an element, since something has
  * happened there.  Returns false if nobody waits.
@@ -227,17 +191,4 @@ queue_wait_wake(const char *path, size_t length)
 		call_slot_wake(first);
 	}
 	return first != NULL;
-}
-
-/* Ends this session's wait, if it waits, and wakes the next one. */
-void
-queue_wait_leave(void)
-{
-	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
-
-	if (pg_atomic_exchange_u64(&slot->queue_wait_ticket, 0) == 0 ||
-		queue_wait_wake(slot->queue_wait_path, strlen(slot->queue_wait_path)))
-		return;
-	pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
-	zklock_wake_worker();
 }

@@ -167,19 +167,24 @@ extern dsa_area *call_area;
 
 /* Backends, each for its own slot */
 extern void call_slot_give_up(void);
-extern void call_slot_leave_path(void);
-extern void call_slot_keep_node(void);
-extern void queue_wait_join(const char *path);
-extern void queue_wait_leave(void);
+extern void call_slot_settle_node(bool stays);
 
-/* The worker */
+/* Any process */
+extern bool		 call_slot_step(CallSlot *slot, CallState from, CallState to);
 extern CallSlot *queue_wait_first(const char *path, size_t length);
 extern bool		 queue_wait_wake(const char *path, size_t length);
 
-/* Any process */
-extern CallState call_slot_state(CallSlot *slot);
-extern bool		 call_slot_step(CallSlot *slot, CallState from, CallState to);
-extern void		 call_slot_want_worker(CallSlot *slot);
+/* Returns the state of a slot. */
+static inline CallState
+call_slot_state(CallSlot *slot)
+{
+	CallState state;
+
+	SpinLockAcquire(&slot->mutex);
+	state = slot->state;
+	SpinLockRelease(&slot->mutex);
+	return state;
+}
 
 /* Returns the address of a slot's batch or answer, which may have room of its own. */
 static inline char *
@@ -193,6 +198,14 @@ static inline void
 call_slot_mark(CallSlot *slot)
 {
 	zklock_mark(call_pool->marks, slot - call_pool->slots);
+}
+
+/* Has the worker look at a slot at once. */
+static inline void
+call_slot_want_worker(CallSlot *slot)
+{
+	call_slot_mark(slot);
+	zklock_wake_worker();
 }
 
 /* Wakes the process that has a slot, after the slot has changed. */

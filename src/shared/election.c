@@ -41,103 +41,21 @@ const char *const election_state_names[] =
 	 [CANDIDACY_ELECTED] = "elected", [CANDIDACY_SUSPENDED] = "suspended",
 	 [CANDIDACY_FAILED] = "failed"};
 
-/* Takes the next slot for a path.  Returns ELECTION_NONE if none is left. */
-static int
-add_election_slot(ElectionTable *table, const char *path)
-{
-	int		  n = (int) pg_atomic_read_u32(&table->n);
-	Election *election = &table->elections[n];
-
-	if (n == ELECTION_SLOTS)
-		return ELECTION_NONE;
-	strlcpy(election->path, path, sizeof(election->path));
-	SpinLockInit(&election->mutex);
-	pg_atomic_init_u64(&election->candidate, 0);
-	pg_atomic_init_u64(&election->resign_term, 0);
-	ConditionVariableInit(&election->changed);
-	pg_write_barrier();
-	pg_atomic_write_u32(&table->n, n + 1);
-	return n;
-}
-
-/*
- * Initialises memory that is all zero.  The elections of the setting are there from the
- * start: sessions know them before the first worker does.
- */
-void
-election_table_init(ElectionTable *table)
-{
-	PathListReader reader = {.syntax = PATH_LIST_ELECTIONS, .rest = zklock_elections};
-	ElectionItem   item;
-
-	pg_atomic_init_u32(&table->n, 0);
-	while (election_list_next(&reader, &item))
-	{
-		CandidacyStatus *status = &table->elections[add_election_slot(table, item.path)].status;
-
-		status->state = CANDIDACY_STOP;
-		status->priority = item.priority;
-	}
-}
-
 /* ------------------------------------------------------------------------
  * Any process
  * ------------------------------------------------------------------------
  */
 
-/* Copies an election's status.  Returns false if the election is gone. */
-bool
-election_status(int election, CandidacyStatus *status)
-{
-	SpinLockAcquire(&election_at(election)->mutex);
-	*status = election_at(election)->status;
-	SpinLockRelease(&election_at(election)->mutex);
-	return status->state != CANDIDACY_GONE;
-}
-
-/* Returns the slot of a path, or ELECTION_NONE. */
-static int
-find_election_slot(const char *path)
-{
-	int i = election_count() - 1;
-
-	while (i >= 0 && strcmp(election_at(i)->path, path) != 0)
-		i--;
-	return i >= 0 ? i : ELECTION_NONE;
-}
-
 /* Returns the election at a path, in UTF-8; ELECTION_NONE if there is none here. */
 int
 election_find(const char *path)
 {
-	int i = find_election_slot(path);
-
-	if (i != ELECTION_NONE && election_at(i)->status.state == CANDIDACY_GONE)
-		return ELECTION_NONE;
-	return i;
-}
-
-/*
- * Returns true if there is an election at a path, or at one above it.
- *
- *	found	set to the election's path
- */
-bool
-election_is_above(const char *path, const char **found)
-{
 	for (int i = 0; i < election_count(); i++)
 	{
-		const char *election = election_at(i)->path;
-		size_t		len = strlen(election);
-
-		if (strncmp(path, election, len) == 0 && (path[len] == '\0' || path[len] == '/') &&
-			election_at(i)->status.state != CANDIDACY_GONE)
-		{
-			*found = election;
-			return true;
-		}
+		if (strcmp(election_at(i)->path, path) == 0)
+			return election_at(i)->status.state == CANDIDACY_GONE ? ELECTION_NONE : i;
 	}
-	return false;
+	return ELECTION_NONE;
 }
 
 /*
@@ -204,13 +122,31 @@ election_want_resign(int election, int64 term)
  * ------------------------------------------------------------------------
  */
 
-/* Returns the slot of a path, which may be new; ELECTION_NONE if none is left. */
+/*
+ * Returns the slot of a path, which may be new; ELECTION_NONE if none is left.  The postmaster
+ * calls it, too, for memory that is all zero.
+ */
 int
 election_slot(const char *path)
 {
-	int i = find_election_slot(path);
+	int		  n = election_count();
+	Election *election = election_at(n);
 
-	return i != ELECTION_NONE ? i : add_election_slot(election_table, path);
+	for (int i = 0; i < n; i++)
+	{
+		if (strcmp(election_at(i)->path, path) == 0)
+			return i;
+	}
+	if (n == ELECTION_SLOTS)
+		return ELECTION_NONE;
+	strlcpy(election->path, path, sizeof(election->path));
+	SpinLockInit(&election->mutex);
+	pg_atomic_init_u64(&election->candidate, 0);
+	pg_atomic_init_u64(&election->resign_term, 0);
+	ConditionVariableInit(&election->changed);
+	pg_write_barrier();
+	pg_atomic_write_u32(&election_table->n, n + 1);
+	return n;
 }
 
 /*

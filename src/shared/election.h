@@ -137,12 +137,8 @@ extern ElectionTable *election_table;
 /* The name of each CandidacyState in views and the log */
 extern const char *const election_state_names[];
 
-extern void election_table_init(ElectionTable *table);
-
 /* Any process */
 extern int		  election_find(const char *path);
-extern bool		  election_is_above(const char *path, const char **found);
-extern bool		  election_status(int election, CandidacyStatus *status);
 extern Leadership election_leadership(int election, int64 *term);
 extern int		  election_granted_entry(int election, EntryStatus *status);
 

@@ -359,18 +359,6 @@ entry_free(int index)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
 }
 
-/* Notes that ZooKeeper refuses what ends or downgrades an entry.  Wakes its owner. */
-void
-entry_refuse_release(int index)
-{
-	Entry *entry = entry_at(index);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->status.refused = true;
-	SpinLockRelease(&entry->mutex);
-	entry_set_owner_latch(entry);
-}
-
 /*
  * Stores why the lock is lost if a cohort's node is deleted, in the entries behind the cohort.
  */
@@ -386,20 +374,6 @@ entries_expect_deletion(uint64 cohort_id, LossReason deletion)
 			entry->status.deletion = deletion;
 		SpinLockRelease(&entry->mutex);
 	}
-}
-
-/*
- * Sets the latch of the backend that owns an entry.  If that backend has exited and another
- * one has its slot, the other wakes up once for nothing.  The worker looks at its own
- * entries once per round of its main loop.
- */
-void
-entry_set_owner_latch(const Entry *entry)
-{
-	int latch = ((volatile const Entry *) entry)->status.latch;
-
-	if (latch != ENTRY_NO_LATCH)
-		SetLatch(&GetPGProcByNumber(latch)->procLatch);
 }
 
 /* ------------------------------------------------------------------------
@@ -438,20 +412,6 @@ entry_copy(int index, EntryCopy *copy)
 		pg_read_barrier();
 	} while (entry_generation(index) != copy->generation && !ZKLOCK_FAULT("torn-views"));
 	return true;
-}
-
-/*
- * Returns how often the entry has been freed: if that has changed, the contender that had
- * it is gone.
- *
- * It is read without a lock, as a word is read whole.  A backend that sees the new
- * generation can also take the entry: it needs the mutex to look into the free list, and
- * the worker holds that until the entry is there.
- */
-uint32
-entry_generation(int index)
-{
-	return ((volatile Entry *) entry_at(index))->generation;
 }
 
 /* ------------------------------------------------------------------------

@@ -25,6 +25,8 @@
 #include "recipes/node_name.h"
 #include "recipes/recipe.h"
 #include "shared/common.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
 #include "storage/spin.h"
 
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, with its NUL */
@@ -310,14 +312,11 @@ extern void entry_fail(int index, Failure failure, int code);
 extern bool entry_lose(int index, LossReason reason);
 extern bool entry_keep(int index);
 extern void entry_free(int index);
-extern void entry_set_owner_latch(const Entry *entry);
-extern void entry_refuse_release(int index);
 extern void entries_expect_deletion(uint64 cohort_id, LossReason deletion);
 
 /* Any process */
-extern void	  entry_mark_dirty(int index);
-extern bool	  entry_copy(int index, EntryCopy *copy);
-extern uint32 entry_generation(int index);
+extern void entry_mark_dirty(int index);
+extern bool entry_copy(int index, EntryCopy *copy);
 
 /* How many there are */
 extern int	entries_in_use(void);
@@ -327,6 +326,34 @@ static inline Entry *
 entry_at(int index)
 {
 	return &entry_pool->entries[index];
+}
+
+/*
+ * Returns how often the entry has been freed: if that has changed, the contender that had
+ * it is gone.
+ *
+ * It is read without a lock, as a word is read whole.  A backend that sees the new
+ * generation can also take the entry: it needs the mutex to look into the free list, and
+ * the worker holds that until the entry is there.
+ */
+static inline uint32
+entry_generation(int index)
+{
+	return ((volatile Entry *) entry_at(index))->generation;
+}
+
+/*
+ * Sets the latch of the backend that owns an entry.  If that backend has exited and another
+ * one has its slot, the other wakes up once for nothing.  The worker looks at its own
+ * entries once per round of its main loop.
+ */
+static inline void
+entry_set_owner_latch(const Entry *entry)
+{
+	int latch = ((volatile const Entry *) entry)->status.latch;
+
+	if (latch != ENTRY_NO_LATCH)
+		SetLatch(&GetPGProcByNumber(latch)->procLatch);
 }
 
 /*

@@ -88,16 +88,19 @@ zklock_shmem_startup(void)
 	LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE);
 	Size		  sizes[SHARED_PARTS];
 	void		 *parts[SHARED_PARTS];
-	bool		  found[SHARED_PARTS];
+	bool		  is_new = false;
 	ZklockShared *shared;
 	int			  max_entries = find_part_sizes(sizes);
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	for (int i = 0; i < SHARED_PARTS; i++)
 	{
-		parts[i] = ShmemInitStruct(part_names[i], sizes[i], &found[i]);
-		if (!found[i] && i != PART_CALL_AREA)
+		bool found;
+
+		parts[i] = ShmemInitStruct(part_names[i], sizes[i], &found);
+		if (!found && i != PART_CALL_AREA)
 			memset(parts[i], 0, sizes[i]);
+		is_new |= !found;
 	}
 	shared = parts[PART_FIXED];
 	election_table = parts[PART_ELECTIONS];
@@ -106,10 +109,13 @@ zklock_shmem_startup(void)
 	search_lock = &locks->lock;
 	stats_shared = &shared->stats;
 	entry_pool = &shared->entries;
-	session_info_attach(&shared->session, !found[PART_FIXED]);
-	if (!found[PART_FIXED])
+	session_info_attach(&shared->session, is_new);
+	if (is_new)
 	{
 		pg_atomic_uint64 *counts = &stats_shared->of_kind[0][0];
+		PathListReader	  listed = {.syntax = PATH_LIST_ELECTIONS, .rest = zklock_elections};
+		ElectionItem	  item;
+		MemoryContext	  old;
 
 		deadlock_search->searcher = ENTRY_NONE;
 		pg_atomic_init_u32(&deadlock_search->reloaded, 0);
@@ -138,11 +144,19 @@ zklock_shmem_startup(void)
 			SpinLockInit(&entry_at(i)->mutex);
 			entry_at(i)->next_free = i + 1 < max_entries ? i + 1 : -1;
 		}
-	}
-	if (!found[PART_ELECTIONS])
-		election_table_init(election_table);
-	if (!found[PART_CALLS])
-	{
+
+		/*
+		 * The elections of the setting are there from the start: sessions know them before the
+		 * first worker does.
+		 */
+		pg_atomic_init_u32(&election_table->n, 0);
+		while (election_list_next(&listed, &item))
+		{
+			CandidacyStatus *status = &election_at(election_slot(item.path))->status;
+
+			status->state = CANDIDACY_STOP;
+			status->priority = item.priority;
+		}
 		for (int i = 0; i < (int) lengthof(call_pool->marks); i++)
 			pg_atomic_init_u64(&call_pool->marks[i], 0); /* no mark is set */
 		pg_atomic_init_u64(&call_pool->last_ticket, 0);
@@ -153,16 +167,12 @@ zklock_shmem_startup(void)
 			pg_atomic_init_u64(&call_pool->slots[i].queue_wait_ticket, 0);
 			pg_atomic_init_u32(&call_pool->slots[i].queue_wait_changed, 0);
 		}
-	}
 
-	/*
-	 * The area never grows, as it must not depend on other shared memory.  Nobody attaches to it
-	 * later: that would take a lock for which the worker waits when it allocates.
-	 */
-	if (!found[PART_CALL_AREA])
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-
+		/*
+		 * The area never grows, as it must not depend on other shared memory.  Nobody attaches to
+		 * it later: that would take a lock for which the worker waits when it allocates.
+		 */
+		old = MemoryContextSwitchTo(TopMemoryContext);
 		call_area =
 			dsa_create_in_place(parts[PART_CALL_AREA], CALL_AREA_SIZE, locks->lock.tranche, NULL);
 		dsa_pin(call_area);

@@ -225,7 +225,8 @@ zk_elections(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < election_count(); i++)
 	{
-		const char	   *path = election_at(i)->path;
+		Election	   *election = election_at(i);
+		const char	   *path = election->path;
 		CandidacyStatus status;
 		CandidacyState	state;
 		Leadership		leadership;
@@ -235,7 +236,10 @@ zk_elections(PG_FUNCTION_ARGS)
 		size_t			name_len;
 		Row				row = {0};
 
-		if (!election_status(i, &status))
+		SpinLockAcquire(&election->mutex);
+		status = election->status;
+		SpinLockRelease(&election->mutex);
+		if (status.state == CANDIDACY_GONE)
 			continue;
 		leadership = election_leadership(i, &term);
 

@@ -645,7 +645,7 @@ persistent_take(Persistent *lock)
 		interrupt_check_client();
 	else
 		(void) call_delete_node(&lock->call, path, &lock->stat, &lock->in_doubt);
-	call_slot_keep_node();
+	call_slot_settle_node(true);
 	return taken;
 }
 
@@ -668,7 +668,7 @@ lock_persistently(FunctionCallInfo fcinfo, LockMode mode)
 	}
 	PG_CATCH();
 	{
-		call_slot_leave_path();
+		call_slot_settle_node(false);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
