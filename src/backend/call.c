@@ -272,6 +272,31 @@ call_report(const Caller *caller, const CallStep *step)
 							   step->result.code);
 }
 
+static void
+call_context(void *arg)
+{
+	const Caller *caller = arg;
+
+	if (caller->in_doubt || caller->doing[0] != '\0')
+		errcontext("%s%s", caller->doing, caller->in_doubt ? caller->doubt : "");
+}
+
+/*
+ * Adds to errors, such as a cancellation, what the caller is doing, until it pops "context": texts
+ * that are composed beforehand, as an error's context must not compose them.
+ *
+ *	doubt	is added while that may have been done
+ */
+void
+call_tell(Caller *caller, const char *doing, const char *doubt)
+{
+	caller->doing = doing;
+	caller->doubt = doubt;
+	caller->context =
+		(ErrorContextCallback){.callback = call_context, .arg = caller, .previous = error_context_stack};
+	error_context_stack = &caller->context;
+}
+
 /* Makes one call, and raises the error for its outcome. */
 const CallStep *
 call_make(Caller *caller, ZkCall asked, CallSight sight)
@@ -415,14 +440,12 @@ call_create_path(Caller *caller, const char *path, ZkCall node)
  * Deletes a node that was read, unless another node has its name by now.  ZooKeeper deletes
  * by name, so a moment remains between that check and the deletion (doc/guarantees.md).
  *
- *	stat		the node's, as it was read
- *	in_doubt	set while the node may have been deleted and that is not known, for the
- *				caller's error context
+ *	stat	the node's, as it was read
  *
  * Returns false if another client has deleted it.
  */
 bool
-call_delete_node(Caller *caller, const char *path, const NodeStat *stat, bool *in_doubt)
+call_delete_node(Caller *caller, const char *path, const NodeStat *stat)
 {
 	for (;;)
 	{
@@ -432,16 +455,16 @@ call_delete_node(Caller *caller, const char *path, const NodeStat *stat, bool *i
 
 		if (look->result.outcome != CALL_OK || look->result.stat.czxid != stat->czxid ||
 			look->result.stat.ephemeral_owner != stat->ephemeral_owner)
-			return *in_doubt;
-		*in_doubt = true;
+			return caller->in_doubt;
+		caller->in_doubt = true;
 		call_batch(caller, &step, 1, CALL_AS_KNOWN);
-		*in_doubt = step.result.outcome == CALL_UNKNOWN;
+		caller->in_doubt = step.result.outcome == CALL_UNKNOWN;
 		call_report(caller, &step);
 		if (step.result.outcome == CALL_OK)
 			return true;
 
 		/* A deletion in doubt must be settled, however long that takes. */
-		caller->patience = *in_doubt ? CALL_PATIENT : CALL_IMPATIENT;
+		caller->patience = caller->in_doubt ? CALL_PATIENT : CALL_IMPATIENT;
 	}
 }
 

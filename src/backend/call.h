@@ -31,6 +31,12 @@ typedef struct Caller
 	 */
 	int64 (*attend)(void *arg); /* or NULL */
 	void *attend_arg;
+
+	/* What is being done, for the context of errors; see call_tell() */
+	const char			*doing;
+	const char			*doubt;
+	bool				 in_doubt;
+	ErrorContextCallback context;
 } Caller;
 
 /* Which commits a read sees at least */
@@ -61,9 +67,10 @@ extern const CallStep *call_make(Caller *caller, ZkCall asked, CallSight sight);
 extern void call_batch(Caller *caller, CallStep *steps, int n, CallSight sight);
 
 extern void call_report(const Caller *caller, const CallStep *step);
+extern void call_tell(Caller *caller, const char *doing, const char *doubt);
 
 extern const CallStep *call_create_path(Caller *caller, const char *path, ZkCall node);
-extern bool call_delete_node(Caller *caller, const char *path, const NodeStat *stat, bool *in_doubt);
+extern bool call_delete_node(Caller *caller, const char *path, const NodeStat *stat);
 extern void call_refuse_claims(Caller *caller, const char *path, const NodeStat *stat);
 
 #endif /* ZKLOCK_BACKEND_CALL_H */

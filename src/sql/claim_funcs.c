@@ -65,7 +65,6 @@ typedef struct Claiming
 	char		slot[CLAIM_RECORD_SLOT_SIZE]; /* as text; empty for a reset */
 	ClaimRecord wanted;						  /* empty if claims are only shown */
 	ClaimSent	sent;						  /* the write that is in doubt */
-	bool		made;						  /* it is known to be done */
 	int64		read_mtime; /* when the record that was read was written, ms since 1970 by
 							 * ZooKeeper's clock */
 	Caller		call;
@@ -75,25 +74,6 @@ typedef struct Claiming
  * Errors
  * ------------------------------------------------------------------------
  */
-
-/* Adds to an error, such as a cancellation, what has been done by then, or may have been. */
-static void
-claim_context(void *arg)
-{
-	const Claiming *claiming = arg;
-	const char	   *doubt = "";
-
-	if (claiming->made)
-		doubt = ", which has been done";
-	else if (claiming->sent.what != CLAIM_SENT_NOTHING)
-		doubt = ", which may have been done";
-	if (claiming->slot[0] != '\0')
-		errcontext("while claiming slot %s of ZooKeeper path \"%s\"%s", claiming->slot,
-				   display_utf8(claiming->path), doubt);
-	else
-		errcontext("while resetting claims on ZooKeeper path \"%s\"%s",
-				   display_utf8(claiming->path), doubt);
-}
 
 pg_noreturn static void
 report_undecidable(const Claiming *claiming)
@@ -216,6 +196,7 @@ make_claim(Claiming *claiming)
 									 .data = data,
 									 .version = ZKLOCK_FAULT("claim-unversioned") ? ZK_ANY_VERSION
 																				  : node.version}};
+		claiming->call.in_doubt = true;
 		written = &write;
 		if (node.exists)
 			call_batch(&claiming->call, &write, 1, CALL_AS_KNOWN);
@@ -225,7 +206,8 @@ make_claim(Claiming *claiming)
 								 (ZkCall){.kind = ZK_CREATE_RECORD, .path = claiming->path, .data = data});
 		if (has_record && written->result.outcome == CALL_OK && written->result.stat.czxid != node.czxid)
 			report_undecidable(claiming);
-		if (written->result.outcome != CALL_UNKNOWN)
+		claiming->call.in_doubt = written->result.outcome == CALL_UNKNOWN;
+		if (!claiming->call.in_doubt)
 			claiming->sent.what = CLAIM_SENT_NOTHING;
 
 		/* If the node to be replaced has children by now, the next read shows them. */
@@ -238,10 +220,10 @@ make_claim(Claiming *claiming)
 		 * Another client was faster, or the write is in doubt.  That must be settled, however
 		 * long it takes.
 		 */
-		claiming->call.patience =
-			claiming->sent.what == CLAIM_SENT_NOTHING ? CALL_IMPATIENT : CALL_PATIENT;
+		claiming->call.patience = claiming->call.in_doubt ? CALL_PATIENT : CALL_IMPATIENT;
 	}
-	claiming->made = true;
+	claiming->call.in_doubt = true;
+	claiming->call.doubt = ", which has been done";
 
 	/* Only superusers can reset claims. */
 	if (!wanted->claimed)
@@ -254,7 +236,7 @@ make_claim(Claiming *claiming)
 						   wanted->claimant)));
 	}
 
-	/* A later cancellation would find no claim_context() that says what has been done. */
+	/* A later cancellation would find no context that says what has been done. */
 	CHECK_FOR_INTERRUPTS();
 	return true;
 }
@@ -266,12 +248,10 @@ make_claim(Claiming *claiming)
 static bool
 ask_claim(Claiming *claiming)
 {
-	ClaimRecord			*wanted = &claiming->wanted;
-	ErrorContextCallback context = {.callback = claim_context,
-									.arg = claiming,
-									.previous = error_context_stack};
-	Wait				 wait;
-	bool				 made;
+	ClaimRecord *wanted = &claiming->wanted;
+	const char	*path = display_utf8(claiming->path);
+	Wait		 wait;
+	bool		 made;
 
 	wait_begin(&wait, claiming->path, "a claim",
 			   wanted->claimed ? STATS_CLAIM : WAIT_UNCOUNTED, LOCK_NO_WAIT);
@@ -285,11 +265,15 @@ ask_claim(Claiming *claiming)
 		if (wanted->claimed)
 			claim_record_write_slot(claiming->slot, wanted->slot);
 
-		error_context_stack = &context;
+		call_tell(&claiming->call,
+				  wanted->claimed
+					  ? psprintf("while claiming slot %s of ZooKeeper path \"%s\"", claiming->slot, path)
+					  : psprintf("while resetting claims on ZooKeeper path \"%s\"", path),
+				  ", which may have been done");
 		made = make_claim(claiming);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(wait_break_off, PointerGetDatum(&wait));
-	error_context_stack = context.previous;
+	error_context_stack = claiming->call.context.previous;
 	wait_end(&wait, made);
 	return made;
 }

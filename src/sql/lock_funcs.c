@@ -498,25 +498,8 @@ typedef struct Persistent
 	const char	 *data;
 	const char	 *name; /* the node's; NULL until it is known */
 	NodeStat	  stat;
-	bool		  in_doubt; /* the creation or deletion may have been done */
-	bool		  unlocks;
 	Caller		  call;
 } Persistent;
-
-/* Adds to an error, such as a cancellation, what may have been done by then. */
-static void
-persistent_context(void *arg)
-{
-	const Persistent *lock = arg;
-	const char		 *path = display_utf8(lock->path);
-
-	if (lock->unlocks)
-		errcontext("while unlocking persistent lock \"%s\"%s", path,
-				   lock->in_doubt ? ", which may have been done" : "");
-	else
-		errcontext("while locking \"%s\" persistently%s", path,
-				   lock->in_doubt ? "; its node may exist, as zk_contenders() shows" : "");
-}
 
 /*
  * Reads the contenders, as they are now, and the nodes of the first "most" of them.  Raises an
@@ -595,13 +578,13 @@ persistent_take(Persistent *lock)
 		const CallStep *made;
 
 		path = psprintf("%s/%s", lock->path, lock->prefix);
-		lock->in_doubt = true;
+		lock->call.in_doubt = true;
 		made = call_create_path(&lock->call, lock->path,
 								(ZkCall){.kind = ZK_CREATE,
 										 .node_kind = ZK_PERSISTENT_SEQUENTIAL,
 										 .path = path,
 										 .data = lock->data});
-		lock->in_doubt = made->result.outcome == CALL_OK || made->result.outcome == CALL_UNKNOWN;
+		lock->call.in_doubt = made->result.outcome == CALL_OK || made->result.outcome == CALL_UNKNOWN;
 		call_report(&lock->call, &(CallStep){.asked.path = lock->path, .result = made->result});
 
 		/* A creation in doubt must be settled, however long that takes. */
@@ -644,7 +627,7 @@ persistent_take(Persistent *lock)
 	if (taken)
 		interrupt_check_client();
 	else
-		(void) call_delete_node(&lock->call, path, &lock->stat, &lock->in_doubt);
+		(void) call_delete_node(&lock->call, path, &lock->stat);
 	call_slot_settle_node(true);
 	return taken;
 }
@@ -653,15 +636,13 @@ persistent_take(Persistent *lock)
 static Datum
 lock_persistently(FunctionCallInfo fcinfo, LockMode mode)
 {
-	Persistent			 lock = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
-	ErrorContextCallback context = {.callback = persistent_context,
-									.arg = &lock,
-									.previous = error_context_stack};
-	volatile bool		 taken = false;
+	Persistent	  lock = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
+	volatile bool taken = false;
 
 	lock.request = (RecipeRequest){.mode = mode, .dialect = dialect_of_path(lock.path)};
 	request_refuse_election(lock.path);
-	error_context_stack = &context;
+	call_tell(&lock.call, psprintf("while locking \"%s\" persistently", display_utf8(lock.path)),
+			  "; its node may exist, as zk_contenders() shows");
 	PG_TRY();
 	{
 		taken = persistent_take(&lock);
@@ -672,7 +653,7 @@ lock_persistently(FunctionCallInfo fcinfo, LockMode mode)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	error_context_stack = context.previous;
+	error_context_stack = lock.call.context.previous;
 	if (!taken)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token_of_grant(lock.stat.czxid, 1));
@@ -709,17 +690,16 @@ zk_lock_persistent_shared(PG_FUNCTION_ARGS)
 Datum
 zk_unlock_persistent(PG_FUNCTION_ARGS)
 {
-	Persistent lock = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY), .unlocks = true};
-	ErrorContextCallback context = {.callback = persistent_context,
-									.arg = &lock,
-									.previous = error_context_stack};
-	Contenders			 contenders;
-	int64				 token;
-	bool				 unlocked = false;
+	Persistent lock = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
+	Contenders contenders;
+	int64	   token;
+	bool	   unlocked = false;
 
 	argument_refuse_null(fcinfo, 1, "token");
 	token = PG_GETARG_INT64(1);
-	error_context_stack = &context;
+	call_tell(&lock.call,
+			  psprintf("while unlocking persistent lock \"%s\"", display_utf8(lock.path)),
+			  ", which may have been done");
 	contenders = persistent_read(&lock, PG_INT32_MAX);
 	for (int i = 0; i < contenders.n; i++)
 	{
@@ -729,11 +709,10 @@ zk_unlock_persistent(PG_FUNCTION_ARGS)
 		/* The node must be persistent. */
 		if (stat->czxid == 0 || stat->ephemeral_owner != 0 || token_of_grant(stat->czxid, 1) != token)
 			continue;
-		unlocked = call_delete_node(&lock.call, psprintf("%s/%s", lock.path, node->name), stat,
-									&lock.in_doubt);
+		unlocked = call_delete_node(&lock.call, psprintf("%s/%s", lock.path, node->name), stat);
 		break;
 	}
-	error_context_stack = context.previous;
+	error_context_stack = lock.call.context.previous;
 	if (!unlocked)
 		ereport(WARNING, (errmsg("there is no persistent lock \"%s\" with fencing token " INT64_FORMAT,
 								 display_path(lock.path), token)));

@@ -1106,32 +1106,6 @@ zk_waits(PG_FUNCTION_ARGS)
  * ------------------------------------------------------------------------
  */
 
-/* A node that is being deleted */
-typedef struct Breaking
-{
-	const char	 *path;		/* the node's */
-	ContenderNode node;		/* as it was read first */
-	uint64		  cohort;	/* its cohort, if it is a node of this server; else 0 */
-	bool		  in_doubt; /* the deletion was sent, and its answer has not come */
-	Caller		  caller;
-
-	/* For messages: composed beforehand, as an error's context must not compose them */
-	const char *role;  /* who deletes it */
-	const char *shown; /* path */
-	const char *owner;
-} Breaking;
-
-/* Adds to an error, such as a cancellation, what may have been done by then. */
-static void
-breaking_context(void *arg)
-{
-	const Breaking *breaking = arg;
-
-	if (breaking->in_doubt)
-		errcontext("while role \"%s\", process %d, was deleting node \"%s\" of %s by zk_break_lock(), which may have been done",
-				   breaking->role, MyProcPid, breaking->shown, breaking->owner);
-}
-
 /* Takes the mark off the entries, because this process does not delete the node. */
 static void
 withdraw_mark(int code, Datum arg)
@@ -1146,58 +1120,62 @@ withdraw_mark(int code, Datum arg)
 static bool
 break_node(const char *path, const char *name)
 {
-	Breaking breaking = {.path = psprintf("%s/%s", path, name), .node.name = name};
-	CallStep read = {.asked = {.kind = ZK_GET_DATA, .path = breaking.path, .most = CONTENDERS_MAX_DATA}};
-	ErrorContextCallback context = {.callback = breaking_context,
-									.arg = &breaking,
-									.previous = error_context_stack};
-	const NodeStat		*stat = &breaking.node.answer.stat;
-	LockView			 ours;
-	const EntryCopy		*entry;
-	bool				 of_session;
-	bool				 broken;
+	Caller		  caller = {0};
+	ContenderNode node = {.name = name};
+	char		 *node_path = psprintf("%s/%s", path, name);
+	CallStep read = {.asked = {.kind = ZK_GET_DATA, .path = node_path, .most = CONTENDERS_MAX_DATA}};
+	const NodeStat	*stat = &node.answer.stat;
+	LockView		 ours;
+	const EntryCopy *entry;
+	uint64			 cohort; /* the node's, if it is of this server; else 0 */
+	bool			 of_session;
+	bool			 broken;
 
-	call_batch(&breaking.caller, &read, 1, CALL_AFTER_SYNC);
-	breaking.node.answer = read.result;
-	breaking.node.data = read.read ? read.read : "";
+	/* For messages: composed beforehand, as an error's context must not compose them */
+	const char *role = GetUserNameFromId(GetUserId(), false);
+	const char *shown = display_path(node_path);
+	const char *owner;
+
+	call_batch(&caller, &read, 1, CALL_AFTER_SYNC);
+	node.answer = read.result;
+	node.data = read.read ? read.read : "";
 	if (stat->czxid == 0)
 	{
-		call_report(&breaking.caller, &read);
+		call_report(&caller, &read);
 		return false;
 	}
 	ours = lock_view_take(path, true);
-	entry = lock_view_of_node(&ours, &breaking.node);
-	breaking.cohort = entry ? entry->node.cohort_id : 0;
-	breaking.role = GetUserNameFromId(GetUserId(), false);
-	breaking.shown = display_path(breaking.path);
-	breaking.owner = contenders_describe(&breaking.node);
+	entry = lock_view_of_node(&ours, &node);
+	cohort = entry ? entry->node.cohort_id : 0;
+	owner = contenders_describe(&node);
 
-	error_context_stack = &context;
-	PG_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking.cohort));
+	call_tell(&caller, "",
+			  psprintf("while role \"%s\", process %d, was deleting node \"%s\" of %s by zk_break_lock(), which may have been done",
+					   role, MyProcPid, shown, owner));
+	PG_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(cohort));
 	{
-		CallStep set = {.asked = {.kind = ZK_SET_DATA, .path = breaking.path, .version = stat->version}};
-		char *by = psprintf("role %s, process %d of server %s", breaking.role, MyProcPid,
-							zklock_own_name());
+		CallStep set = {.asked = {.kind = ZK_SET_DATA, .path = node_path, .version = stat->version}};
+		char *by = psprintf("role %s, process %d of server %s", role, MyProcPid, zklock_own_name());
 		StringInfoData member;
 		char		  *data;
 
 		/* Mark the node, in the entries that it stands for and in its data. */
-		entries_expect_deletion(breaking.cohort, LOSS_BROKEN);
+		entries_expect_deletion(cohort, LOSS_BROKEN);
 		initStringInfo(&member);
 		escape_json(&member, pg_server_to_any(by, strlen(by), PG_UTF8));
-		data = palloc(breaking.node.answer.text_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
+		data = palloc(node.answer.text_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
 		set.asked.data = data;
 
 		/* The node is deleted even if this fails. */
-		if (node_contender_write_broken(data, breaking.node.data, member.data))
-			call_batch(&breaking.caller, &set, 1, CALL_AS_KNOWN);
-		broken = call_delete_node(&breaking.caller, breaking.path, stat, &breaking.in_doubt);
+		if (node_contender_write_broken(data, node.data, member.data))
+			call_batch(&caller, &set, 1, CALL_AS_KNOWN);
+		broken = call_delete_node(&caller, node_path, stat);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(breaking.cohort));
-	error_context_stack = context.previous;
+	PG_END_ENSURE_ERROR_CLEANUP(withdraw_mark, UInt64GetDatum(cohort));
+	error_context_stack = caller.context.previous;
 	if (!broken)
 	{
-		withdraw_mark(0, UInt64GetDatum(breaking.cohort));
+		withdraw_mark(0, UInt64GetDatum(cohort));
 		return false;
 	}
 
@@ -1209,14 +1187,13 @@ break_node(const char *path, const char *name)
 	of_session = stat->ephemeral_owner != 0 && stat->ephemeral_owner != PG_INT64_MIN &&
 				 ((uint64) stat->ephemeral_owner >> 56) != 0xff;
 	ereport(LOG, (errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
-						 breaking.role, MyProcPid, breaking.shown),
-				  of_session
-					  ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
-									  breaking.owner, (unsigned long long) stat->ephemeral_owner)
-					  : errdetail_log("It was that of %s, and not ephemeral.", breaking.owner)));
+						 role, MyProcPid, shown),
+				  of_session ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
+											 owner, (unsigned long long) stat->ephemeral_owner)
+							 : errdetail_log("It was that of %s, and not ephemeral.", owner)));
 	if (!of_session)
 		ereport(NOTICE,
-				(errmsg("node \"%s\" was not ephemeral", breaking.shown),
+				(errmsg("node \"%s\" was not ephemeral", shown),
 				 errdetail("It belonged to no ZooKeeper session, so ZooKeeper would not have deleted it.")));
 	return true;
 }
