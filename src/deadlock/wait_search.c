@@ -3,8 +3,8 @@
  *		Deadlocks across servers: what the records of all servers say, and which waits are
  *		stuck.
  *
- * Servers publish records of the waits that others need to know (deadlock_across.c says how
- * they are published and read, deadlock.c which waits are in ours).  A record is a text of
+ * Servers publish records of the waits that others need to know (deadlock.c says which waits are
+ * in ours, and how records are published and read).  A record is a text of
  * lines, each of which has six fields separated by tabs:
  *
  *		zklock waits 1	seen		0		0			-			server
@@ -58,8 +58,7 @@
  */
 #include "postgres.h"
 
-#include "deadlock/deadlock.h"
-#include "deadlock/deadlock_internal.h"
+#include "deadlock/wait_search.h"
 #include "fault.h"
 #include "recipes/recipe.h"
 
@@ -172,40 +171,36 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 }
 
 /*
- * Reads the lines of a record, which is followed by a NUL, and is changed on the way: lines
- * point into it.  "lines" has room for one for each '\n', and one more; the last is
- * WAIT_LINE_END.  Returns false if the record is not valid: then nothing of it counts.
+ * Reads the lines of a record, in the current memory context; the last is WAIT_LINE_END.  Returns
+ * false if the record is not valid: then nothing of it counts.
  */
 static bool
-read_lines(char *record, Size len, WaitLine *lines)
+read_lines(const char *text, Size length, const WaitLine **lines)
 {
+	char		*rest;
+	WaitLine	*line;
 	WaitLineKind last = WAIT_LINE_END;
-
-	if (len == 0 || len > WAIT_RECORD_MAX || record[len - 1] != '\n' ||
-		strcspn(record, CONTROL_CHARACTERS) != len)
-		return false;
-	record[len - 1] = '\0';
-	while (record)
-	{
-		if (!read_line(strsep(&record, "\n"), last, lines))
-			return false;
-		last = lines++->kind;
-	}
-	*lines = (WaitLine){.kind = WAIT_LINE_END};
-	return true;
-}
-
-/* Returns the lines of a record, in the current memory context; NULL if it is not valid. */
-static const WaitLine *
-copy_lines(const char *text, Size length)
-{
-	WaitLine *lines;
-	int		  n = 1;
+	int			 n = 1;
 
 	for (Size i = 0; i < length; i++)
 		n += text[i] == '\n';
-	lines = palloc(n * sizeof(WaitLine));
-	return read_lines(memcpy(palloc(length + 1), text, length + 1), length, lines) ? lines : NULL;
+	*lines = line = palloc(n * sizeof(WaitLine));
+	*line = (WaitLine){.kind = WAIT_LINE_END};
+	if (length == 0 || length > WAIT_RECORD_MAX || text[length - 1] != '\n' ||
+		strcspn(text, CONTROL_CHARACTERS) != length)
+		return false;
+
+	/* Lines point into a copy, without the last line feed. */
+	rest = memcpy(palloc(length), text, length);
+	rest[length - 1] = '\0';
+	while (rest)
+	{
+		if (!read_line(strsep(&rest, "\n"), last, line))
+			return false;
+		last = line++->kind;
+		*line = (WaitLine){.kind = WAIT_LINE_END};
+	}
+	return true;
 }
 
 /*
@@ -229,11 +224,13 @@ wait_record_session(const char *name)
 const WaitLine *
 wait_record_lines(const CallStep *record)
 {
-	const char *name = record->asked.path + strlen(WAIT_RECORD_ROOT "/");
+	const char	   *name = record->asked.path + strlen(WAIT_RECORD_ROOT "/");
+	const WaitLine *lines;
 
-	if (record->read == NULL || record->result.stat.ephemeral_owner != wait_record_session(name))
+	if (record->read == NULL || record->result.stat.ephemeral_owner != wait_record_session(name) ||
+		!read_lines(record->read, record->result.text_length, &lines))
 		return NULL;
-	return copy_lines(record->read, record->result.text_length);
+	return lines;
 }
 
 /* ------------------------------------------------------------------------
@@ -256,7 +253,7 @@ compare_kept(const void *a, const void *b)
  * false if the session has something else to do.
  */
 static bool
-take_records(Search *search)
+take_records(WaitSearch *search)
 {
 	ListCell *cell;
 
@@ -268,7 +265,7 @@ take_records(Search *search)
 
 		if (search->call.is_called_away(search))
 			return false;
-		record->lines = copy_lines(record->text, strlen(record->text));
+		(void) read_lines(record->text, strlen(record->text), &record->lines);
 		for (const WaitLine *line = record->lines; line->kind != WAIT_LINE_END; line++)
 		{
 			KeptNode *kept = &search->kept[search->nkept];
@@ -332,7 +329,7 @@ compare_places(const void *a, const void *b)
  * before it; and so is each semaphore.
  */
 static void
-add_queues(Search *search)
+add_queues(WaitSearch *search)
 {
 	WaitGraph *graph = &search->graph;
 	KeptNode **queue = palloc((search->nkept + 1) * sizeof(KeptNode *));
@@ -381,7 +378,7 @@ add_queues(Search *search)
  * confirmed, block a wait.
  */
 static void
-add_confirmed(Search *search, int wait)
+add_confirmed(WaitSearch *search, int wait)
 {
 	const SearchWait *self = &search->waits[wait];
 	const KeptNode	 *node = self->node;
@@ -440,7 +437,7 @@ add_confirmed(Search *search, int wait)
  * all stuck ones for which they wait.  Returns false if none of ours is stuck.
  */
 static bool
-solve(Search *search)
+solve(WaitSearch *search)
 {
 	int ours = 2 * search->nwaits;
 	int first = 0; /* of the same record */
@@ -498,7 +495,7 @@ solve(Search *search)
  * one than before: then the search is given up.
  */
 bool
-wait_search_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
+wait_search_make_calls(WaitSearch *search, CallStep *steps, int n, CallSight sight)
 {
 	for (int done = 0, some; done < n; done += some)
 	{
@@ -523,7 +520,7 @@ wait_search_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
  * which others do.
  */
 static void
-find_unknown_contenders(Search *search, const CallStep *list)
+find_unknown_contenders(WaitSearch *search, const CallStep *list)
 {
 	RecipeQueued *queue;
 	RecipePeer	  unknown = {.numbered = false};
@@ -559,14 +556,13 @@ find_unknown_contenders(Search *search, const CallStep *list)
  * if these show any, by the facts.  Returns false if those cannot be had now.
  */
 bool
-wait_search(Search *search)
+wait_search(WaitSearch *search)
 {
 	CallStep  *steps;
 	KeptNode **about; /* the node that each step is about; for a list the first on its path */
 	int		   n = 0;
 	int		   max = ZKLOCK_FAULT("few-facts") ? FEW_FACTS : MAX_FACTS;
 
-	search->graph.resize = search->own.graph.resize;
 	if (!take_records(search))
 		return false;
 	if (!solve(search))
@@ -656,7 +652,7 @@ wait_search(Search *search)
  * and all for which the component waits is "reached".
  */
 bool
-wait_search_is_victim(Search *search, int wait)
+wait_search_is_victim(WaitSearch *search, int wait)
 {
 	if (search->waits[wait].record->owner != search->session ||
 		!wait_graph_is_victim(&search->graph, wait))

@@ -2,7 +2,7 @@
  * deadlock_search.h
  *		The search for deadlocks across servers: which session makes it.
  *
- * deadlock/deadlock_across.c says how a session becomes the one that searches.
+ * deadlock/deadlock.c says how a session becomes the one that searches.
  *
  * Copyright (c) 2026, zklock contributors
  */

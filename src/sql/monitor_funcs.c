@@ -27,6 +27,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "deadlock/deadlock.h"
+#include "deadlock/wait_search.h"
 #include "fault.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"

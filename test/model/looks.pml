@@ -2,7 +2,7 @@
  * looks.pml
  *		Two looks of the search for deadlocks across servers.
  *
- * doc/internals.md, "Deadlocks", has the argument; src/deadlock/deadlock_across.c and
+ * doc/internals.md, "Deadlocks", has the argument; src/deadlock/deadlock.c and
  * wait_search.c have the code.
  *
  *	Process		one on each server: takes locks, gives them back, waits for one that another

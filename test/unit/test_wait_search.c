@@ -197,7 +197,7 @@ held(const char *path)
 	line("held\t0\t0\t0\t%s\t\n", path);
 }
 
-static Search
+static WaitSearch
 search_all(bool *complete)
 {
 	static union
@@ -205,7 +205,7 @@ search_all(bool *complete)
 		List list;
 		char room[sizeof(List) + MAX_RECORDS * sizeof(ListCell)];
 	} all;
-	Search search = {.session = OURS, .call.is_called_away = is_called_away, .own.graph.resize = resize};
+	WaitSearch search = {.session = OURS, .call.is_called_away = is_called_away, .graph.resize = resize};
 
 	all.list = (List){.type = T_List,
 					  .length = nrecords,
@@ -227,7 +227,7 @@ victims(void)
 {
 	static char text[256];
 	bool		complete;
-	Search		search = search_all(&complete);
+	WaitSearch	search = search_all(&complete);
 
 	text[0] = '\0';
 	for (int i = 0; i < search.nwaits && complete; i++)
@@ -264,23 +264,19 @@ victims(void)
 	"wait\tffffffffffffffff\t7\t0\t\tShareLock on transaction 731\n" FOR("8") FOR("9") HELD("/b/n-2") \
 		HELD("/b/n-3") "wait\t2\t8\t3\t/s/leases/l-1\tExclusiveLock\n" HELD("/c/n-4") "wait\t3\t9\t0\t\t\n"
 
-#define MAX_LINES 80
-
 /* The kinds of a record's lines, as letters; '!' where it ceases to be one. */
 static const char *
 read_all(const char *text, size_t len)
 {
-	static char kinds[MAX_LINES + 1];
-	char	   *copy = malloc(len + 1); /* sanitizers see what is read behind it */
-	int			n = 0;
-	WaitLine	lines[MAX_LINES];
-	bool		good;
+	static char		kinds[80];
+	char		   *copy = malloc(len + 1); /* sanitizers see what is read behind it */
+	const WaitLine *lines;
+	int				n = 0;
+	bool			good;
 
 	memcpy(copy, text, len);
 	copy[len] = '\0';
-	for (int i = 0; i < MAX_LINES; i++)
-		lines[i].kind = WAIT_LINE_END;
-	good = read_lines(copy, len, lines);
+	good = read_lines(copy, len, &lines);
 	for (; lines[n].kind != WAIT_LINE_END; n++)
 		kinds[n] = "twfh"[lines[n].kind];
 	if (!good)
@@ -299,12 +295,11 @@ check(const char *text, const char *expected, const char *name)
 static void
 test_reading(void)
 {
-	char	 copy[] = GOOD;
-	WaitLine lines[MAX_LINES];
+	const WaitLine *lines;
 
 	check(GOOD, "twffhhwhw", "a record is read");
 	check(TITLE("", "0"), "t", "one of no waits, of a server without a name");
-	ok(read_lines(copy, strlen(copy), lines), "it has lines");
+	ok(read_lines(GOOD, strlen(GOOD), &lines), "it has lines");
 	is_str(lines[0].text, "one", "the first has the server's name");
 	ok(lines[0].number == 0x1f, "and the zxid");
 	ok(lines[1].number == UINT64_MAX && lines[1].pid == 7, "a wait");
@@ -493,8 +488,8 @@ test_deadlocks(void)
 static void
 test_named(void)
 {
-	bool   complete;
-	Search search;
+	bool	   complete;
+	WaitSearch search;
 
 	begin();
 	record(OURS);
@@ -517,7 +512,7 @@ test_crowd(int place, bool real)
 {
 	static char text[64];
 	bool		complete;
-	Search		search;
+	WaitSearch	search;
 	int			sequence = 1;
 
 	begin();

@@ -1,54 +1,63 @@
 /*
- * deadlock_internal.h
- *		The search for deadlocks: what its files offer each other.
+ * wait_search.h
+ *		Deadlocks across servers: what the records of all servers say, and which waits are
+ *		stuck.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_DEADLOCK_INTERNAL_H
-#define ZKLOCK_DEADLOCK_INTERNAL_H
+#ifndef ZKLOCK_WAIT_SEARCH_H
+#define ZKLOCK_WAIT_SEARCH_H
 
 #include "backend/call.h"
 #include "deadlock/wait_graph.h"
 #include "nodes/pg_list.h"
 #include "recipes/recipe.h"
 #include "shared/deadlock_search.h"
-#include "shared/entry.h"
-#include "utils/hsearch.h"
 
 /* ------------------------------------------------------------------------
- * On this server
+ * The records of waits that servers publish for each other
  * ------------------------------------------------------------------------
  */
 
-/* The waits of this server, in the memory context that was current when they were taken */
-typedef struct Waits
+/* The node below which servers publish their records, relative to the chroot */
+#define WAIT_RECORD_ROOT "/zklock-waits"
+
+#define WAIT_RECORD_MAX 32768 /* bytes of a record, without a NUL */
+
+#define WAIT_RECORD_TITLE "zklock waits 1" /* its first line begins with this */
+#define WAIT_RECORD_MAX_TEXT 512 /* bytes of a server's name, or of what is waited for */
+
+/*
+ * The lines of a record, which wait_search.c describes.  After each WAIT_LINE_WAIT those
+ * that belong to it follow, in this order.
+ */
+typedef enum WaitLineKind
 {
-	EntryCopy **contenders; /* those that wait or hold: by path and cohort, those without a
-							 * cohort last */
-	int			ncontenders;
-	WaitGraph	graph;
-	List	   *processes; /* of WaitsProcess, by vertex; private to deadlock.c ... */
-	HTAB	   *by_pid;	   /* ... and so are the same processes here */
-} Waits;
+	WAIT_LINE_TITLE, /* number: a zxid; text: the server's name */
+	WAIT_LINE_WAIT,	 /* number: its identity; pid; permits, path, node: the node with which
+					  * the process waits; text: what it waits for */
+	WAIT_LINE_FOR,	 /* pid: a process of the same server for which the process waits */
+	WAIT_LINE_HELD,	 /* path, node: a node that the process holds */
+	WAIT_LINE_END	 /* the end of the record */
+} WaitLineKind;
 
-/* What an error says of a wait */
-typedef struct WaitDescription
+/* Texts end with a NUL, and are "" where the line has none. */
+typedef struct WaitLine
 {
-	int			pid;   /* 0: an unknown contender, which stands between two others */
-	const char *where; /* the server of the process, as a phrase, or "" */
-	const char *what;  /* what the process waits for */
-	bool		is_ours;
-} WaitDescription;
+	WaitLineKind kind;
+	uint64		 number;
+	int32		 pid;
+	int32		 permits; /* the semaphore's; 0: the process waits for something else */
+	const char	*path;
+	const char	*node;
+	const char	*text;
+} WaitLine;
 
-typedef WaitDescription (*WaitDescriber)(const void *arg, int vertex);
-
-extern void		   deadlock_report(const WaitGraph *graph, int victim, WaitDescriber describe,
-								   const void *arg);
-extern const char *own_waits_write(Waits *waits, int64 seen);
-extern const EntryCopy *own_waits_find(Waits *waits, int pid, uint64 identity);
+extern int64		   wait_record_session(const char *name);
+extern const WaitLine *wait_record_lines(const CallStep *record);
 
 /* ------------------------------------------------------------------------
- * Across servers
+ * A search
  * ------------------------------------------------------------------------
  */
 
@@ -81,7 +90,7 @@ typedef struct KeptNode
 	const WaitLine		  *line; /* with its path and name; WAIT_LINE_WAIT if the process waits
 								  * with it */
 	const struct KeptNode *first; /* of the nodes on its path, which follow each other */
-	int					   wait;  /* the process's, in Search.waits */
+	int					   wait;  /* the process's, in WaitSearch.waits */
 	RecipePeer			   peer;
 	int64				   place;	/* by age, among those on its path */
 	bool				   is_lock; /* otherwise a permit */
@@ -107,17 +116,16 @@ typedef struct SearchWait
 } SearchWait;
 
 /* A search.  What it points to is in the memory context of the wait, except the records. */
-typedef struct Search
+typedef struct WaitSearch
 {
 	int	   index;	  /* the entry of this session */
 	Caller call;	  /* "until" the session has something else to do */
 	int64  session;	  /* our ZooKeeper session; 0 before the first answer */
 	bool lost_record; /* a call was given up, and took the slot's marker node with it, which is
 						* our record */
-	Waits own;
-	List *records;	/* list of ReadRecord: the newest of each session */
-	int64 seen;		/* the highest czxid of these */
-	bool  has_root; /* WAIT_RECORD_ROOT exists */
+	List *records;	  /* list of ReadRecord: the newest of each session */
+	int64 seen;		  /* the highest czxid of these */
+	bool  has_root;	  /* WAIT_RECORD_ROOT exists */
 
 	/*
 	 * A vertex for each wait, then one for the unknown contender before each, and one that
@@ -135,10 +143,10 @@ typedef struct Search
 				   * ours is stuck */
 	SearchFindings findings;
 	int next; /* the entry whose session searches next: this one, or one that is to give up */
-} Search;
+} WaitSearch;
 
-extern bool wait_search_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
-extern bool wait_search(Search *search);
-extern bool wait_search_is_victim(Search *search, int wait);
+extern bool wait_search_make_calls(WaitSearch *search, CallStep *steps, int n, CallSight sight);
+extern bool wait_search(WaitSearch *search);
+extern bool wait_search_is_victim(WaitSearch *search, int wait);
 
-#endif /* ZKLOCK_DEADLOCK_INTERNAL_H */
+#endif /* ZKLOCK_WAIT_SEARCH_H */
