@@ -65,6 +65,7 @@
 #include "postgres.h"
 
 #include "engine/engine.h"
+#include "lib/ilist.h"
 #include "lib/stringinfo.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -107,8 +108,9 @@ typedef struct CallUnderWay
 /* The work for a slot: what only this worker needs to know */
 struct CallWork
 {
-	CallSlot *slot;
-	uint64	  asked; /* order of the batches that wait or were sent; 0: not seen */
+	CallSlot  *slot;
+	bool	   seen; /* its batch, which waits or was sent: it is in "batches" */
+	dlist_node link;
 
 	/* Its batch that was sent */
 	uint64		  connection; /* on which it was sent */
@@ -132,14 +134,13 @@ struct CallWork
 	bool deletes_provisional; /* the deletion of its provisional node has been sent */
 };
 
-static CallWork *works;	   /* by slot */
-static int		*in_order; /* the slots, as they were asked when a connection was last made */
-static uint64	 last_asked;
-static uint64	 connection;   /* counts connections on which a server has answered */
-static uint64	 synchronized; /* the last of them on which a check was committed */
-static int64	 delete_again_at = NEVER; /* ms, if any deletion was refused */
-static HTAB		*watched;
-static int64	 watched_session; /* the ZooKeeper session that has the watches */
+static CallWork	 *works;								/* by slot */
+static dlist_head batches = DLIST_STATIC_INIT(batches); /* works, first come first served */
+static uint64	  connection;	/* counts connections on which a server has answered */
+static uint64	  synchronized; /* the last of them on which a check was committed */
+static int64	  delete_again_at = NEVER; /* ms, if any deletion was refused */
+static HTAB		 *watched;
+static int64	  watched_session; /* the ZooKeeper session that has the watches */
 
 /* ------------------------------------------------------------------------
  * Room
@@ -264,43 +265,6 @@ on_marker_deleted(void *arg, const ZkReply *reply)
 	call_slot_mark(slot);
 }
 
-/*
- * Deletes a slot's marker node if it is no longer wanted.  No call of the slot's batch may
- * be under way.
- */
-static void
-delete_unwanted_marker(CallWork *work)
-{
-	CallSlot *slot = work->slot;
-	CallState state;
-	bool	  wanted;
-
-	if (slot->marker[0] == '\0' || work->deletion == DELETION_SENT)
-		return;
-	SpinLockAcquire(&slot->mutex);
-	state = slot->state;
-	wanted = slot->marker_wanted;
-	SpinLockRelease(&slot->mutex);
-	if (state == CALL_SENT ||
-		(wanted && state != CALL_GIVEN_UP && (state != CALL_ASKED || marker_may_stay(work))))
-		return;
-	if (slot->sent_session != zklock_session->info.id && zklock_session->info.id != 0)
-	{
-		/* It has gone with its ZooKeeper session. */
-		slot->marker[0] = slot->replaced_marker[0] = '\0';
-		work->deletion = DELETION_NONE;
-	}
-	else if (zk_connection >= ZK_CONNECTED && work->deletion != DELETION_REFUSED)
-	{
-		work->deletion = DELETION_SENT;
-		zk_call((ZkCall){.kind = ZK_DELETE,
-						 .owner = {slot->pid, slot->role},
-						 .path = slot->marker,
-						 .patient = true},
-				on_marker_deleted, work);
-	}
-}
-
 /* ------------------------------------------------------------------------
  * Provisional nodes
  * ------------------------------------------------------------------------
@@ -372,26 +336,6 @@ on_provisional_reply(void *arg, const ZkReply *reply)
 	call_slot_mark(slot);
 }
 
-/*
- * Deletes a slot's provisional node if it is no longer wanted, unless other clients use it.
- * ZooKeeper may refuse that.
- */
-static void
-delete_unwanted_provisional(CallWork *work)
-{
-	CallSlot *slot = work->slot;
-
-	if (slot->provisional[0] == '\0' || work->deletes_provisional ||
-		zk_connection < ZK_CONNECTED || provisional_is_wanted(slot))
-		return;
-	work->deletes_provisional = true;
-	zk_call((ZkCall){.kind = slot->provisional_czxid == 0 ? ZK_DELETE : ZK_GET_DATA,
-					 .owner = {slot->pid, slot->role},
-					 .path = slot->provisional,
-					 .versioned = slot->provisional_czxid == 0},
-			on_provisional_reply, work);
-}
-
 /* ------------------------------------------------------------------------
  * Watches
  * ------------------------------------------------------------------------
@@ -441,40 +385,6 @@ prepare_watch(const CallSlot *slot, const ZkCall *asked)
 		return false;
 	add_watched(slot, asked);
 	return true;
-}
-
-/*
- * Removes watches where no session waits any more.  Those that the engine needs are looked at
- * again: it does not remove what it has not come to set.
- */
-static void
-remove_unwanted_watches(void)
-{
-	HASH_SEQ_STATUS status;
-	Watched		   *each;
-	bool			left = false;
-
-	if (pg_atomic_read_u32(&call_pool->queue_waits_left) == 0)
-		return;
-	pg_atomic_exchange_u32(&call_pool->queue_waits_left, 0);
-	hash_seq_init(&status, watched);
-	while ((each = hash_seq_search(&status)) != NULL)
-	{
-		bool of_claim = each->path[each->queue_length] != '\0';
-		ZkCall removal = {.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN, .path = each->path};
-
-		if (queue_wait_first(each->path, each->queue_length))
-			continue;
-		if (engine_needs_watch(&removal))
-		{
-			left = true;
-			continue;
-		}
-		zk_call(removal, NULL, NULL);
-		hash_search(watched, each->path, HASH_REMOVE, NULL);
-	}
-	if (left)
-		pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
 }
 
 /* In another ZooKeeper session nothing is watched. */
@@ -648,57 +558,6 @@ on_batch_synced(void *arg, const ZkReply *reply)
 		call_slot_mark(work->slot);
 }
 
-/* Returns the call of ZooKeeper with which a session's call begins. */
-static ZkCall
-first_call_for(const CallSlot *slot, const ZkCall *asked)
-{
-	ZkCall call = *asked;
-
-	call.owner = (ZkOwner){slot->pid, slot->role};
-	switch (asked->kind)
-	{
-		case ZK_GET_DATA:
-			call.bulky = asked->most == CALL_ANY_LENGTH;
-			if (!call.bulky)
-				call.kind = ZK_EXISTS;
-			break;
-		case ZK_GET_CHILDREN:
-			call.bulky = true;
-			call.watch = asked->watch && prepare_watch(slot, asked);
-			break;
-		case ZK_WATCH_DATA:
-			call.watch = prepare_watch(slot, asked);
-			call.kind = call.watch ? ZK_GET_DATA : ZK_EXISTS;
-			break;
-		case ZK_REPLACE_RECORD:
-			call.kind = ZK_GET_ACL;
-			break;
-		case ZK_REMOVE:
-			call.kind = ZK_REPLACE;
-			call.node_kind = ZK_EPHEMERAL;
-			call.path = asked->marker;
-			call.replaced = asked->path;
-			break;
-		case ZK_PUBLISH:
-		case ZK_PIN:
-			call.kind = ZK_CREATE;
-			call.node_kind = ZK_EPHEMERAL;
-			call.marker = NULL;
-			if (asked->kind == ZK_PIN || slot->replaced_marker[0] == '\0')
-				break;
-			call.kind = ZK_REPLACE;
-			call.replaced = slot->replaced_marker;
-			call.version = ZK_ANY_VERSION;
-			break;
-		case ZK_REMOTE_WAITS:
-			call.kind = ZK_SYNC;
-			break;
-		default:
-			break;
-	}
-	return call;
-}
-
 /*
  * Sends all of a slot's batch, if a connection stands, unless the session has given it up.  When
  * each of its calls has been answered, or will not be, the slot is marked.
@@ -739,8 +598,53 @@ send_batch(CallWork *work)
 	}
 	for (int i = 0; i < n; i++)
 	{
+		/* The call of ZooKeeper with which this one begins */
+		ZkCall call = asked[i];
+
+		call.owner = (ZkOwner){slot->pid, slot->role};
+		switch (asked[i].kind)
+		{
+			case ZK_GET_DATA:
+				call.bulky = call.most == CALL_ANY_LENGTH;
+				if (!call.bulky)
+					call.kind = ZK_EXISTS;
+				break;
+			case ZK_GET_CHILDREN:
+				call.bulky = true;
+				call.watch = call.watch && prepare_watch(slot, &asked[i]);
+				break;
+			case ZK_WATCH_DATA:
+				call.watch = prepare_watch(slot, &asked[i]);
+				call.kind = call.watch ? ZK_GET_DATA : ZK_EXISTS;
+				break;
+			case ZK_REPLACE_RECORD:
+				call.kind = ZK_GET_ACL;
+				break;
+			case ZK_REMOVE:
+				call.kind = ZK_REPLACE;
+				call.node_kind = ZK_EPHEMERAL;
+				call.path = asked[i].marker;
+				call.replaced = asked[i].path;
+				break;
+			case ZK_PUBLISH:
+			case ZK_PIN:
+				call.kind = ZK_CREATE;
+				call.node_kind = ZK_EPHEMERAL;
+				call.marker = NULL;
+				if (asked[i].kind == ZK_PIN || slot->replaced_marker[0] == '\0')
+					break;
+				call.kind = ZK_REPLACE;
+				call.replaced = slot->replaced_marker;
+				call.version = ZK_ANY_VERSION;
+				break;
+			case ZK_REMOTE_WAITS:
+				call.kind = ZK_SYNC;
+				break;
+			default:
+				break;
+		}
 		work->calls[i] = (CallUnderWay){work, &asked[i]};
-		zk_call(first_call_for(slot, &asked[i]), on_call_reply, &work->calls[i]);
+		zk_call(call, on_call_reply, &work->calls[i]);
 	}
 }
 
@@ -756,7 +660,8 @@ end_batch(CallWork *work)
 
 /*
  * Hands the outcome to the session; the answer is in the slot, or there is none.  If the
- * session has given up meanwhile, it has marked the slot, which is attended soon.
+ * session has given up meanwhile, it has marked the slot, which is attended soon.  If it had
+ * given up before ("from"), the slot is free.
  *
  *	code	ZooKeeper's, of a refusal
  */
@@ -773,12 +678,14 @@ answer_session(CallWork *work, CallState from, CallOutcome outcome, int code)
 		SpinLockRelease(&slot->mutex);
 	}
 	end_batch(work);
-	work->asked = 0;
+	if (work->seen)
+		dlist_delete(&work->link);
+	work->seen = false;
 	room_free(&slot->batch_room);
 	slot->outcome = outcome;
 	slot->code = code;
 	slot->session = zklock_session->info.id;
-	if (call_slot_step(slot, from, CALL_ANSWERED))
+	if (call_slot_step(slot, from, from == CALL_GIVEN_UP ? CALL_FREE : CALL_ANSWERED))
 		call_slot_wake(slot);
 }
 
@@ -837,11 +744,7 @@ attend_slot(int index)
 				break;
 			if (work->context)
 				settle_marker(work);
-			end_batch(work);
-			work->asked = 0;
-			room_free(&slot->batch_room);
-			if (call_slot_step(slot, CALL_GIVEN_UP, CALL_FREE))
-				call_slot_wake(slot);
+			answer_session(work, CALL_GIVEN_UP, CALL_UNKNOWN, 0);
 			break;
 		case CALL_FREE:
 		case CALL_ROOM_GIVEN:
@@ -849,15 +752,53 @@ attend_slot(int index)
 		case CALL_ANSWERED:
 			break;
 	}
+
+	/* No call of the batch is under way: nodes that are no longer wanted are deleted. */
 	if (work->context == NULL)
 	{
-		delete_unwanted_marker(work);
-		delete_unwanted_provisional(work);
+		bool	  wanted;
+		CallState now;
+
+		SpinLockAcquire(&slot->mutex);
+		now = slot->state;
+		wanted = slot->marker_wanted;
+		SpinLockRelease(&slot->mutex);
+		if (slot->marker[0] == '\0' || work->deletion == DELETION_SENT || now == CALL_SENT ||
+			(wanted && now != CALL_GIVEN_UP && (now != CALL_ASKED || marker_may_stay(work))))
+			; /* there is none, or it stays, or is being deleted */
+		else if (slot->sent_session != zklock_session->info.id && zklock_session->info.id != 0)
+		{
+			/* It has gone with its ZooKeeper session. */
+			slot->marker[0] = slot->replaced_marker[0] = '\0';
+			work->deletion = DELETION_NONE;
+		}
+		else if (zk_connection >= ZK_CONNECTED && work->deletion != DELETION_REFUSED)
+		{
+			work->deletion = DELETION_SENT;
+			zk_call((ZkCall){.kind = ZK_DELETE,
+							 .owner = {slot->pid, slot->role},
+							 .path = slot->marker,
+							 .patient = true},
+					on_marker_deleted, work);
+		}
+
+		/* A provisional one stays if other clients use it: then ZooKeeper refuses. */
+		if (slot->provisional[0] != '\0' && !work->deletes_provisional &&
+			zk_connection >= ZK_CONNECTED && !provisional_is_wanted(slot))
+		{
+			work->deletes_provisional = true;
+			zk_call((ZkCall){.kind = slot->provisional_czxid == 0 ? ZK_DELETE : ZK_GET_DATA,
+							 .owner = {slot->pid, slot->role},
+							 .path = slot->provisional,
+							 .versioned = slot->provisional_czxid == 0},
+					on_provisional_reply, work);
+		}
 	}
 	if (state != CALL_ASKED)
 		return;
-	if (work->asked == 0)
-		work->asked = ++last_asked;
+	if (!work->seen)
+		dlist_push_tail(&batches, &work->link);
+	work->seen = true;
 	if (slot->provisional[0] == '\0')
 		provisional_forget(slot); /* that may have happened as the session asked */
 	else if (slot->creates_provisional && !provisional_is_wanted(slot))
@@ -868,23 +809,19 @@ attend_slot(int index)
 		answer_session(work, CALL_ASKED, CALL_REFUSED, work->deletion_code);
 }
 
-/* qsort() comparator: batches that have not been seen come last. */
-static int
-compare_asked(const void *a, const void *b)
-{
-	uint64 asked_a = works[*(const int *) a].asked - 1;
-	uint64 asked_b = works[*(const int *) b].asked - 1;
-
-	return (asked_a > asked_b) - (asked_a < asked_b);
-}
-
-/* Attends to all slots, first come first served. */
+/*
+ * Attends to all slots in this round; first to those with batches, in the order in which they
+ * came.
+ */
 static void
 attend_all_slots(void)
 {
-	qsort(in_order, zklock_max_processes(), sizeof(int), compare_asked);
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &batches)
+		attend_slot(dlist_container(CallWork, link, iter.cur) - works);
 	for (int i = 0; i < zklock_max_processes(); i++)
-		attend_slot(in_order[i]);
+		call_slot_mark(works[i].slot);
 }
 
 /* ------------------------------------------------------------------------
@@ -896,6 +833,10 @@ attend_all_slots(void)
 int64
 worker_calls_attend(void)
 {
+	HASH_SEQ_STATUS status;
+	Watched		   *each;
+	bool			left = false;
+
 	if (synchronized != connection && engine_session_synchronized())
 	{
 		synchronized = connection;
@@ -916,7 +857,33 @@ worker_calls_attend(void)
 	}
 	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend_slot);
 
-	remove_unwanted_watches();
+	/*
+	 * Watches where no session waits any more are removed.  Those that the engine needs are
+	 * looked at again: it does not remove what it has not come to set.
+	 */
+	if (pg_atomic_read_u32(&call_pool->queue_waits_left) != 0)
+	{
+		pg_atomic_exchange_u32(&call_pool->queue_waits_left, 0);
+		hash_seq_init(&status, watched);
+		while ((each = hash_seq_search(&status)) != NULL)
+		{
+			bool   of_claim = each->path[each->queue_length] != '\0';
+			ZkCall removal = {.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN,
+							  .path = each->path};
+
+			if (queue_wait_first(each->path, each->queue_length))
+				continue;
+			if (engine_needs_watch(&removal))
+			{
+				left = true;
+				continue;
+			}
+			zk_call(removal, NULL, NULL);
+			hash_search(watched, each->path, HASH_REMOVE, NULL);
+		}
+		if (left)
+			pg_atomic_write_u32(&call_pool->queue_waits_left, 1);
+	}
 
 	/* Impatient batches are refused: there is no connection, and the lease has lapsed. */
 	if (zk_connection >= ZK_CONNECTED || lease_state() == LEASE_HOLDS)
@@ -965,33 +932,24 @@ worker_calls_connected(void)
 }
 
 /*
- * Returns true if something that may change a node has been sent, and its outcome is not
- * known, whether its session still waits for that or not.
+ * Returns true if a session has created a node that may not stay, and that can be deleted when
+ * the session gives it up.
+ *
+ *	in_doubt	also if something that may change a node has been sent, and its outcome is not
+ *				known, whether its session still waits for that or not
  */
 bool
-worker_calls_in_doubt(void)
+worker_calls_unsettled(bool in_doubt)
 {
-	for (int i = 0; i < zklock_max_processes() && lease_state() != LEASE_OVER; i++)
+	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		CallSlot *slot = &call_pool->slots[i];
 		CallState state = call_slot_state(slot);
 
-		if (slot->writes && (state == CALL_SENT || (state == CALL_GIVEN_UP && works[i].pending > 0)))
+		if (slot->provisional[0] != '\0' && zk_connection >= ZK_CONNECTED)
 			return true;
-	}
-	return false;
-}
-
-/*
- * Returns true if a session has created a node that may not stay, and that can be deleted when
- * the session gives it up.
- */
-bool
-worker_calls_leave_nodes(void)
-{
-	for (int i = 0; i < zklock_max_processes() && zk_connection >= ZK_CONNECTED; i++)
-	{
-		if (call_pool->slots[i].provisional[0] != '\0')
+		if (in_doubt && slot->writes && lease_state() != LEASE_OVER &&
+			(state == CALL_SENT || (state == CALL_GIVEN_UP && works[i].pending > 0)))
 			return true;
 	}
 	return false;
@@ -1003,22 +961,12 @@ worker_calls_start(void)
 {
 	forget_watches();
 	works = palloc0(zklock_max_processes() * sizeof(CallWork));
-	in_order = palloc(zklock_max_processes() * sizeof(int));
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		CallWork *work = &works[i];
 
-		in_order[i] = i;
 		work->slot = &call_pool->slots[i];
 		work->lost = call_slot_state(work->slot) == CALL_SENT;
 		attend_slot(i);
 	}
-}
-
-/* Wakes sessions that wait; they then wait for the next worker. */
-void
-worker_calls_at_exit(void)
-{
-	for (int i = 0; i < zklock_max_processes(); i++)
-		call_slot_wake(&call_pool->slots[i]);
 }

@@ -44,10 +44,10 @@
 #define DRIFT_PART 100
 
 /*
- * How the proof stands.  lease_begin() and lease_take_over() lead to BEGUN or OVER,
- * notice_lapse() goes down, on_heartbeat() renews:
+ * How the proof stands.  lease_begin() leads to BEGUN or OVER, notice_lapse() goes down,
+ * on_heartbeat() renews:
  *
- *      NO_SESSION --- begin, take over ----> BEGUN --> RENEWED <------.
+ *      NO_SESSION --- begin ---------------> BEGUN --> RENEWED <------.
  *           |                                  |  renewed |           |
  *           |                                  |          |           |
  *           |                                  '- lapsed -+           |
@@ -55,7 +55,7 @@
  *           |                                         SUSPENDED ------+ renewed
  *           |                                             | ran out   |
  *           |                                             v           |
- *           '--- begin, take over: too late ----------> OVER ---------'
+ *           '--- begin: too late ---------------------> OVER ---------'
  *
  * In RENEWED, a renewal moves the deadline on.  From all of them, lease_end() leads to
  * NO_SESSION.
@@ -106,9 +106,12 @@ start_proof(void)
  */
 
 /*
- * Begins the lease of a new session.  We began to connect at "opened_at", so the leader cannot
- * have heard of the session before.  If connecting took too long, or if no lease is possible,
- * the session begins without one.
+ * Begins the lease of a session.  We began to connect at "opened_at", so the leader cannot have
+ * heard of a new session before.  If connecting took too long, or if no lease is possible, the
+ * session begins without one.  That of an earlier worker (0), with which this one starts, goes
+ * on with the lease that it has, if there is one.
+ *
+ *	timeout_ms	the shortest timeout that the session has had
  */
 void
 lease_begin(int64 opened_at_us, int timeout_ms)
@@ -116,30 +119,15 @@ lease_begin(int64 opened_at_us, int timeout_ms)
 	int64 until;
 
 	Assert(proof == PROOF_NO_SESSION);
+	proof = PROOF_OVER;
 	timeout = INT64CONST(1000) * timeout_ms;
 	until = deadline(opened_at_us);
-	proof = PROOF_BEGUN;
-	if (!lease_is_possible() || until <= zklock_now_us())
-		proof = PROOF_OVER;
-	start_proof();
-	if (proof == PROOF_BEGUN)
+	if (opened_at_us != 0 && lease_is_possible() && until > zklock_now_us())
 		lease_publish(until, until + timeout);
-	else
+	else if (opened_at_us != 0)
 		lease_publish(0, 0);
-}
-
-/*
- * Takes over the lease of an earlier worker's session, with which this worker starts, if there
- * is one.
- *
- *	timeout_ms	the shortest timeout that the session has had
- */
-void
-lease_take_over(int timeout_ms)
-{
-	Assert(proof == PROOF_NO_SESSION);
-	timeout = INT64CONST(1000) * timeout_ms;
-	proof = lease_over() != 0 ? PROOF_BEGUN : PROOF_OVER;
+	if (lease_over() != 0)
+		proof = PROOF_BEGUN;
 	start_proof();
 }
 

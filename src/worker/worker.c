@@ -97,7 +97,8 @@ on_exit_worker(int code, Datum arg)
 {
 	worker_opening_over();
 	zklock_worker_ends();
-	worker_calls_at_exit();
+	for (int i = 0; i < zklock_max_processes(); i++)
+		call_slot_wake(&call_pool->slots[i]);
 	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		if (entry_status(i).state != ENTRY_FREE)
@@ -183,7 +184,7 @@ shut_down(void)
 
 		released = status.state == ENTRY_FREE || status.state == ENTRY_RELEASING || status.reserved;
 	}
-	released = released && !worker_calls_leave_nodes();
+	released = released && !worker_calls_unsettled(false);
 	if (begins && !released)
 		ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
 	if (!released && now > drain_until)

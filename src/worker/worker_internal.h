@@ -34,7 +34,6 @@ extern void				worker_opening_over(void);
  * ------------------------------------------------------------------------
  */
 
-extern void	 lease_take_over(int timeout_ms);
 extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
 extern void	 lease_set_timeout(int timeout_ms, int64 since_us);
 extern void	 lease_end(void);
@@ -50,10 +49,8 @@ extern int64 lease_attend_obstacle(void);
 extern void	 worker_calls_start(void);
 extern int64 worker_calls_attend(void);
 extern void	 worker_calls_connected(void);
-extern void	 worker_calls_at_exit(void);
 extern void	 worker_calls_watch_event(const char *path);
-extern bool	 worker_calls_in_doubt(void);
-extern bool	 worker_calls_leave_nodes(void);
+extern bool	 worker_calls_unsettled(bool in_doubt);
 
 /* ------------------------------------------------------------------------
  * candidacy.c: the elections at which this server stands

@@ -598,8 +598,7 @@ session_can_give_way(int *held)
 					  connect_string_chroot(used->servers)) == 0;
 	if (!waiting && lease_is_possible() && entries_in_use() > 0)
 		return false; /* a longer timeout costs nobody a place or a term */
-	return *held == 0 && entries_all_consumed() && !worker_calls_in_doubt() &&
-		   !worker_calls_leave_nodes();
+	return *held == 0 && entries_all_consumed() && !worker_calls_unsettled(true);
 }
 
 /*
@@ -1042,7 +1041,7 @@ worker_session_start(void)
 	is_opening = true;
 
 	if (zklock_session->info.id != 0)
-		lease_take_over(zklock_session->info.shortest_timeout);
+		lease_begin(0, zklock_session->info.shortest_timeout);
 	else
 	{
 		lease_end();
