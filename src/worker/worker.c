@@ -91,11 +91,22 @@ on_malformed(const char *fault)
 								   zklock_session->info.server, fault));
 }
 
+/*
+ * Restarts the worker: its handle cannot connect any more, so the next worker makes another
+ * one.
+ */
+pg_noreturn static void
+on_stuck(const char *why)
+{
+	zklock_session->failures++;
+	session_info_set_error(why);
+	zklock_worker_restart(psprintf("a connection that does not serve: %s", why));
+}
+
 /* Wakes, at any exit, backends that wait; they then wait for the next worker. */
 static void
 on_exit_worker(int code, Datum arg)
 {
-	worker_opening_over();
 	zklock_worker_ends();
 	for (int i = 0; i < zklock_max_processes(); i++)
 		call_slot_wake(&call_pool->slots[i]);
@@ -105,31 +116,6 @@ on_exit_worker(int code, Datum arg)
 			entry_set_owner_latch(entry_at(i));
 	}
 }
-
-/* ------------------------------------------------------------------------
- * How the worker ends when it is asked to
- * ------------------------------------------------------------------------
- */
-
-/*
- * A worker that is terminated alone exits at once: the next one resumes the session, with
- * changed settings that have waited.  Only when the server shuts down does the worker end the
- * session, and only after all locks have been released: while a holder's transaction is still
- * finishing, no other session may get its lock.  If they are not released in time, the session
- * is left to expire: better late than while a lock is held.
- *
- * Calls under way are answered before the session is closed, unless ZooKeeper is silent: the
- * client library takes whatever arrives for the answer to its close and hangs up, and then the
- * server may never read that close.  A PostgreSQL session that has not ended yet may ask for a
- * lock meanwhile; then the worker waits until that lock is released, too.
- */
-
-#define MAX_DRAIN_MS 30000
-#define MAX_SETTLE_MS 3000
-#define LOOK_AGAIN_MS 20
-
-static int64 drain_until;  /* end of the wait for locks, ms; 0: no shutdown yet */
-static int64 settle_until; /* end of the wait for calls, ms; 0: some lock is held */
 
 static volatile sig_atomic_t postmaster_stops; /* it has sent SIGTERM */
 
@@ -148,63 +134,6 @@ on_sigterm(int signal_number, siginfo_t *info, void *context)
 	ShutdownRequestPending = true;
 	SetLatch(MyLatch);
 	errno = saved_errno;
-}
-
-/* Goes on with the end that SIGTERM has asked for; may not return. */
-static void
-shut_down(void)
-{
-	int64 now = zklock_now_ms();
-	bool  begins = drain_until == 0;
-	bool  released;
-
-	ZKLOCK_SLOW("slow-workers", 400, 150);
-	if (begins)
-	{
-		if (!postmaster_stops)
-		{
-			ereport(LOG, (errmsg("terminating zklock worker due to administrator command")));
-			ProcessConfigFile(PGC_SIGHUP); /* perhaps before the signal that asks for it */
-			worker_session_take_settings_up();
-			proc_exit(1);
-		}
-		drain_until = now + MAX_DRAIN_MS;
-	}
-
-	/*
-	 * Every backend has given its locks back, no transaction relies on a reservation, and no
-	 * call is to have a persistent lock.  Reservations then end with the session: no other
-	 * transaction may begin to rely on one.
-	 */
-	released =
-		(pg_atomic_fetch_or_u32(&entry_pool->reliances, RELIANCES_CLOSED) & ~RELIANCES_CLOSED) == 0;
-	for (int i = 0; i < entry_pool->max_entries && released; i++)
-	{
-		EntryStatus status = entry_status(i);
-
-		released = status.state == ENTRY_FREE || status.state == ENTRY_RELEASING || status.reserved;
-	}
-	released = released && !worker_calls_unsettled(false);
-	if (begins && !released)
-		ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
-	if (!released && now > drain_until)
-	{
-		ereport(LOG, (errmsg("zklock worker exits with locks still held"),
-					  errdetail("ZooKeeper frees them when the session times out.")));
-		proc_exit(1);
-	}
-	if (!released)
-		settle_until = 0;
-	else if (settle_until == 0)
-		settle_until = now + MAX_SETTLE_MS;
-
-	if (released && (zk_connection < ZK_CONNECTED || now >= settle_until ||
-					 (entries_all_consumed() && zk_flow_idle())))
-	{
-		if (zk_client_close())
-			worker_session_file_remove();
-		proc_exit(1);
-	}
 }
 
 /* ------------------------------------------------------------------------
@@ -262,7 +191,7 @@ zklock_worker_main(Datum arg)
 												.watch = on_watch,
 												.looked_up = worker_session_looked_up,
 												.malformed = on_malformed,
-												.stuck = worker_session_stuck,
+												.stuck = on_stuck,
 												.answered = count_answer,
 												.complaint = session_info_set_error};
 	struct sigaction terminate = {.sa_sigaction = on_sigterm, .sa_flags = SA_RESTART | SA_SIGINFO};
@@ -307,17 +236,16 @@ zklock_worker_main(Datum arg)
 	for (;;)
 	{
 		int64	  next = NEVER;
-		int64	  calls_at;
-		int64	  candidacy_at;
-		int64	  session_at;
-		int64	  lease_at;
-		int64	  flow_at;
+		int64	  wanted[8]; /* when to look again, ms */
+		int		  n = 0;
+		bool	  stops;
 		WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		if (ShutdownRequestPending)
-			shut_down();
+		stops = ShutdownRequestPending;
+		if (stops)
+			wanted[n++] = worker_session_shut_down(postmaster_stops);
 		else if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
@@ -329,29 +257,21 @@ zklock_worker_main(Datum arg)
 		lease_attend();
 		zk_client_dispatch();
 		engine_attend();
-		calls_at = worker_calls_attend();
+		wanted[n++] = worker_calls_attend();
 		engine_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
-		candidacy_at = candidacy_attend(drain_until != 0);
-		session_at = worker_session_give_way();
-		lease_at = lease_attend_obstacle();
-		flow_at = zk_flow_send();
+		wanted[n++] = candidacy_attend(stops);
+		wanted[n++] = worker_session_give_way();
+		wanted[n++] = lease_attend_obstacle();
+		wanted[n++] = zk_flow_send();
+		wanted[n++] = zk_client_next_wakeup();
+		wanted[n++] = engine_next_wakeup();
 
 		/* Sleep until there is something to do, if there is nothing already. */
 		if (zk_event_may_sleep())
 		{
-			const int64 wanted[] = {calls_at,
-									candidacy_at,
-									session_at,
-									lease_at,
-									flow_at,
-									zk_client_next_wakeup(),
-									engine_next_wakeup()};
-
-			if (drain_until != 0)
-				next = zklock_now_ms() + LOOK_AGAIN_MS;
-			for (int i = 0; i < (int) lengthof(wanted); i++)
+			for (int i = 0; i < n; i++)
 				next = Min(next, wanted[i]);
 			(void) WaitEventSetWait(events, next == NEVER ? -1 : zklock_ms_until(next), occurred,
 									lengthof(occurred), zklock_wait_event(ZKLOCK_WAIT_WORKER));

@@ -18,16 +18,13 @@
  * ------------------------------------------------------------------------
  */
 
-extern void				worker_session_start(void);
-extern void				worker_session_reload(void);
-extern void				worker_session_event(ZkSessionEvent event);
-extern void				worker_session_looked_up(uintptr_t lookup, const char *addresses);
-pg_noreturn extern void worker_session_stuck(const char *why);
-extern void				worker_session_attend(void);
-extern void				worker_session_take_settings_up(void);
-extern int64			worker_session_give_way(void);
-extern void				worker_session_file_remove(void);
-extern void				worker_opening_over(void);
+extern void	 worker_session_start(void);
+extern void	 worker_session_reload(void);
+extern void	 worker_session_event(ZkSessionEvent event, const ZkSession *session);
+extern void	 worker_session_looked_up(uintptr_t lookup, const char *addresses);
+extern void	 worker_session_attend(void);
+extern int64 worker_session_give_way(void);
+extern int64 worker_session_shut_down(bool with_server);
 
 /* ------------------------------------------------------------------------
  * lease.c: the proof that it lives, and with it our locks

@@ -57,7 +57,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,6 +72,7 @@
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "storage/fd.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/timestamp.h"
 #include "worker/worker_internal.h"
@@ -98,13 +98,14 @@ typedef struct SessionKey
 } SessionKey;
 
 /* The way to a session */
-static int64	 open_at;	 /* without a handle: when to look for the servers, ms; NEVER: not
+static int64	 open_at;	/* without a handle: when to look for the servers, ms; NEVER: not
 								 * before a reload */
-static int64	 open_by;	 /* ... when to open one with known addresses, ms */
-static int64	 opened_at;	 /* when a handle was opened last, us */
-static uintptr_t lookup;	 /* the look-up of the servers' addresses under way; 0: none */
-static int64	 look_up_at; /* with a handle: when to begin another, ms */
-static bool		 new_addresses; /* of which the handle does not know */
+static int64	 open_by;	/* ... when to open one with known addresses, ms */
+static int64	 opened_at; /* when a handle was opened last, us */
+static int		 handle_timeout; /* of its session: asked for, then granted, ms */
+static uintptr_t lookup;		 /* the look-up of the servers' addresses under way; 0: none */
+static int64	 look_up_at;	 /* with a handle: when to begin another, ms */
+static bool		 new_addresses;	 /* of which the handle does not know */
 static int64	 give_up_at; /* not connected any more: the handle, if the lease is over, ms */
 static int64	 check_at;	 /* not connected: ms */
 static bool		 doubt_logged; /* since the session was connected last */
@@ -235,8 +236,8 @@ write_session_file(int64 id, const char *password)
 }
 
 /* Removes the file, since the session has been closed, or is over. */
-void
-worker_session_file_remove(void)
+static void
+remove_session_file(void)
 {
 	if (unlink(SESSION_FILE) != 0 && errno != ENOENT)
 		ereport(LOG, (errcode_for_file_access(),
@@ -305,7 +306,7 @@ find_leftover_session(void)
 	{
 		ereport(LOG, (errmsg("ignoring file \"%s\": %s", SESSION_FILE, fault),
 					  errdetail("A ZooKeeper session that it tells of ends when it times out.")));
-		worker_session_file_remove();
+		remove_session_file();
 	}
 }
 
@@ -314,7 +315,7 @@ static void
 forget_leftover_session(void)
 {
 	explicit_bzero(&leftover, sizeof(leftover));
-	worker_session_file_remove();
+	remove_session_file();
 }
 
 /* ------------------------------------------------------------------------
@@ -336,9 +337,9 @@ forget_leftover_session(void)
 static volatile sig_atomic_t is_opening; /* this worker has its byte in the file */
 static off_t				 crashes_before;
 
-/* Notes that the session is open, or that the worker exits. */
-void
-worker_opening_over(void)
+/* Notes that the session is open, or that the worker exits, of which this is a callback. */
+static void
+opening_over(int code, Datum arg)
 {
 	if (is_opening)
 		(void) unlink(OPENING_FILE);
@@ -362,66 +363,6 @@ worker_opening_interrupted(SIGNAL_ARGS)
  */
 
 /*
- * Reads a file with credentials into the configuration, split at the first colon.  Returns
- * NULL, or what is wrong with the file.
- */
-static const char *
-read_credentials(const char *name, ZkClientConfig *config)
-{
-	FILE	   *file;
-	struct stat st;
-	char		buffer[ZK_AUTH_SIZE + 2] = "";
-	size_t		len;
-	char	   *colon;
-	bool		sasl = false;
-	const char *fault = NULL;
-
-	/* To open anything but a regular file might block. */
-	if (stat(name, &st) != 0)
-		return strerror(errno);
-	if (!S_ISREG(st.st_mode))
-		return "it is not a regular file";
-	if (st.st_mode & (S_IRWXG | S_IRWXO))
-		return "others than its owner may access it";
-	file = AllocateFile(name, "r");
-	if (file == NULL)
-		return strerror(errno);
-	len = fread(buffer, 1, sizeof(buffer) - 1, file);
-	FreeFile(file);
-	buffer[len] = '\0';
-	colon = strchr(buffer, ':');
-
-	/* One newline at the end belongs to the line. */
-	if (len == 0)
-		fault = "it is empty";
-	else if (strlen(buffer) != len)
-		fault = "it contains a zero byte";
-	else if (strchr(buffer, '\n') != NULL && strchr(buffer, '\n')[1] != '\0')
-		fault = "it has more than one line";
-	else if (pg_strip_crlf(buffer) >= ZK_AUTH_SIZE)
-		fault = "its line is too long";
-	else if (colon == NULL || colon == buffer)
-		fault = "it does not have the form scheme:credentials";
-	else
-	{
-		*colon = '\0';
-		sasl = strcmp(buffer, "sasl") == 0;
-		if (sasl)
-			fault = zk_sasl_load(colon + 1, config->tls);
-	}
-
-	/* A configuration without credentials follows one that failed: nothing may remain. */
-	if (fault == NULL)
-	{
-		config->sasl = sasl;
-		strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
-		strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
-	}
-	explicit_bzero(buffer, sizeof(buffer));
-	return fault;
-}
-
-/*
  * Reads the files for the next connection into the configuration of its handle.  Returns
  * false if they cannot be used, and records why.
  *
@@ -431,28 +372,8 @@ read_credentials(const char *name, ZkClientConfig *config)
 static bool
 load_files(ZkClientConfig *config, bool show, uint64 *hash)
 {
-	char *fault = NULL;
+	char *fault = zk_security_load(config, &used->tls, show ? used->auth_file : "");
 
-	config->tls = used->tls.names[TLS_CA][0] != '\0';
-
-	/* No core files: the client library keeps a secret in its own memory from now on. */
-	if (config->tls || used->auth_file[0] != '\0')
-		(void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	if (config->tls)
-		fault = zk_tls_load(&used->tls);
-	if (fault == NULL && show && used->auth_file[0] != '\0')
-	{
-		const char *why = read_credentials(used->auth_file, config);
-
-		/* All roles may see what is wrong, so only the log names the file. */
-		if (why)
-		{
-			ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
-						  errmsg("could not use \"zklock.auth_file\": %s", why),
-						  errdetail("The file is \"%s\".", used->auth_file)));
-			fault = psprintf("could not use \"zklock.auth_file\": %s", why);
-		}
-	}
 	*hash = hash_bytes_extended((const unsigned char *) config->auth_scheme,
 								strlen(config->auth_scheme), 0);
 	*hash = hash_bytes_extended((const unsigned char *) config->auth_credentials,
@@ -502,7 +423,7 @@ give_session_up(const char *reason)
 	if (zklock_session->info.id == 0)
 		return;
 	session_info_ended(zklock_session->info.id);
-	worker_session_file_remove();
+	remove_session_file();
 	session_info_set_error(reason);
 	engine_session_ended(reason);
 	lease_end();
@@ -643,8 +564,8 @@ worker_session_reload(void)
  * another chroot the session ends first: the next worker must not look for its nodes
  * elsewhere.
  */
-void
-worker_session_take_settings_up(void)
+static void
+take_settings_up(void)
 {
 	char *changes = compare_settings(false);
 
@@ -681,7 +602,7 @@ worker_session_give_way(void)
 			check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
 			if (session_can_give_way(&held))
 			{
-				worker_session_take_settings_up();
+				take_settings_up();
 				give_session_up("ZooKeeper grants a longer timeout than it once did");
 				zklock_worker_restart("the end of its session");
 			}
@@ -693,6 +614,91 @@ worker_session_give_way(void)
 	if (zk_connection < ZK_CONNECTED)
 		next = Min(next, check_at);
 	return Min(next, look_up_at);
+}
+
+/* ------------------------------------------------------------------------
+ * How the worker ends when it is asked to
+ * ------------------------------------------------------------------------
+ */
+
+#define MAX_DRAIN_MS 30000
+#define MAX_SETTLE_MS 3000
+#define LOOK_AGAIN_MS 20
+
+static int64 drain_until;  /* end of the wait for locks, ms; 0: no shutdown yet */
+static int64 settle_until; /* end of the wait for calls, ms; 0: some lock is held */
+
+/*
+ * A worker that is terminated alone exits at once: the next one resumes the session, with
+ * changed settings that have waited.  Only when the server shuts down does the worker end the
+ * session, and only after all locks have been released: while a holder's transaction is still
+ * finishing, no other session may get its lock.  If they are not released in time, the session
+ * is left to expire: better late than while a lock is held.
+ *
+ * Calls under way are answered before the session is closed, unless ZooKeeper is silent: the
+ * client library takes whatever arrives for the answer to its close and hangs up, and then the
+ * server may never read that close.  A PostgreSQL session that has not ended yet may ask for a
+ * lock meanwhile; then the worker waits until that lock is released, too.
+ *
+ *	with_server	the server shuts down
+ *
+ * Returns when it wants to be called again, ms, if the worker does not end yet.
+ */
+int64
+worker_session_shut_down(bool with_server)
+{
+	int64 now = zklock_now_ms();
+	bool  begins = drain_until == 0;
+	bool  released;
+
+	ZKLOCK_SLOW("slow-workers", 400, 150);
+	if (begins)
+	{
+		if (!with_server)
+		{
+			ereport(LOG, (errmsg("terminating zklock worker due to administrator command")));
+			ProcessConfigFile(PGC_SIGHUP); /* perhaps before the signal that asks for it */
+			take_settings_up();
+			proc_exit(1);
+		}
+		drain_until = now + MAX_DRAIN_MS;
+	}
+
+	/*
+	 * Every backend has given its locks back, no transaction relies on a reservation, and no
+	 * call is to have a persistent lock.  Reservations then end with the session: no other
+	 * transaction may begin to rely on one.
+	 */
+	released =
+		(pg_atomic_fetch_or_u32(&entry_pool->reliances, RELIANCES_CLOSED) & ~RELIANCES_CLOSED) == 0;
+	for (int i = 0; i < entry_pool->max_entries && released; i++)
+	{
+		EntryStatus status = entry_status(i);
+
+		released = status.state == ENTRY_FREE || status.state == ENTRY_RELEASING || status.reserved;
+	}
+	released = released && !worker_calls_unsettled(false);
+	if (begins && !released)
+		ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
+	if (!released && now > drain_until)
+	{
+		ereport(LOG, (errmsg("zklock worker exits with locks still held"),
+					  errdetail("ZooKeeper frees them when the session times out.")));
+		proc_exit(1);
+	}
+	if (!released)
+		settle_until = 0;
+	else if (settle_until == 0)
+		settle_until = now + MAX_SETTLE_MS;
+
+	if (released && (zk_connection < ZK_CONNECTED || now >= settle_until ||
+					 (entries_all_consumed() && zk_flow_idle())))
+	{
+		if (zk_client_close())
+			remove_session_file();
+		proc_exit(1);
+	}
+	return now + LOOK_AGAIN_MS;
 }
 
 /* ------------------------------------------------------------------------
@@ -746,6 +752,7 @@ open_handle(void)
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	opened_at = zklock_now_us();
+	handle_timeout = used->session_timeout;
 	if (leftover.id != 0)
 	{
 		config.session_id = leftover.id;
@@ -838,21 +845,9 @@ worker_session_looked_up(uintptr_t lookup_, const char *found)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Restarts the worker: its handle cannot connect any more, so the next worker makes another
- * one.
- */
-void
-worker_session_stuck(const char *why)
-{
-	zklock_session->failures++;
-	session_info_set_error(why);
-	zklock_worker_restart(psprintf("a connection that does not serve: %s", why));
-}
-
 /* Handles an event of the handle, which is our session's, or that of the leftover one. */
 void
-worker_session_event(ZkSessionEvent event)
+worker_session_event(ZkSessionEvent event, const ZkSession *session)
 {
 	SessionInfo now;
 	const char *fault;
@@ -887,16 +882,14 @@ worker_session_event(ZkSessionEvent event)
 			}
 			else
 			{
-				bool	  resumed = zklock_session->info.id != 0;
-				ZkSession session;
+				bool resumed = zklock_session->info.id != 0;
 
-				zk_client_session(&session);
 				now = zklock_session->info;
 				now.state = SESSION_CONNECTED;
-				now.id = session.id;
-				memcpy(now.password, session.password, sizeof(now.password));
-				now.negotiated_timeout = session.negotiated_timeout;
-				strlcpy(now.server, session.server, sizeof(now.server));
+				now.id = session->id;
+				memcpy(now.password, session->password, sizeof(now.password));
+				now.negotiated_timeout = handle_timeout = session->negotiated_timeout;
+				strlcpy(now.server, session->server, sizeof(now.server));
 				strlcpy(now.chroot, connect_string_chroot(used->servers), sizeof(now.chroot));
 				now.connected_since = GetCurrentTimestamp();
 				if (resumed)
@@ -1039,6 +1032,7 @@ worker_session_start(void)
 		(void) CloseTransientFile(fd);
 	crashes_before = file.st_size;
 	is_opening = true;
+	on_shmem_exit(opening_over, 0);
 
 	if (zklock_session->info.id != 0)
 		lease_begin(0, zklock_session->info.shortest_timeout);
@@ -1075,14 +1069,14 @@ worker_session_start(void)
 void
 worker_session_attend(void)
 {
-	int64	  now = zklock_now_ms();
-	ZkSession session;
+	int64 now = zklock_now_ms();
 
 	if (zk_connection == ZK_ANSWERED)
 	{
 		zklock_session->failures = 0;
 		zklock_session->settings_work = true;
-		worker_opening_over();
+		if (is_opening)
+			opening_over(0, 0);
 	}
 	if (zk_connection == ZK_NO_HANDLE)
 	{
@@ -1118,9 +1112,7 @@ worker_session_attend(void)
 	 */
 	if (now >= check_at)
 	{
-		zk_client_session(&session);
-		explicit_bzero(session.password, sizeof(session.password));
-		if (session.negotiated_timeout > used->session_timeout)
+		if (handle_timeout > used->session_timeout)
 			zklock_worker_restart("a ZooKeeper server that does not answer");
 		read_files_anew();
 		check_at = zklock_now_ms() + CHECK_MS;

@@ -200,7 +200,7 @@ leave_handle(ZkSessionEvent event)
 {
 	(void) zk_handle_close(false);
 	zk_flow_disconnected(true);
-	zk_callbacks.session(event);
+	zk_callbacks.session(event, NULL);
 }
 
 /* Takes the step to a state that the library reports: the arrows in the drawing above. */
@@ -232,7 +232,7 @@ connection_changed(int state)
 	{
 		unanswered = zk_connection == ZK_ANSWERED ? 0 : unanswered + 1;
 		zk_flow_disconnected(false);
-		zk_callbacks.session(ZK_SESSION_DISCONNECTED);
+		zk_callbacks.session(ZK_SESSION_DISCONNECTED, NULL);
 		if (unanswered >= MAX_UNANSWERED)
 			zk_callbacks.stuck(
 				"ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
@@ -246,7 +246,7 @@ connection_changed(int state)
 	 * yet, the handle goes with it.  The library cannot give up a connection and keep a session
 	 * (trap 16); the worker can, by starting again.
 	 */
-	zk_client_session(&session);
+	zk_library_session(&session);
 	fault = state == ZOO_READONLY_STATE ? "The session is read-only."
 										: zk_answer_session_fault(&session, &config);
 	if (fault && config.session_id != 0)
@@ -275,7 +275,7 @@ connection_changed(int state)
 		config.session_id = session.id;
 		memcpy(config.session_password, session.password, sizeof(config.session_password));
 		zk_flow_connected(session.id);
-		zk_callbacks.session(ZK_SESSION_CONNECTED);
+		zk_callbacks.session(ZK_SESSION_CONNECTED, &session);
 	}
 	explicit_bzero(&session, sizeof(session));
 }

@@ -80,8 +80,8 @@ extern ZkError zk_error(int code);
 
 typedef struct ZkClientConfig
 {
-	bool	tls;			 /* with the files that zk_tls_load() has read */
-	bool	sasl;			 /* with what zk_sasl_load() has read, instead of credentials */
+	bool	tls;			 /* with the files that zk_security_load() has read */
+	bool	sasl;			 /* with what it has read, instead of credentials */
 	int		session_timeout; /* ms, asked for */
 	int64_t session_id;		 /* to resume, or 0 */
 	char	session_password[ZKLOCK_PASSWORD_SIZE];
@@ -118,7 +118,8 @@ typedef enum ZkSessionEvent
 
 typedef struct ZkClientCallbacks
 {
-	void (*session)(ZkSessionEvent event);
+	/* "session" is that of a connection that stands now, else NULL. */
+	void (*session)(ZkSessionEvent event, const ZkSession *session);
 	void (*watch)(ZkWatchEvent event, const char *path);
 
 	/* The look-up is done: its addresses, or NULL; see zk_client_look_up(). */
@@ -160,12 +161,10 @@ extern void zk_client_look_again(void);
 /* zk_library.c */
 extern ZklockAcl zk_acl; /* of nodes that are created from now on */
 extern uintptr_t zk_client_look_up(const char *servers);
-extern void		 zk_client_session(ZkSession *session);
 extern bool		 zk_event_may_sleep(void);
 
 /* zk_security.c */
-extern char		  *zk_tls_load(const TlsFiles *files);
-extern const char *zk_sasl_load(const char *parameters, bool tls);
+extern char *zk_security_load(ZkClientConfig *config, const TlsFiles *tls, const char *auth_file);
 
 /* The main loop */
 extern int64_t zk_client_next_wakeup(void);

@@ -595,20 +595,16 @@ zk_handle_close(bool can_wait)
 	return closed;
 }
 
-/* Copies what only the library knows of the session. */
+/* Copies what only the library knows of the session; there is a handle. */
 void
-zk_client_session(ZkSession *session)
+zk_library_session(ZkSession *session)
 {
-	const clientid_t	   *id;
+	const clientid_t	   *id = zoo_client_id(zk_handle);
 	struct sockaddr_storage address;
 	socklen_t				len = sizeof(address);
 	char					host[NI_MAXHOST];
 	char					port[NI_MAXSERV];
 
-	memset(session, 0, sizeof(*session));
-	if (zk_handle == NULL)
-		return;
-	id = zoo_client_id(zk_handle);
 	session->id = id->client_id;
 	memcpy(session->password, id->passwd, sizeof(session->password));
 	session->negotiated_timeout = zoo_recv_timeout(zk_handle);

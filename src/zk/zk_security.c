@@ -44,10 +44,12 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/string.h"
 #include "utils/memutils.h"
 #include "zk/zk_internal.h"
 
@@ -157,6 +159,26 @@ get_password(void *connection, void *context, int id, SaslSecret **password)
 	return SASL_OK;
 }
 
+/*
+ * Opens a file that a setting names, to *file, which the caller closes unless it is -1.  Returns
+ * NULL, or why it cannot be used.
+ *
+ *	secret	nobody but its owner may access it
+ */
+static const char *
+open_named_file(const char *name, bool secret, int *file, struct stat *st)
+{
+	/* O_NONBLOCK: opening a FIFO, for example, would block. */
+	*file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (*file < 0 || fstat(*file, st) != 0)
+		return strerror(errno);
+	if (!S_ISREG(st->st_mode))
+		return "it is not a regular file";
+	if (secret && (st->st_mode & (S_IRWXG | S_IRWXO)))
+		return "others than its owner may access it";
+	return NULL;
+}
+
 /* ------------------------------------------------------------------------
  * TLS
  * ------------------------------------------------------------------------
@@ -182,31 +204,27 @@ no_password(char *buffer, int size, int is_writing, void *arg)
 static const char *
 load_file(SSL_CTX *context, TlsFile which, const char *name, int *fd)
 {
-	const char *fault = NULL;
 	char		copy[FILE_NAME_SIZE];
 	const X509 *certificate;
 	struct stat st;
 	ssize_t		copied;
 	int			file;
+	const char *fault = open_named_file(name, which == TLS_KEY, &file, &st);
 
-	/* O_NONBLOCK: opening a FIFO, for example, would block. */
-	file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (file < 0)
-		return strerror(errno);
-	*fd = memfd_create("zklock", MFD_CLOEXEC);
-	if (*fd < 0 || fstat(file, &st) != 0)
-		fault = strerror(errno);
-	else if (!S_ISREG(st.st_mode))
-		fault = "it is not a regular file";
-	else if (which == TLS_KEY && (st.st_mode & (S_IRWXG | S_IRWXO)))
-		fault = "others than its owner may access it";
-	else if (st.st_size > MAX_FILE_SIZE)
-		fault = "it is too large";
-	else if ((copied = sendfile(*fd, file, NULL, st.st_size)) < 0)
-		fault = strerror(errno);
-	else if (copied < st.st_size)
-		fault = "it has become shorter";
-	close(file);
+	if (fault == NULL)
+	{
+		*fd = memfd_create("zklock", MFD_CLOEXEC);
+		if (*fd < 0)
+			fault = strerror(errno);
+		else if (st.st_size > MAX_FILE_SIZE)
+			fault = "it is too large";
+		else if ((copied = sendfile(*fd, file, NULL, st.st_size)) < 0)
+			fault = strerror(errno);
+		else if (copied < st.st_size)
+			fault = "it has become shorter";
+	}
+	if (file >= 0)
+		close(file);
 	if (fault)
 		return fault;
 
@@ -281,8 +299,8 @@ make_certificate(int *fds)
  * Returns NULL, or why they are not: a sentence without its period, palloc'd.  It does not
  * contain names of files, which only the log has.
  */
-char *
-zk_tls_load(const TlsFiles *files)
+static char *
+load_tls(const TlsFiles *files)
 {
 	static const char *const settings[TLS_FILES] = {"zklock.tls_ca_file", "zklock.tls_cert_file",
 													"zklock.tls_key_file"};
@@ -412,8 +430,8 @@ read_parameters(SaslIdentity *new)
  * Takes the parameters of SASL for the next handle, which cannot use TLS as well.  Returns NULL,
  * or why they cannot be used: a part of a sentence.
  */
-const char *
-zk_sasl_load(const char *parameters, bool tls)
+static const char *
+load_sasl(const char *parameters, bool tls)
 {
 	SaslIdentity *new;
 	const char *fault;
@@ -437,6 +455,95 @@ zk_sasl_load(const char *parameters, bool tls)
 		pfree(new);
 	}
 	return fault;
+}
+
+/* ------------------------------------------------------------------------
+ * What the next handle gets
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Reads a file with credentials into the configuration, split at the first colon.  Returns
+ * NULL, or what is wrong with the file.
+ */
+static const char *
+read_credentials(const char *name, ZkClientConfig *config)
+{
+	char		buffer[ZK_AUTH_SIZE + 2] = "";
+	char	   *colon = NULL;
+	ssize_t		len = 0;
+	bool		sasl = false;
+	struct stat st;
+	int			file;
+	const char *fault = open_named_file(name, true, &file, &st);
+
+	if (fault == NULL && (len = read(file, buffer, sizeof(buffer) - 1)) < 0)
+		fault = strerror(errno);
+	if (file >= 0)
+		close(file);
+	if (fault)
+		return fault;
+	colon = strchr(buffer, ':');
+
+	/* One newline at the end belongs to the line. */
+	if (len == 0)
+		fault = "it is empty";
+	else if ((ssize_t) strlen(buffer) != len)
+		fault = "it contains a zero byte";
+	else if (strchr(buffer, '\n') != NULL && strchr(buffer, '\n')[1] != '\0')
+		fault = "it has more than one line";
+	else if (pg_strip_crlf(buffer) >= ZK_AUTH_SIZE)
+		fault = "its line is too long";
+	else if (colon == NULL || colon == buffer)
+		fault = "it does not have the form scheme:credentials";
+	else
+	{
+		*colon = '\0';
+		sasl = strcmp(buffer, "sasl") == 0;
+		if (sasl)
+			fault = load_sasl(colon + 1, config->tls);
+	}
+
+	/* A configuration without credentials follows one that failed: nothing may remain. */
+	if (fault == NULL)
+	{
+		config->sasl = sasl;
+		strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
+		strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
+	}
+	explicit_bzero(buffer, sizeof(buffer));
+	return fault;
+}
+
+/*
+ * Reads the files for the next connection into the configuration of its handle.  Returns NULL,
+ * or why they cannot be used, palloc'd.
+ *
+ *	auth_file	"" for no credentials
+ */
+char *
+zk_security_load(ZkClientConfig *config, const TlsFiles *tls, const char *auth_file)
+{
+	char	   *fault = NULL;
+	const char *why = NULL;
+
+	config->tls = tls->names[TLS_CA][0] != '\0';
+
+	/* No core files: the client library keeps a secret in its own memory from now on. */
+	if (config->tls || auth_file[0] != '\0')
+		(void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	if (config->tls)
+		fault = load_tls(tls);
+	if (fault == NULL && auth_file[0] != '\0')
+		why = read_credentials(auth_file, config);
+	if (why == NULL)
+		return fault;
+
+	/* All roles may see what is wrong, so only the log names the file. */
+	ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
+				  errmsg("could not use \"zklock.auth_file\": %s", why),
+				  errdetail("The file is \"%s\".", auth_file)));
+	return psprintf("could not use \"zklock.auth_file\": %s", why);
 }
 
 /* ------------------------------------------------------------------------
