@@ -21,8 +21,6 @@
 #include "postgres.h"
 
 #include "backend/lock.h"
-#include "backend/wait.h"
-#include "compat.h"
 #include "mb/pg_wchar.h"
 #include "parser/parse_func.h"
 #include "shared/settings.h"

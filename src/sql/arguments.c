@@ -12,12 +12,7 @@
 
 #include "access/htup_details.h"
 #include "access/parallel.h"
-#include "backend/display.h"
-#include "backend/wait.h"
-#include "datatype/timestamp.h"
-#include "funcapi.h"
 #include "mb/pg_wchar.h"
-#include "miscadmin.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"

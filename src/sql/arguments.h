@@ -1,14 +1,18 @@
 /*
  * arguments.h
- *		Checks of arguments, and rows of results, for the SQL functions.
+ *		Checks of arguments, and rows of results, for the SQL functions, and what nearly all of
+ *		them use.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_ARGUMENTS_H
 #define ZKLOCK_ARGUMENTS_H
 
+#include "backend/display.h"
 #include "backend/view.h"
+#include "backend/wait.h"
 #include "compat.h"
+#include "funcapi.h"
 
 /* Which paths a function accepts */
 typedef enum PathRule

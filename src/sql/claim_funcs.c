@@ -35,17 +35,9 @@
  */
 #include "postgres.h"
 
-#include "backend/call.h"
-#include "backend/display.h"
 #include "backend/guard.h"
-#include "backend/wait.h"
 #include "common/int.h"
-#include "datatype/timestamp.h"
 #include "fault.h"
-#include "funcapi.h"
-#include "miscadmin.h"
-#include "recipes/recipe.h"
-#include "shared/common.h"
 #include "sql/arguments.h"
 #include "storage/ipc.h"
 #include "utils/timestamp.h"

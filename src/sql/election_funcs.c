@@ -13,14 +13,9 @@
  */
 #include "postgres.h"
 
-#include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/transaction.h"
-#include "backend/view.h"
-#include "backend/wait.h"
 #include "catalog/pg_authid.h"
-#include "funcapi.h"
-#include "shared/common.h"
 #include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"

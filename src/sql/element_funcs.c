@@ -12,12 +12,7 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "backend/display.h"
 #include "backend/element.h"
-#include "backend/view.h"
-#include "backend/wait.h"
-#include "funcapi.h"
-#include "miscadmin.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 

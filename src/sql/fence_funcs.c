@@ -39,7 +39,6 @@
 #include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
-#include "compat.h"
 #include "executor/spi.h"
 #include "nodes/makefuncs.h"
 #include "replication/logicalworker.h"
@@ -157,39 +156,6 @@ write_token(Datum path, int64 token, int64 highest)
 }
 
 /*
- * Ensures that the row of a path has at least this token, and that this transaction has
- * written it.  Returns the token of the row; if that is higher, the row is only locked.
- */
-static int64
-advance_token(Datum path, int64 token)
-{
-	Datum		  args[] = {path, (Datum) 0, (Datum) 0};
-	int64		  seen;
-	TransactionId writer;
-	bool		  isnull;
-	int			  result;
-
-	if (write_token(path, token, token - 1))
-		return token;
-
-	/*
-	 * The row is locked, so it stays as we see it.  What this transaction has written is
-	 * not written again: zk_fence() may be called for each row of a table.
-	 */
-	if (read_plan == NULL)
-		read_plan = keep_fence_plan("SELECT token, xmin FROM ONLY " FENCE_TABLE " WHERE path = $1");
-	result = SPI_execute_plan(read_plan, args, " nn", false, 0);
-	if (result != SPI_OK_SELECT || SPI_processed != 1)
-		elog(ERROR, "could not read a fencing token: %s", SPI_result_code_string(result));
-	seen = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	writer = DatumGetTransactionId(
-		SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
-	if (seen == token && !TransactionIdIsCurrentTransactionId(writer))
-		write_token(path, token, token);
-	return seen;
-}
-
-/*
  * zk_fence(path text, token bigint) returns void
  *
  * Raises an error if this database has seen a higher token for the path.  Otherwise stores
@@ -202,7 +168,7 @@ zk_fence(PG_FUNCTION_ARGS)
 	char	   *shown_path;
 	int64		token;
 	int64		proved;
-	int64		seen;
+	int64		seen; /* the token of the row, which this transaction has locked */
 	Relation	table;
 	const char *part;
 
@@ -241,8 +207,32 @@ zk_fence(PG_FUNCTION_ARGS)
 				 errhint("Code of others could run with the rights of the owner of zk_fence(), and rows may be missing. Undo that, and revoke all privileges on the table but SELECT from others.")));
 	table_close(table, NoLock);
 
+	/* Ensure that the row has at least this token, and that this transaction has written it. */
+	seen = token;
 	SPI_connect();
-	seen = advance_token(PG_GETARG_DATUM(0), token);
+	if (!write_token(PG_GETARG_DATUM(0), token, token - 1))
+	{
+		Datum		  args[] = {PG_GETARG_DATUM(0), (Datum) 0, (Datum) 0};
+		TransactionId writer;
+		bool		  isnull;
+		int			  result;
+
+		/*
+		 * The row is locked, so it stays as we see it.  What this transaction has written is not
+		 * written again: zk_fence() may be called for each row of a table.
+		 */
+		if (read_plan == NULL)
+			read_plan =
+				keep_fence_plan("SELECT token, xmin FROM ONLY " FENCE_TABLE " WHERE path = $1");
+		result = SPI_execute_plan(read_plan, args, " nn", false, 0);
+		if (result != SPI_OK_SELECT || SPI_processed != 1)
+			elog(ERROR, "could not read a fencing token: %s", SPI_result_code_string(result));
+		seen = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+		writer = DatumGetTransactionId(
+			SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+		if (seen == token && !TransactionIdIsCurrentTransactionId(writer))
+			write_token(PG_GETARG_DATUM(0), token, token);
+	}
 	SPI_finish();
 	if (seen <= token)
 		PG_RETURN_VOID();

@@ -25,17 +25,12 @@
  */
 #include "postgres.h"
 
-#include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
 #include "backend/lock.h"
 #include "backend/transaction.h"
-#include "backend/view.h"
-#include "backend/wait.h"
 #include "catalog/pg_type.h"
 #include "lib/qunique.h"
-#include "miscadmin.h"
-#include "recipes/recipe.h"
 #include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"

@@ -21,23 +21,15 @@
  */
 #include "postgres.h"
 
-#include "backend/display.h"
-#include "backend/view.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
-#include "compat.h"
 #include "deadlock/deadlock.h"
 #include "deadlock/wait_search.h"
 #include "fault.h"
-#include "funcapi.h"
 #include "mb/pg_wchar.h"
-#include "miscadmin.h"
-#include "recipes/recipe.h"
 #include "shared/deadlock_search.h"
-#include "shared/entry.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
-#include "shared/stats.h"
 #include "sql/arguments.h"
 #include "storage/ipc.h"
 #include "utils/acl.h"
@@ -870,42 +862,6 @@ note_silent(Fleet *fleet, int64 session, const char *name)
 }
 
 /*
- * Returns the queue in which a process waits, or NULL if it waits in none, or there are too
- * many.
- */
-static const Contenders *
-queue_of_wait(Fleet *fleet, const WaitLine *wait)
-{
-	RecipePeer	  peer;
-	const Recipe *recipe = lock_recipe.read(wait->node, &peer) ? &lock_recipe : &permit_recipe;
-	Contenders	 *queue;
-	ListCell	 *cell;
-
-	foreach(cell, fleet->queues)
-	{
-		queue = lfirst(cell);
-		if (strcmp(queue->path, wait->path) == 0 && queue->recipe == recipe)
-			return queue;
-	}
-	if (wait->path[0] == '\0' || list_length(fleet->queues) == MAX_QUEUES)
-		return NULL;
-	queue = palloc(sizeof(Contenders));
-	*queue = contenders_read(wait->path, recipe, &fleet->caller, QUEUE_READ, CALL_AS_KNOWN);
-	if (queue->answer.result.outcome == CALL_UNREACHABLE)
-		call_report(&fleet->caller, &queue->answer);
-	for (int i = 0; i < queue->n; i++)
-	{
-		const ContenderNode *node = &queue->nodes[i];
-		NodeContender		 data;
-
-		if (node_contender_read(node->data, &data))
-			note_silent(fleet, node->answer.stat.ephemeral_owner, data.server);
-	}
-	fleet->queues = lappend(fleet->queues, queue);
-	return queue;
-}
-
-/*
  * Finds the node of that name, and the oldest one that keeps it waiting; NULL if there is
  * none.
  */
@@ -942,13 +898,38 @@ put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy
 	const ContenderNode *node;
 	const ContenderNode *blocker;
 	const ContenderNode *next;
-	const Contenders	*queue = queue_of_wait(fleet, wait);
+	RecipePeer			 peer;
+	bool				 is_lock = lock_recipe.read(wait->node, &peer);
+	const Recipe		*recipe = is_lock ? &lock_recipe : &permit_recipe;
+	Contenders			*queue = NULL; /* in which the process waits, if it does in one */
 	bool		permit = strncmp(wait->text, WAIT_FOR_PERMIT, strlen(WAIT_FOR_PERMIT)) == 0;
 	const char *path_end = permit ? strrchr(wait->path, '/') : NULL;
-	RecipePeer	peer;
 	Row			row = {0};
+	ListCell   *cell;
 
 	CHECK_FOR_INTERRUPTS();
+	foreach(cell, fleet->queues)
+	{
+		Contenders *known = lfirst(cell);
+
+		if (strcmp(known->path, wait->path) == 0 && known->recipe == recipe)
+			queue = known;
+	}
+	if (queue == NULL && wait->path[0] != '\0' && list_length(fleet->queues) < MAX_QUEUES)
+	{
+		queue = palloc(sizeof(Contenders));
+		*queue = contenders_read(wait->path, recipe, &fleet->caller, QUEUE_READ, CALL_AS_KNOWN);
+		if (queue->answer.result.outcome == CALL_UNREACHABLE)
+			call_report(&fleet->caller, &queue->answer);
+		for (int i = 0; i < queue->n; i++)
+		{
+			NodeContender data;
+
+			if (node_contender_read(queue->nodes[i].data, &data))
+				note_silent(fleet, queue->nodes[i].answer.stat.ephemeral_owner, data.server);
+		}
+		fleet->queues = lappend(fleet->queues, queue);
+	}
 	find_nodes_of_wait(queue, wait->node, &node, &blocker);
 
 	/* It may have no node yet, while a reservation of this server is in its way. */
@@ -968,7 +949,7 @@ put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy
 	/* Path and mode as the user knows them: a semaphore's path is above those of its queues. */
 	row_add_text(&row, shown_or_null(path_end ? pnstrdup(wait->path, path_end - wait->path)
 											  : wait->path));
-	row_add_text(&row, !permit && lock_recipe.read(wait->node, &peer) ? mode_names[peer.mode] : NULL);
+	row_add_text(&row, !permit && is_lock ? mode_names[peer.mode] : NULL);
 	row_add_text(&row, display_foreign(wait->text));
 	if (entry)
 		row_add_time(&row, entry->request.requested_at);
