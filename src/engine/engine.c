@@ -490,13 +490,6 @@ engine_pump(void)
 	path_pump_marked();
 }
 
-/* Returns the path that is being worked on, for the log; NULL if there is none. */
-const char *
-engine_attended_path(void)
-{
-	return engine.attended ? engine.attended->path : NULL;
-}
-
 /* Returns when engine_pump() must be called again at the latest, ms. */
 int64
 engine_next_wakeup(void)

@@ -12,14 +12,16 @@
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
 
+/* The path that is being worked on, for the log; or NULL */
+extern const char *engine_attended;
+
 /* A round of the main loop */
-extern void		   engine_start(void);
-extern void		   engine_attend(void);
-extern void		   engine_watch(ZkWatchEvent event, const char *path);
-extern bool		   engine_needs_watch(const ZkCall *removal);
-extern void		   engine_pump(void);
-extern int64	   engine_next_wakeup(void);
-extern const char *engine_attended_path(void);
+extern void	 engine_start(void);
+extern void	 engine_attend(void);
+extern void	 engine_watch(ZkWatchEvent event, const char *path);
+extern bool	 engine_needs_watch(const ZkCall *removal);
+extern void	 engine_pump(void);
+extern int64 engine_next_wakeup(void);
 
 /* The life of the ZooKeeper session */
 extern void engine_session_connected(const SessionInfo *session);

@@ -209,12 +209,12 @@ struct Cohort
 	dlist_node kept_link;
 
 	/* The calls about it */
-	int			calls;		/* all that are outstanding */
-	int			node_calls; /* that create, find, replace or delete its node: one at a time,
+	int	  calls;		  /* all that are outstanding */
+	int	  node_calls;	  /* that create, find, replace or delete its node: one at a time,
 						  * except for a search */
-	CohortState refused_in; /* ZooKeeper has refused a call in this state ... */
-	CohortState refusal_logged_in; /* ... and the refusal was logged */
-	int64		retry_at;		   /* no further attempt before, ms */
+	bool  refused;		  /* ZooKeeper has refused a call in this state ... */
+	bool  refusal_logged; /* ... and that was logged */
+	int64 retry_at;		  /* no further attempt before, ms */
 
 	/* What answers and events have said, until cohort_advance() has acted on it */
 	CohortEnd ended;
@@ -256,7 +256,6 @@ typedef struct Engine
 	HTAB		 *paths;	  /* of Path */
 	HTAB		 *accounts;	  /* of Account */
 	dlist_head	  marked;	  /* of Path, to be looked at in this round */
-	const Path	 *attended;	  /* the one being worked on, for the log; or NULL */
 	Contender	 *contenders; /* by index of the entry */
 	int64		  session_id;
 	size_t		  chroot_len;
@@ -427,7 +426,6 @@ extern void	   watch_forget(Forget what);
 extern void	   path_list(Path *path, ZkOwner owner, ListWatch watch);
 extern void	   path_foreign_clear(Path *path);
 extern void	   watch_child_give_up(Path *path);
-extern void	   watch_remove(const Path *path, const char *child);
 extern void	   watch_blocker_give_up(Cohort *cohort, WatchState state);
 extern bool	   cohort_confirm(Cohort *cohort, const ZkReply *reply);
 extern void	   watch_own(Cohort *cohort);
@@ -437,7 +435,6 @@ extern void	   watch_candidates(Path *path);
 extern void	   contender_check(Contender *c);
 
 /* parents.c */
-extern void parents_exist(Path *path);
 extern void parents_missing(Cohort *cohort, int code);
 extern bool parents_create_ahead(Cohort *cohort);
 extern bool parents_delete(Path *path);

@@ -109,17 +109,6 @@ kept_visited(const Path *path)
 	*path_remembered(path).visited_until = zklock_now_ms() + VISITED_MS;
 }
 
-/* Returns true if the lock was released here a moment ago, and nobody else has been there. */
-static bool
-path_is_hot(const Path *path)
-{
-	PathMemory memory = path_remembered(path);
-	int64	   now = zklock_now_ms();
-
-	return entry_pool->nspare > 0 && now >= *memory.visited_until &&
-		   memory.release->path == memory.hash && now < memory.release->at + zklock_keep_idle;
-}
-
 /*
  * Returns true if the cohort is of a kind that can be kept, by its first contender, or its
  * last.
@@ -133,11 +122,22 @@ kept_is_suitable(const Cohort *cohort)
 		   cohort->request.mode == LOCK_MODE_EXCLUSIVE && !cohort->reusable;
 }
 
-/* Returns true if a node that is created for the cohort now may be kept later. */
+/*
+ * Returns true if a node that is created for the cohort now may be kept later: the lock was
+ * released here a moment ago, and nobody else has been there.
+ */
 bool
 kept_later(const Cohort *cohort)
 {
-	return kept_is_suitable(cohort) && cohort->path->nforeign == 0 && path_is_hot(cohort->path);
+	PathMemory memory;
+	int64	   now;
+
+	if (!kept_is_suitable(cohort) || cohort->path->nforeign > 0)
+		return false;
+	memory = path_remembered(cohort->path);
+	now = zklock_now_ms();
+	return entry_pool->nspare > 0 && now >= *memory.visited_until &&
+		   memory.release->path == memory.hash && now < memory.release->at + zklock_keep_idle;
 }
 
 /* Ends the time for which a cohort is kept, if it is: it is not kept again.  Counts why. */
@@ -177,7 +177,7 @@ kept_settle(Cohort *cohort)
 	int			index;
 	EntryStatus status;
 
-	if (cohort->state != COHORT_GRANTED || !kept_is_suitable(cohort))
+	if (!kept_is_suitable(cohort))
 		return false;
 	if (is_new)
 	{
@@ -204,7 +204,7 @@ kept_settle(Cohort *cohort)
 		index = entry_index(cohort->last_owner);
 		status = entry_status(index);
 		if (status.state == ENTRY_RELEASING && status.mode == LOCK_MODE_EXCLUSIVE &&
-			zklock_now_us() < status.expires_us && path_is_hot(path))
+			zklock_now_us() < status.expires_us && kept_later(cohort))
 		{
 			int	   most = entry_pool->nspare;
 			size_t bytes = engine.kept_bytes + path_cost(path, cohort->name);

@@ -189,8 +189,6 @@ cohort_new(Path *path, uint64 id, const RecipeRequest *request)
 
 	cohort->path = path;
 	cohort->state = COHORT_PLANNED;
-	cohort->refused_in = COHORT_PLANNED;
-	cohort->refusal_logged_in = COHORT_PLANNED;
 	cohort->request = *request;
 	cohort->peer.mode = request->mode;
 	cohort->reusable =
@@ -206,6 +204,7 @@ cohort_step(Cohort *cohort, CohortState to)
 {
 	Assert(cohort_steps[cohort->state][to]);
 	cohort->state = to;
+	cohort->refused = cohort->refusal_logged = false;
 }
 
 /* Puts a contender, which is in no list, at the end of a cohort's queue. */
@@ -304,23 +303,6 @@ cohort_replaced_for(const Contender *c)
 				   cohort_has_node(old)
 			   ? old
 			   : NULL;
-}
-
-/*
- * Returns true if the node of an arrival is to replace the cohort's.  It joins a cohort of its
- * own in this round, or when it has looked.
- */
-static bool
-cohort_is_awaited(const Cohort *cohort)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &cohort->path->arrivals)
-	{
-		if (cohort_replaced_for(dlist_container(Contender, link, iter.cur)) == cohort)
-			return true;
-	}
-	return false;
 }
 
 static void
@@ -572,7 +554,11 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 		elog(ERROR, "unexpected node name \"%s\"", name);
 	cohort->czxid = czxid;
 	cohort_publish(cohort);
-	parents_exist(path);
+
+	/* So all levels of the path exist, and none is to be deleted again. */
+	path->parents_attempts = 0;
+	path->parents_failure = FAILURE_NONE;
+	path->created_to = 0;
 
 	/* A path that is created again numbers anew. */
 	if (former)
@@ -718,9 +704,9 @@ cohort_note_refusal(Cohort *cohort)
 
 	int64			 now = zklock_now_ms();
 	const Contender *owner = cohort_head_or_last_owner(cohort);
-	bool			 is_due = cohort->refusal_logged_in != cohort->state && now >= log_at;
+	bool			 is_due = !cohort->refusal_logged && now >= log_at;
 
-	cohort->refused_in = cohort->state;
+	cohort->refused = true;
 	cohort->retry_at = now + RETRY_MS;
 	if (owner)
 	{
@@ -734,7 +720,7 @@ cohort_note_refusal(Cohort *cohort)
 	}
 	if (is_due)
 	{
-		cohort->refusal_logged_in = cohort->state;
+		cohort->refusal_logged = true;
 		log_at = now + MESSAGE_PAUSE_MS;
 	}
 	return is_due;
@@ -1150,8 +1136,8 @@ cohort_next_step(Cohort *cohort)
 				watch_own(cohort->replaces);
 
 			/* The deletion of the node before would use up the child watch: kept.c. */
-			else if (before && before->state == COHORT_DELETING &&
-					 before->refused_in != COHORT_DELETING && kept_later(cohort))
+			else if (before && before->state == COHORT_DELETING && !before->refused &&
+					 kept_later(cohort))
 				return false;
 			else if (!path->parents_pending &&
 					 (before == NULL || (cohort_has_node(before) && !recipe->fixed_name)))
@@ -1360,9 +1346,17 @@ cohort_next_step(Cohort *cohort)
 			return false;
 
 		case COHORT_DELETING:
-			/* A node that another is to replace is deleted when that is created. */
-			if (cohort->replaced_by || cohort_is_awaited(cohort))
+			/*
+			 * A node that another is to replace is deleted when that is created.  An arrival with
+			 * such a node joins a cohort of its own in this round, or when it has looked.
+			 */
+			if (cohort->replaced_by)
 				return false;
+			dlist_foreach_modify (iter, &path->arrivals)
+			{
+				if (cohort_replaced_for(dlist_container(Contender, link, iter.cur)) == cohort)
+					return false;
+			}
 			if (cohort->node_calls == 0 && engine_await(cohort->retry_at))
 			{
 				if (cohort->claim_gone)
@@ -1384,7 +1378,7 @@ cohort_next_step(Cohort *cohort)
 						delete.also_deleted = path->path;
 					else
 						delete.patient = path->nforeign == 0 && path->child_watch == WATCH_SET &&
-										 !cohort->reusable && cohort->refused_in != cohort->state;
+										 !cohort->reusable && !cohort->refused;
 					node_call(cohort, delete, on_node_answered);
 				}
 			}
@@ -1393,7 +1387,7 @@ cohort_next_step(Cohort *cohort)
 			 * ZooKeeper refuses the deletion whether the node exists or not, so a watch has
 			 * to show when it is gone.
 			 */
-			if (cohort->refused_in == cohort->state)
+			if (cohort->refused)
 				watch_own(cohort);
 			return false;
 
@@ -1416,18 +1410,11 @@ cohort_advance(Cohort *cohort)
 	{
 		CohortEnd how = cohort->ended;
 		bool	  consumes = cohort_consumes(cohort);
+		Cohort	 *misled = how == END_NAME_REUSED ? cohort_first(path) : NULL;
 
 		/* Another node has the name by now: listings that show it do not count. */
-		if (how == END_NAME_REUSED)
-		{
-			bool was_set = cohort->own_watch == WATCH_SET;
-
-			for (Cohort *other = cohort_first(path); other; other = cohort_after(other))
-				other->listed = false;
-			watch_own_set(cohort, WATCH_NONE);
-			if (was_set)
-				watch_remove(path, cohort->name);
-		}
+		for (; misled; misled = cohort_after(misled))
+			misled->listed = false;
 		if (!(how == END_MISSING && (cohort->state == COHORT_DOWNGRADING || consumes)) &&
 			!(how == END_NAME_REUSED && consumes))
 		{
@@ -1676,7 +1663,7 @@ path_pump_marked(void)
 		bool		  looks;
 
 		path->marked = false;
-		engine.attended = path;
+		engine_attended = path->path;
 		if (path->failure != FAILURE_NONE)
 		{
 			dlist_foreach_modify (iter, &path->arrivals)
@@ -1747,7 +1734,7 @@ path_pump_marked(void)
 			path_foreign_clear(path);
 			hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
 		}
-		engine.attended = NULL;
+		engine_attended = NULL;
 	}
 	MemoryContextReset(engine.scratch);
 }

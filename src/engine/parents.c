@@ -72,15 +72,6 @@ needy_cohort(Path *path)
 	return NULL;
 }
 
-/* Takes note that there is a node below the path. */
-void
-parents_exist(Path *path)
-{
-	path->parents_attempts = 0;
-	path->parents_failure = FAILURE_NONE;
-	path->created_to = 0;
-}
-
 /* Records why the parents could not be created. */
 static void
 refuse_parents(Path *path, Failure failure, int code)

@@ -34,6 +34,7 @@
  */
 #include "postgres.h"
 
+#include "engine/engine.h"
 #include "engine/engine_internal.h"
 #include "fault.h"
 #include "utils/memutils.h"
@@ -61,6 +62,8 @@ const Recipe *const engine_recipes[] = {
 	[REQUEST_PERMIT] = &permit_recipe,	 [REQUEST_CANDIDACY] = &election_recipe,
 	[REQUEST_ELEMENT] = &element_recipe,
 };
+
+const char *engine_attended;
 
 Engine engine = {.retry_at = NEVER, .resume_until = NEVER, .sync_at = NEVER};
 

@@ -79,13 +79,6 @@
 /* Between messages about orphans whose deletion is refused */
 #define REFUSED_PAUSE_MS 60000
 
-/* Whether a contender of another client that is gone may have been downgraded (node.c) */
-typedef enum DowngradeChance
-{
-	DOWNGRADE_IMPOSSIBLE, /* it has not */
-	DOWNGRADE_POSSIBLE	  /* it may have */
-} DowngradeChance;
-
 typedef struct CheckCall
 {
 	Cohort *cohort;
@@ -229,7 +222,7 @@ watch_is_needed(const Path *path, const char *child)
  * Has the watch on a child of the path removed, unless a cohort needs it.  Queue waits, which
  * may watch a claim, lose it, too.
  */
-void
+static void
 watch_remove(const Path *path, const char *child)
 {
 	if (watch_is_needed(path, child))
@@ -282,7 +275,7 @@ path_foreign_clear(Path *path)
  * the child watch stands, nothing but this deletion has happened, so there is none (node.c).
  */
 static void
-path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade)
+path_foreign_remove(Path *path, const char *name, bool may_be_downgraded)
 {
 	const Recipe *recipe = path->recipe;
 
@@ -294,8 +287,8 @@ path_foreign_remove(Path *path, const char *name, DowngradeChance downgrade)
 		if (strcmp(gone->name, name) != 0)
 			continue;
 		downgraded.mode = LOCK_MODE_SHARED;
-		if (downgrade == DOWNGRADE_POSSIBLE && path->child_watch != WATCH_SET &&
-			recipe->downgraded_name && gone->peer.mode == LOCK_MODE_EXCLUSIVE)
+		if (may_be_downgraded && path->child_watch != WATCH_SET && recipe->downgraded_name &&
+			gone->peer.mode == LOCK_MODE_EXCLUSIVE)
 		{
 			for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 			{
@@ -606,25 +599,24 @@ on_own_read(void *arg, const ZkReply *reply)
 	Cohort	   *cohort = arg;
 	const Path *path = cohort->path;
 	bool		watch = reply->asked->watch;
+	bool		ours = own_call_end(cohort, reply);
 
-	if (!own_call_end(cohort, reply))
-	{
-		/* The name may be another client's by now, so the watch that was set is not ours. */
-		if (watch && reply->outcome == CALL_OK)
-			watch_remove(path, strrchr(reply->asked->path, '/') + 1);
-		return;
-	}
-	if (watch && reply->outcome == CALL_REFUSED)
+	if (ours && watch && reply->outcome == CALL_REFUSED)
 	{
 		watch_own_refused(cohort);
 		return;
 	}
-	watch_own_set(cohort, reply->outcome != CALL_OK ? WATCH_NONE
-						  : watch					? WATCH_SET
-													: WATCH_REFUSED);
-	if (cohort_confirm(cohort, reply) && watch &&
-		node_contender_is_broken(reply->data, reply->data_length))
+	if (ours)
+	{
+		ours = cohort_confirm(cohort, reply);
+		watch_own_set(cohort, !ours ? WATCH_NONE : watch ? WATCH_SET : WATCH_REFUSED);
+	}
+	if (ours && watch && node_contender_is_broken(reply->data, reply->data_length))
 		entries_expect_deletion(cohort->id, LOSS_BROKEN);
+
+	/* If the name is another client's by now, so is the watch that was set. */
+	if (!ours && watch && reply->outcome == CALL_OK)
+		watch_remove(path, strrchr(reply->asked->path, '/') + 1);
 }
 
 /*
@@ -639,9 +631,8 @@ void
 watch_own(Cohort *cohort)
 {
 	Path *path = cohort->path;
-	bool  refused = cohort->state == COHORT_DELETING && cohort->refused_in == COHORT_DELETING;
 	bool  covered =
-		!refused && !cohort->reusable &&
+		!(cohort->state == COHORT_DELETING && cohort->refused) && !cohort->reusable &&
 		(cohort->blocker ? cohort->blocker_watch == WATCH_ASKED : watch_exists(path->child_watch));
 
 	if (watch_exists(cohort->own_watch) || covered || !engine_await(cohort->own_watch_at))
@@ -772,7 +763,7 @@ on_candidate_read(void *arg, const ZkReply *reply)
 	path->calls--;
 	path_mark(path);
 	if (reply->outcome == CALL_NO_NODE)
-		path_foreign_remove(path, name, DOWNGRADE_IMPOSSIBLE);
+		path_foreign_remove(path, name, false);
 	for (int i = 0; i < path->nforeign; i++)
 	{
 		ForeignContender *candidate = &path->foreign[i];
@@ -856,7 +847,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	else
 	{
 		if (reply->outcome == CALL_NO_NODE)
-			path_foreign_remove(path, cohort->blocker, DOWNGRADE_POSSIBLE);
+			path_foreign_remove(path, cohort->blocker, true);
 		if (reply->watching)
 			watch_blocker_set(cohort, WATCH_SET);
 		watch_blocker_give_up(cohort, reply->outcome == CALL_REFUSED ? WATCH_REFUSED : WATCH_NONE);
@@ -908,9 +899,9 @@ path_of_child(const char *node, const char *child)
 void
 engine_watch(ZkWatchEvent event, const char *name)
 {
-	Path		   *path = path_find(name);
-	const char	   *child = strrchr(name, '/') + 1;
-	DowngradeChance downgrade = DOWNGRADE_POSSIBLE;
+	Path	   *path = path_find(name);
+	const char *child = strrchr(name, '/') + 1;
+	bool		may_be_downgraded = true;
 
 	ZKLOCK_SLOW("slow-writes", 120, 150);
 
@@ -944,13 +935,13 @@ engine_watch(ZkWatchEvent event, const char *name)
 		return;
 
 	/* A child of the path, ours or another client's, has changed or is gone. */
-	engine.attended = path;
+	engine_attended = path->path;
 	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
 		if (cohort->blocker && strcmp(cohort->blocker, child) == 0 && cohort->blocker_watch == WATCH_SET)
 		{
 			if (cohort->blocker_announces && event == ZK_WATCH_DELETED)
-				downgrade = DOWNGRADE_IMPOSSIBLE;
+				may_be_downgraded = false;
 			else if (cohort->blocker_announces)
 				cohort->listed = false; /* look who has taken its place */
 			watch_blocker_set(cohort, WATCH_NONE);
@@ -963,9 +954,9 @@ engine_watch(ZkWatchEvent event, const char *name)
 		}
 	}
 	if (event == ZK_WATCH_DELETED)
-		path_foreign_remove(path, child, downgrade);
+		path_foreign_remove(path, child, may_be_downgraded);
 	path_mark(path);
-	engine.attended = NULL;
+	engine_attended = NULL;
 }
 
 /* Returns true if the engine needs the watch that such a call would remove. */

@@ -150,7 +150,7 @@ static void
 add_context(void *arg)
 {
 	const ZkCall *answering = zk_answering;
-	const char	 *path = answering ? answering->path : engine_attended_path();
+	const char	 *path = answering ? answering->path : engine_attended;
 
 	if (zklock_session->info.id != 0)
 		errcontext("ZooKeeper session 0x%llx, server %s",
