@@ -25,10 +25,6 @@
 
 #include "backend/call.h"
 #include "backend/hold.h"
-#include "compat.h"
-#include "shared/common.h"
-#include "shared/entry.h"
-#include "shared/settings.h"
 #include "storage/ipc.h"
 
 #define ANSWER_MS 30000 /* how long an impatient call waits for anything */

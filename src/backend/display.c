@@ -16,7 +16,6 @@
 
 #include "backend/display.h"
 #include "catalog/pg_type.h"
-#include "compat.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
 #include "shared/session_info.h"

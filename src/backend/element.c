@@ -47,11 +47,8 @@
 #include "common/hashfn.h"
 #include "fault.h"
 #include "nodes/pg_list.h"
-#include "shared/common.h"
-#include "shared/session_info.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
-#include "zk/zk_client.h"
 
 /* A queue with so many children takes no more: Java's clients list up to 61,679. */
 #define MAX_CHILDREN 50000

@@ -7,7 +7,6 @@
 #ifndef ZKLOCK_ELEMENT_H
 #define ZKLOCK_ELEMENT_H
 
-#include "recipes/node_name.h"
 #include "shared/stats.h"
 
 /*

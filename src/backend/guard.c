@@ -59,13 +59,8 @@
 #include "access/xact.h"
 #include "backend/display.h"
 #include "backend/guard.h"
-#include "compat.h"
 #include "fault.h"
 #include "miscadmin.h"
-#include "shared/common.h"
-#include "shared/election.h"
-#include "shared/entry.h"
-#include "shared/session_info.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 

@@ -9,10 +9,7 @@
 #define ZKLOCK_GUARD_H
 
 #include "backend/hold.h"
-#include "compat.h"
 #include "shared/election.h"
-#include "shared/entry.h"
-#include "shared/settings.h"
 
 /* A term of this server's leadership that the transaction has seen */
 typedef struct LeadershipTerm

@@ -23,11 +23,7 @@
 #include "backend/lock.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
-#include "compat.h"
 #include "miscadmin.h"
-#include "shared/common.h"
-#include "shared/session_info.h"
-#include "shared/settings.h"
 
 /* Compares paths by the order in which everybody locks them, for qsort() and bsearch(). */
 int

@@ -53,7 +53,6 @@
 #include "backend/lock.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
-#include "compat.h"
 #include "replication/walsender.h"
 #include "storage/ipc.h"
 #include "tcop/utility.h"

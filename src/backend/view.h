@@ -8,7 +8,6 @@
 #define ZKLOCK_VIEW_H
 
 #include "backend/call.h"
-#include "recipes/recipe.h"
 #include "shared/entry.h"
 
 /* ------------------------------------------------------------------------

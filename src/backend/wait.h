@@ -8,8 +8,6 @@
 #define ZKLOCK_WAIT_H
 
 #include "backend/hold.h"
-#include "shared/common.h"
-#include "shared/entry.h"
 #include "shared/stats.h"
 
 #define LOCK_WAIT_FOREVER (-1)

@@ -89,16 +89,12 @@
 #include "backend/view.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
-#include "compat.h"
 #include "deadlock/deadlock.h"
 #include "deadlock/wait_search.h"
 #include "fault.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "shared/common.h"
-#include "shared/deadlock_search.h"
-#include "shared/session_info.h"
 #include "shared/settings.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -107,7 +103,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
-#include "zk/zk_client.h"
 
 /* Most records that are read, one for each server */
 #define MAX_RECORDS 256

@@ -60,7 +60,6 @@
 
 #include "deadlock/wait_search.h"
 #include "fault.h"
-#include "recipes/recipe.h"
 
 /* Limits for all records together */
 #define MAX_WAITS 1000

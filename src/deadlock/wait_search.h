@@ -11,7 +11,6 @@
 #include "backend/call.h"
 #include "deadlock/wait_graph.h"
 #include "nodes/pg_list.h"
-#include "recipes/recipe.h"
 #include "shared/deadlock_search.h"
 
 /* ------------------------------------------------------------------------

@@ -38,11 +38,9 @@
 
 #include <signal.h>
 
-#include "compat.h"
 #include "fault.h"
 #include "miscadmin.h"
 #include "shared/call.h"
-#include "shared/session_info.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 

@@ -10,7 +10,6 @@
 
 #include "port/atomics.h"
 #include "postmaster/postmaster.h"
-#include "shared/common.h"
 #include "shared/session_info.h"
 #include "storage/latch.h"
 #include "storage/proc.h"

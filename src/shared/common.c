@@ -14,7 +14,6 @@
 
 #include <signal.h>
 
-#include "compat.h"
 #include "shared/call.h"
 #include "shared/common.h"
 #include "storage/lock.h"

@@ -58,10 +58,8 @@
  */
 #include "postgres.h"
 
-#include "compat.h"
 #include "fault.h"
 #include "miscadmin.h"
-#include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"

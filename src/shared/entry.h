@@ -22,7 +22,6 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
-#include "recipes/node_name.h"
 #include "recipes/recipe.h"
 #include "shared/common.h"
 #include "storage/latch.h"

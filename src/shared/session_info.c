@@ -27,7 +27,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "compat.h"
 #include "fault.h"
 #include "port/pg_bitutils.h"
 #include "shared/session_info.h"

@@ -11,14 +11,10 @@
  */
 #include "postgres.h"
 
-#include "compat.h"
 #include "miscadmin.h"
 #include "shared/call.h"
 #include "shared/deadlock_search.h"
 #include "shared/election.h"
-#include "shared/entry.h"
-#include "shared/session_info.h"
-#include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
