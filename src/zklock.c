@@ -14,7 +14,7 @@
 #include <limits.h>
 
 #include "backend/guard.h"
-#include "backend/transaction.h"
+#include "backend/lock.h"
 #include "compat.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"

@@ -42,7 +42,7 @@
 #include "backend/display.h"
 #include "backend/element.h"
 #include "backend/guard.h"
-#include "backend/transaction.h"
+#include "backend/lock.h"
 #include "backend/wait.h"
 #include "common/hashfn.h"
 #include "fault.h"
@@ -499,8 +499,7 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 	made = wait_for_hold(&queue->wait, taken) && read_element(queue, name, got);
 	if (made)
 	{
-		if (hold_is_lost(taken))
-			hold_report_lost(taken);
+		hold_refuse_lost(taken);
 
 		/* The end of a single statement would commit, and remove the element, for nobody. */
 		interrupt_check_client();

@@ -518,7 +518,7 @@ guard_check(GuardMoment moment)
 			if (guard == COMMIT_GUARD_OFF)
 				continue;
 			if (hold_entry(hold, &status) == ENTRY_NONE)
-				hold_report_lost(hold);
+				hold_refuse_lost(hold);
 			rely_on(&look, guard, hold->entry, &status, &hold->check);
 		}
 

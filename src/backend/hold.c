@@ -131,18 +131,20 @@ hold_is_lost(const Hold *hold)
 }
 
 /*
- * Raises an error for a hold that is lost.  A lock at transaction level goes with the
+ * Raises an error if a hold is lost.  A lock at transaction level goes with the
  * transaction.
  */
 void
-hold_report_lost(const Hold *hold)
+hold_refuse_lost(const Hold *hold)
 {
 	const EntryRequest *request = &entry_at(hold->entry)->request;
 	EntryStatus			status = entry_status(hold->entry);
 	LossReason			reason = status.loss;
-	const char		   *path = display_path(hold->path);
 	const char		   *name = strrchr(hold->path, '/') + 1;
 	const char		   *why;
+
+	if (!hold_is_lost(hold))
+		return;
 
 	/* If the worker has not said why yet, the clock or the lease has ended the lock. */
 	if (status.state != ENTRY_LOST)
@@ -161,7 +163,8 @@ hold_report_lost(const Hold *hold)
 				 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("lock on ZooKeeper path \"%s\" was lost", path), errdetail_internal("%s", why),
+			 errmsg("lock on ZooKeeper path \"%s\" was lost", display_path(hold->path)),
+			 errdetail_internal("%s", why),
 			 hold_is_acquired_at(hold, LOCK_SCOPE_SESSION)
 				 ? errhint("Others may have held the lock meanwhile. Release it and retry the work.")
 				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));

@@ -49,7 +49,7 @@ extern Hold *hold_next(const Hold *hold);
 extern Hold *hold_of_lock(const char *path, LockMode mode);
 extern int	 hold_entry(const Hold *hold, EntryStatus *status);
 extern bool	 hold_is_lost(const Hold *hold);
-extern void	 hold_report_lost(const Hold *hold);
+extern void	 hold_refuse_lost(const Hold *hold);
 
 /* A call that acquires something; see also transaction.c */
 extern Hold *hold_ask(EntryRequest *request, const char *path);

@@ -21,7 +21,6 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/lock.h"
-#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "miscadmin.h"
 
@@ -45,8 +44,8 @@ ask_for_lock(LockTarget *target, LockScope scope, AskManner manner)
 	Hold *held = hold ? hold : hold_of_lock(target->path, LOCK_MODE_SHARED);
 
 	/* A lost lock is neither acquired again nor upgraded. */
-	if (held && hold_is_lost(held))
-		hold_report_lost(held);
+	if (held)
+		hold_refuse_lost(held);
 	if (hold && hold->acquired[target->mode][scope] == PG_INT32_MAX)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
@@ -251,33 +250,9 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 
 	/* One lock may have been lost during the wait for others. */
 	for (int i = 0; acquired == set.n && i < set.n; i++)
-	{
-		if (hold_is_lost(set.targets[i].hold))
-			hold_report_lost(set.targets[i].hold);
-	}
+		hold_refuse_lost(set.targets[i].hold);
 	transaction_end_call(mark, acquired == set.n);
 	return acquired == set.n;
-}
-
-/* ------------------------------------------------------------------------
- * Fencing tokens
- * ------------------------------------------------------------------------
- */
-
-/*
- * Returns the fencing token of the exclusive lock that this session holds on a path for
- * certain; 0 if it holds none, or may have lost it.  Needs no preload.
- */
-int64
-lock_proved_token(const char *path)
-{
-	const Hold *hold = hold_of_lock(path, LOCK_MODE_EXCLUSIVE);
-	EntryStatus status;
-
-	/* Read the lease first: a lease that was seen before the lock is its own. */
-	if (hold == NULL || lease_state() != LEASE_HOLDS || hold_entry(hold, &status) == ENTRY_NONE)
-		return 0;
-	return status.state == ENTRY_GRANTED ? status.token : 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -427,6 +402,6 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	/* A later cancellation would find a reservation whose token nobody knows. */
 	interrupt_check_client();
 	if (!hold_hand_over(hold))
-		hold_report_lost(hold);
+		hold_refuse_lost(hold);
 	return true;
 }

@@ -1,7 +1,7 @@
 /*
  * lock.h
- *		Locking and unlocking paths, the fencing tokens of their locks, permits of semaphores,
- *		and reservations.
+ *		Locking and unlocking paths, permits of semaphores, and reservations; and what ends with
+ *		a call, and with a transaction.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -32,11 +32,10 @@ typedef struct LockSet
 /* Returns true if a hold is one of those that are meant.  Must not fail. */
 typedef bool (*HoldChoice)(const Hold *hold, const void *arg);
 
-extern int	 lock_compare_targets(const void *a, const void *b);
-extern bool	 lock_acquire(LockSet set, LockScope scope, int64 timeout_ms);
-extern bool	 lock_release(LockSet set);
-extern void	 lock_release_those(HoldChoice chosen, const void *arg);
-extern int64 lock_proved_token(const char *path);
+extern int	lock_compare_targets(const void *a, const void *b);
+extern bool lock_acquire(LockSet set, LockScope scope, int64 timeout_ms);
+extern bool lock_release(LockSet set);
+extern void lock_release_those(HoldChoice chosen, const void *arg);
 
 /* Longest path of a semaphore: its nodes' paths are paths of entries, too. */
 #define ZKLOCK_MAX_SEMAPHORE_PATH ((int) (ZKLOCK_MAX_PATH - strlen(PERMIT_LEASES)))
@@ -45,5 +44,13 @@ extern bool permit_acquire(const char *path, int number, LockScope scope, int64 
 extern bool permit_release(const char *path);
 
 extern bool reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *token);
+
+/* A call that acquires something, whatever it is */
+extern int	transaction_begin_call(void);
+extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
+extern void transaction_end_call(int mark, bool complete);
+
+extern bool transaction_leads(int election, int64 *term);
+extern void backend_install_hooks(void);
 
 #endif /* ZKLOCK_LOCK_H */

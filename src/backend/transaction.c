@@ -51,7 +51,6 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/lock.h"
-#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "replication/walsender.h"
 #include "storage/ipc.h"

@@ -14,7 +14,7 @@
 #include "postgres.h"
 
 #include "backend/guard.h"
-#include "backend/transaction.h"
+#include "backend/lock.h"
 #include "catalog/pg_authid.h"
 #include "shared/election.h"
 #include "shared/session_info.h"

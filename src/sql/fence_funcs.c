@@ -36,7 +36,7 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "backend/lock.h"
+#include "backend/hold.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
@@ -156,6 +156,22 @@ write_token(Datum path, int64 token, int64 highest)
 }
 
 /*
+ * Returns the fencing token of the exclusive lock that this session holds on a path for
+ * certain; 0 if it holds none, or may have lost it.  Needs no preload.
+ */
+static int64
+proved_token(const char *path)
+{
+	const Hold *hold = hold_of_lock(path, LOCK_MODE_EXCLUSIVE);
+	EntryStatus status;
+
+	/* Read the lease first: a lease that was seen before the lock is its own. */
+	if (hold == NULL || lease_state() != LEASE_HOLDS || hold_entry(hold, &status) == ENTRY_NONE)
+		return 0;
+	return status.state == ENTRY_GRANTED ? status.token : 0;
+}
+
+/*
  * zk_fence(path text, token bigint) returns void
  *
  * Raises an error if this database has seen a higher token for the path.  Otherwise stores
@@ -188,7 +204,7 @@ zk_fence(PG_FUNCTION_ARGS)
 	 * A token that is too high would keep all others out for good.  We can recognize one only
 	 * if this session holds the lock: its token is then the highest one that exists.
 	 */
-	proved = lock_proved_token(path);
+	proved = proved_token(path);
 	if (proved != 0 && token > proved)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("fencing token is not one of ZooKeeper path \"%s\"", shown_path),
@@ -241,7 +257,7 @@ zk_fence(PG_FUNCTION_ARGS)
 	 * If the session holds the lock with this token, nobody can have got a higher one from
 	 * ZooKeeper, and a retry with the next token would fail too.
 	 */
-	if (lock_proved_token(path) == token)
+	if (proved_token(path) == token)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("a fencing token has been seen for ZooKeeper path \"%s\" that ZooKeeper cannot have given yet",

@@ -28,7 +28,6 @@
 #include "backend/guard.h"
 #include "backend/hold.h"
 #include "backend/lock.h"
-#include "backend/transaction.h"
 #include "catalog/pg_type.h"
 #include "lib/qunique.h"
 #include "shared/election.h"
@@ -242,8 +241,7 @@ zk_fencing_token(PG_FUNCTION_ARGS)
 		hold = hold_of_lock(path, LOCK_MODE_SHARED);
 	if (hold)
 	{
-		if (hold_is_lost(hold))
-			hold_report_lost(hold);
+		hold_refuse_lost(hold);
 		PG_RETURN_INT64(entry_status(hold->entry).token);
 	}
 	if (election == ELECTION_NONE)
@@ -284,7 +282,7 @@ zk_lease_remaining(PG_FUNCTION_ARGS)
 		if (!hold_is_acquired(hold) || hold->kind == REQUEST_ELEMENT || strcmp(hold->path, path) != 0)
 			continue;
 		if (hold_entry(hold, &status) == ENTRY_NONE)
-			hold_report_lost(hold);
+			hold_refuse_lost(hold);
 		result->time = Min(result->time, Max(status.expires_us - now, 0));
 		holds = true;
 	}

@@ -16,7 +16,6 @@
 #include "backend/element.h"
 #include "backend/guard.h"
 #include "backend/lock.h"
-#include "backend/transaction.h"
 #include "backend/wait.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
