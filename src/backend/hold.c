@@ -138,8 +138,8 @@ void
 hold_refuse_lost(const Hold *hold)
 {
 	const EntryRequest *request = &entry_at(hold->entry)->request;
-	EntryStatus			status = entry_status(hold->entry);
-	LossReason			reason = status.loss;
+	EntryStatus			status;
+	LossReason			reason;
 	const char		   *name = strrchr(hold->path, '/') + 1;
 	const char		   *why;
 
@@ -147,6 +147,8 @@ hold_refuse_lost(const Hold *hold)
 		return;
 
 	/* If the worker has not said why yet, the clock or the lease has ended the lock. */
+	status = entry_status(hold->entry);
+	reason = status.loss;
 	if (status.state != ENTRY_LOST)
 		reason = zklock_now_us() >= status.expires_us ? LOSS_OVERRUN : LOSS_UNPROVED;
 	if (reason == LOSS_OVERRUN && request->scope == LOCK_SCOPE_RESERVATION)
