@@ -264,6 +264,7 @@ CallStep
 contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most)
 {
 	CallStep failed = {.result.outcome = CALL_OK};
+	int		 ngone = 0; /* of those that have been read */
 
 	while (failed.result.outcome == CALL_OK)
 	{
@@ -276,7 +277,7 @@ contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most)
 		{
 			Contenders *queue = &queues[i];
 
-			for (; queue->nread < queue->n && nread + queue->nread < most && n < NODES_AT_ONCE;
+			for (; queue->nread < queue->n && nread + queue->nread - ngone < most && n < NODES_AT_ONCE;
 				 queue->nread++)
 			{
 				nodes[n] = &queue->nodes[queue->nread];
@@ -300,27 +301,13 @@ contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most)
 			nodes[i]->data = steps[i].read ? steps[i].read : "";
 			if (steps[i].result.outcome == CALL_UNREACHABLE || steps[i].result.outcome == CALL_TOO_LONG)
 				failed = steps[i];
-		}
-
-		/* Drop those that are gone. */
-		for (int i = 0; i < nqueues; i++)
-		{
-			Contenders *queue = &queues[i];
-			int			left = 0;
-
-			for (int k = 0; k < queue->n; k++)
-			{
-				if (queue->nodes[k].answer.outcome != CALL_NO_NODE)
-					queue->nodes[left++] = queue->nodes[k];
-			}
-			queue->nread -= queue->n - left;
-			queue->n = left;
+			ngone += steps[i].result.outcome == CALL_NO_NODE;
 		}
 	}
 
 	/*
-	 * Determine who holds.  For a semaphore this is known only if a lease says how many permits
-	 * there are; the smallest number counts.
+	 * Drop those that are gone, and determine who holds.  For a semaphore this is known only if a
+	 * lease says how many permits there are; the smallest number counts.
 	 */
 	for (int i = 0; i < nqueues; i++)
 	{
@@ -328,13 +315,20 @@ contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most)
 		RecipePeer *peers = palloc_extended(Max(queue->n, 1) * sizeof(RecipePeer), MCXT_ALLOC_HUGE);
 		bool	   *holds = palloc(Max(queue->n, 1) * sizeof(bool));
 		int32_t permits = 0;
+		int		left = 0;
 
 		for (int k = 0; k < queue->n; k++)
 		{
-			peers[k] = queue->nodes[k].peer;
-			if (peers[k].permits > 0 && (permits == 0 || peers[k].permits < permits))
-				permits = peers[k].permits;
+			if (queue->nodes[k].answer.outcome == CALL_NO_NODE)
+				continue;
+			queue->nodes[left] = queue->nodes[k];
+			peers[left] = queue->nodes[k].peer;
+			if (peers[left].permits > 0 && (permits == 0 || peers[left].permits < permits))
+				permits = peers[left].permits;
+			left++;
 		}
+		queue->nread -= queue->n - left;
+		queue->n = left;
 		recipe_holders(queue->recipe, peers, queue->n, permits, holds);
 		queue->permits_unknown = queue->recipe == &permit_recipe && permits == 0;
 		for (int k = 0; k < queue->n; k++)

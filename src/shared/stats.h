@@ -36,7 +36,7 @@ typedef struct StatsName
 
 extern const StatsName stats_names[STATS_KINDS];
 
-/* How a wait for the worker's answer ended */
+/* How a wait for the worker's answer ended; from STATS_WAIT_TIMEOUT on, columns of zk_stats */
 typedef enum StatsWaitEnd
 {
 	STATS_WAIT_GRANTED,
@@ -94,13 +94,6 @@ static inline void
 stats_add(StatsKind kind, StatsCounter counter, int64 n)
 {
 	pg_atomic_fetch_add_u64(&stats_shared->of_kind[kind][counter], n);
-}
-
-/* Returns a counter. */
-static inline uint64
-stats_counter(StatsKind kind, int counter)
-{
-	return pg_atomic_read_u64(&stats_shared->of_kind[kind][counter]);
 }
 
 /* Returns the counter of waits with that end and that bucket of the histogram. */

@@ -13,20 +13,15 @@
 #include "access/htup_details.h"
 #include "access/parallel.h"
 #include "mb/pg_wchar.h"
-#include "shared/session_info.h"
-#include "shared/settings.h"
 #include "sql/arguments.h"
-#include "utils/acl.h"
-#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-/* Checks a path and returns it in UTF-8. */
+/* Checks a path in the server's encoding and returns it in UTF-8. */
 char *
-argument_to_path(text *arg, PathRule rule)
+argument_to_path(char *path, PathRule rule)
 {
-	char	   *path = text_to_cstring(arg);
 	char	   *utf8 = pg_server_to_any(path, strlen(path), PG_UTF8);
 	const char *fault = path_check(utf8, strlen(utf8));
 
@@ -101,7 +96,7 @@ argument_path(FunctionCallInfo fcinfo, PathRule rule)
 {
 	argument_require_holder();
 	argument_refuse_null(fcinfo, 0, "path");
-	return argument_to_path(PG_GETARG_TEXT_PP(0), rule);
+	return argument_to_path(text_to_cstring(PG_GETARG_TEXT_PP(0)), rule);
 }
 
 /*

@@ -13,6 +13,10 @@
 #include "backend/wait.h"
 #include "compat.h"
 #include "funcapi.h"
+#include "shared/session_info.h"
+#include "shared/settings.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
 
 /* Which paths a function accepts */
 typedef enum PathRule
@@ -21,7 +25,7 @@ typedef enum PathRule
 	ANY_PATH			/* all: a path may be unlocked that is no longer allowed */
 } PathRule;
 
-extern char *argument_to_path(text *arg, PathRule rule);
+extern char *argument_to_path(char *path, PathRule rule);
 extern void	 argument_refuse_null(FunctionCallInfo fcinfo, int n, const char *what);
 extern void	 argument_refuse_restricted(const char *what);
 extern void	 argument_require_holder(void);

@@ -17,8 +17,6 @@
 #include "backend/lock.h"
 #include "catalog/pg_authid.h"
 #include "shared/election.h"
-#include "shared/session_info.h"
-#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/timestamp.h"
 
@@ -252,6 +250,7 @@ zk_elections(PG_FUNCTION_ARGS)
 		{
 			leader = display_foreign(zklock_own_name());
 			leader_priority = status.priority;
+			status.position = 1;
 		}
 		else if (status.state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
 		{
@@ -267,8 +266,6 @@ zk_elections(PG_FUNCTION_ARGS)
 		row_add_text(&row, election_state_names[state]);
 		row_add(&row, BoolGetDatum(leadership == LEADERSHIP_PROVED));
 		row_add_if(&row, leadership != LEADERSHIP_NONE, Int64GetDatum(term));
-		if (leadership != LEADERSHIP_NONE)
-			status.position = 1;
 		row_add_if(&row, status.position != 0, Int32GetDatum(status.position));
 		row_add_time(&row, status.since);
 		row_add_text(&row, leader);

@@ -14,7 +14,6 @@
 #include "access/detoast.h"
 #include "backend/element.h"
 #include "sql/arguments.h"
-#include "utils/builtins.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_queue_offer);
 COMPAT_FUNCTION_INFO_V1(zk_queue_peek);

@@ -43,8 +43,6 @@
 #include "nodes/makefuncs.h"
 #include "replication/logicalworker.h"
 #include "sql/arguments.h"
-#include "utils/acl.h"
-#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -191,8 +189,8 @@ zk_fence(PG_FUNCTION_ARGS)
 	argument_refuse_restricted("use fencing tokens");
 	argument_refuse_null(fcinfo, 0, "path");
 	argument_refuse_null(fcinfo, 1, "fencing token");
-	path = argument_to_path(PG_GETARG_TEXT_PP(0), ALLOWED_PATHS_ONLY);
 	shown_path = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	path = argument_to_path(shown_path, ALLOWED_PATHS_ONLY);
 	token = PG_GETARG_INT64(1);
 	if (token <= 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -1,8 +1,8 @@
 /*
  * lock_funcs.c
  *		SQL functions that lock and unlock: a path, several paths, or a path in a tree; that
- *		acquire permits of semaphores; that make and use reservations; and that take
- *		persistent locks.
+ *		acquire permits of semaphores; that make and use reservations; that take persistent
+ *		locks; and PostgreSQL's advisory lock functions over all servers.
  *
  * They check their arguments and call what backend/lock.h and shared/entry.h offer.
  *
@@ -30,27 +30,32 @@
 #include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "lib/qunique.h"
+#include "mb/pg_wchar.h"
+#include "parser/parse_func.h"
 #include "shared/election.h"
-#include "shared/session_info.h"
-#include "shared/settings.h"
 #include "sql/arguments.h"
-#include "utils/acl.h"
+#include "tcop/utility.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_unlock_all);
 COMPAT_FUNCTION_INFO_V1(zk_fencing_token);
 COMPAT_FUNCTION_INFO_V1(zk_lease_remaining);
-COMPAT_FUNCTION_INFO_V1(zk_semaphore_acquire);
-COMPAT_FUNCTION_INFO_V1(zk_xact_semaphore_acquire);
 COMPAT_FUNCTION_INFO_V1(zk_semaphore_release);
 COMPAT_FUNCTION_INFO_V1(zk_reserve);
 COMPAT_FUNCTION_INFO_V1(zk_renew);
 COMPAT_FUNCTION_INFO_V1(zk_rely);
 COMPAT_FUNCTION_INFO_V1(zk_unreserve);
-COMPAT_FUNCTION_INFO_V1(zk_lock_persistent);
-COMPAT_FUNCTION_INFO_V1(zk_lock_persistent_shared);
 COMPAT_FUNCTION_INFO_V1(zk_unlock_persistent);
+COMPAT_FUNCTION_INFO_V1(zk_advisory_unlock_all);
+
+/* An SQL function that another function serves, which has more arguments */
+#define SQL_FUNCTION(symbol, function, ...)   \
+	COMPAT_FUNCTION_INFO_V1(symbol);          \
+	Datum symbol(PG_FUNCTION_ARGS)            \
+	{                                         \
+		return function(fcinfo, __VA_ARGS__); \
+	}                                         \
+	extern int no_such_variable
 
 /* ------------------------------------------------------------------------
  * Arguments
@@ -87,7 +92,7 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 		if (nulls[i])
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 							errmsg("path array must not contain nulls")));
-		set.targets[i].path = argument_to_path(DatumGetTextPP(elements[i]), rule);
+		set.targets[i].path = argument_to_path(TextDatumGetCString(elements[i]), rule);
 		set.targets[i].mode = mode;
 	}
 	qsort(set.targets, n, sizeof(LockTarget), lock_compare_targets);
@@ -132,9 +137,7 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode, bool has
 		LockTarget *target = &branch.targets[branch.n++];
 
 		end = strchr(end + 1, '/');
-		target->path = argument_to_path(end ? cstring_to_text_with_len(path, end - path)
-											: cstring_to_text(path),
-										rule);
+		target->path = argument_to_path(end ? pnstrdup(path, end - path) : path, rule);
 		target->mode = end ? LOCK_MODE_SHARED : mode;
 	}
 	return branch;
@@ -157,7 +160,7 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode, bool has
  */
 
 static Datum
-acquire_locks(FunctionCallInfo fcinfo, bool array, LockMode mode, LockScope scope)
+acquire_locks(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, bool array)
 {
 	LockSet set = array ? paths_argument(fcinfo, ALLOWED_PATHS_ONLY, mode)
 						: branch_arguments(fcinfo, ALLOWED_PATHS_ONLY, mode, PG_NARGS() == 3);
@@ -168,22 +171,14 @@ acquire_locks(FunctionCallInfo fcinfo, bool array, LockMode mode, LockScope scop
 												: argument_timeout(fcinfo, PG_NARGS() - 1)));
 }
 
-#define LOCK_FUNCTION(symbol, array, mode, scope)                                  \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                               \
-	Datum symbol(PG_FUNCTION_ARGS)                                                 \
-	{                                                                              \
-		return acquire_locks(fcinfo, array, LOCK_MODE_##mode, LOCK_SCOPE_##scope); \
-	}                                                                              \
-	extern int no_such_variable
-
-LOCK_FUNCTION(zk_lock, false, EXCLUSIVE, SESSION);
-LOCK_FUNCTION(zk_xact_lock, false, EXCLUSIVE, TRANSACTION);
-LOCK_FUNCTION(zk_lock_shared, false, SHARED, SESSION);
-LOCK_FUNCTION(zk_xact_lock_shared, false, SHARED, TRANSACTION);
-LOCK_FUNCTION(zk_lock_array, true, EXCLUSIVE, SESSION);
-LOCK_FUNCTION(zk_xact_lock_array, true, EXCLUSIVE, TRANSACTION);
-LOCK_FUNCTION(zk_lock_shared_array, true, SHARED, SESSION);
-LOCK_FUNCTION(zk_xact_lock_shared_array, true, SHARED, TRANSACTION);
+SQL_FUNCTION(zk_lock, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, false);
+SQL_FUNCTION(zk_xact_lock, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, false);
+SQL_FUNCTION(zk_lock_shared, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, false);
+SQL_FUNCTION(zk_xact_lock_shared, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, false);
+SQL_FUNCTION(zk_lock_array, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, true);
+SQL_FUNCTION(zk_xact_lock_array, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, true);
+SQL_FUNCTION(zk_lock_shared_array, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, true);
+SQL_FUNCTION(zk_xact_lock_shared_array, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, true);
 
 /* ------------------------------------------------------------------------
  * Unlocking
@@ -198,19 +193,17 @@ LOCK_FUNCTION(zk_xact_lock_shared_array, true, SHARED, TRANSACTION);
  * ------------------------------------------------------------------------
  */
 
-/* The same for unlocking; see LOCK_FUNCTION. */
-#define UNLOCK_FUNCTION(symbol, arguments, ...)                                 \
-	COMPAT_FUNCTION_INFO_V1(symbol);                                            \
-	Datum symbol(PG_FUNCTION_ARGS)                                              \
-	{                                                                           \
-		PG_RETURN_BOOL(lock_release(arguments(fcinfo, ANY_PATH, __VA_ARGS__))); \
-	}                                                                           \
-	extern int no_such_variable
+static Datum
+release_locks(FunctionCallInfo fcinfo, LockMode mode, bool array)
+{
+	PG_RETURN_BOOL(lock_release(array ? paths_argument(fcinfo, ANY_PATH, mode)
+									  : branch_arguments(fcinfo, ANY_PATH, mode, PG_NARGS() == 2)));
+}
 
-UNLOCK_FUNCTION(zk_unlock, branch_arguments, LOCK_MODE_EXCLUSIVE, PG_NARGS() == 2);
-UNLOCK_FUNCTION(zk_unlock_shared, branch_arguments, LOCK_MODE_SHARED, PG_NARGS() == 2);
-UNLOCK_FUNCTION(zk_unlock_array, paths_argument, LOCK_MODE_EXCLUSIVE);
-UNLOCK_FUNCTION(zk_unlock_shared_array, paths_argument, LOCK_MODE_SHARED);
+SQL_FUNCTION(zk_unlock, release_locks, LOCK_MODE_EXCLUSIVE, false);
+SQL_FUNCTION(zk_unlock_shared, release_locks, LOCK_MODE_SHARED, false);
+SQL_FUNCTION(zk_unlock_array, release_locks, LOCK_MODE_EXCLUSIVE, true);
+SQL_FUNCTION(zk_unlock_shared_array, release_locks, LOCK_MODE_SHARED, true);
 
 /* zk_unlock_all() returns void: undoes all session-level acquisitions. */
 Datum
@@ -319,22 +312,14 @@ acquire_permit(FunctionCallInfo fcinfo, LockScope scope)
  * NULL it waits for ever, with '0' not at all.  Returns true if it holds one, and false if
  * the timeout has passed.
  */
-Datum
-zk_semaphore_acquire(PG_FUNCTION_ARGS)
-{
-	return acquire_permit(fcinfo, LOCK_SCOPE_SESSION);
-}
+SQL_FUNCTION(zk_semaphore_acquire, acquire_permit, LOCK_SCOPE_SESSION);
 
 /*
  * zk_xact_semaphore_acquire(path text, permits int, timeout interval) returns boolean
  *
  * Acquires a permit that is released with the transaction.
  */
-Datum
-zk_xact_semaphore_acquire(PG_FUNCTION_ARGS)
-{
-	return acquire_permit(fcinfo, LOCK_SCOPE_TRANSACTION);
-}
+SQL_FUNCTION(zk_xact_semaphore_acquire, acquire_permit, LOCK_SCOPE_TRANSACTION);
 
 /*
  * zk_semaphore_release(path text) returns boolean
@@ -658,22 +643,14 @@ lock_persistently(FunctionCallInfo fcinfo, LockMode mode)
  * Takes the exclusive lock for nobody in particular, until zk_unlock_persistent().  Returns
  * its fencing token, or NULL if another client has the lock or waits for it.
  */
-Datum
-zk_lock_persistent(PG_FUNCTION_ARGS)
-{
-	return lock_persistently(fcinfo, LOCK_MODE_EXCLUSIVE);
-}
+SQL_FUNCTION(zk_lock_persistent, lock_persistently, LOCK_MODE_EXCLUSIVE);
 
 /*
  * zk_lock_persistent_shared(path text) returns bigint
  *
  * The same for a shared lock, in whose way are exclusive ones alone.
  */
-Datum
-zk_lock_persistent_shared(PG_FUNCTION_ARGS)
-{
-	return lock_persistently(fcinfo, LOCK_MODE_SHARED);
-}
+SQL_FUNCTION(zk_lock_persistent_shared, lock_persistently, LOCK_MODE_SHARED);
 
 /*
  * zk_unlock_persistent(path text, token bigint) returns boolean
@@ -710,4 +687,177 @@ zk_unlock_persistent(PG_FUNCTION_ARGS)
 		ereport(WARNING, (errmsg("there is no persistent lock \"%s\" with fencing token " INT64_FORMAT,
 								 display_path(lock.path), token)));
 	PG_RETURN_BOOL(unlocked);
+}
+
+/* ------------------------------------------------------------------------
+ * PostgreSQL's advisory lock functions, over all servers: the extension zklock_advisory
+ *
+ * They have the names, arguments and results of PostgreSQL's, in a schema of their own, so
+ * that a program that finds this before pg_catalog in its search_path locks over all servers
+ * without being changed.
+ *
+ * A key is the path of its number, or of its two numbers with a comma between them, below
+ * zklock.advisory_path; so the two kinds never meet, as in PostgreSQL.  The lock is like any
+ * other on the path.
+ *
+ * The setting is checked with each path.  A value that is not valid must be an error at each
+ * lock: PostgreSQL would ignore it where a session begins, and the lock would be elsewhere.
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Returns the beginning of the paths of this database's keys, which is a path and a slash, in
+ * the server's encoding.
+ */
+static char *
+keys_prefix(void)
+{
+	if (zklock_advisory_path[0] != '\0')
+		return psprintf("%s/", zklock_advisory_path);
+	return psprintf("/advisory/%s/", get_database_name(MyDatabaseId));
+}
+
+/* Checks the path of the key in the arguments, (bigint) or (integer, integer). */
+static char *
+key_argument(FunctionCallInfo fcinfo, PathRule rule)
+{
+	char *path;
+
+	argument_require_holder();
+	path = PG_NARGS() == 1
+			   ? psprintf("%s" INT64_FORMAT, keys_prefix(), PG_GETARG_INT64(0))
+			   : psprintf("%s%d,%d", keys_prefix(), PG_GETARG_INT32(0), PG_GETARG_INT32(1));
+	return argument_to_path(path, rule);
+}
+
+/*
+ * Returns true if a hold is a lock on a path that a key can have, below the prefix in UTF-8.
+ */
+static bool
+is_of_key(const Hold *hold, const void *prefix)
+{
+	size_t len = strlen(prefix);
+
+	return hold->kind == REQUEST_LOCK && strncmp(hold->path, prefix, len) == 0 &&
+		   hold->path[len + strspn(hold->path + len, "-,0123456789")] == '\0';
+}
+
+static bool						hooked = false;
+static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
+
+/*
+ * RESET ALL loses a search_path that the session has set itself, and other resets a role that
+ * may use the schema.  A pool that then calls pg_advisory_unlock_all() gets PostgreSQL's, and
+ * the next client would have the keys of the one before.  So the command fails, which undoes it.
+ */
+static void
+utility_hook_of_keys(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+					 ProcessUtilityContext context, ParamListInfo params,
+					 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	const VariableSetStmt *set = (const VariableSetStmt *) pstmt->utilityStmt;
+	bool				   resets =
+		IsA(set, VariableSetStmt) &&
+		(set->kind == VAR_RESET_ALL || set->kind == VAR_RESET || set->kind == VAR_SET_DEFAULT);
+	bool  holds_key = false;
+	List *name = NIL;
+	Oid	  found = InvalidOid;
+
+	if (resets)
+	{
+		char *prefix = keys_prefix();
+
+		prefix = pg_server_to_any(prefix, strlen(prefix), PG_UTF8);
+		for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+			holds_key |= hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) && is_of_key(hold, prefix);
+	}
+	if (holds_key)
+	{
+		/* What a program calls that names no schema */
+		name = list_make1(makeString("pg_advisory_unlock_all"));
+		found = LookupFuncName(name, 0, NULL, true);
+	}
+	if (prev_ProcessUtility_hook)
+		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+								 dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	if (holds_key && LookupFuncName(name, 0, NULL, true) != found)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot reset \"%s\" while the session holds advisory locks over all servers",
+						set->kind == VAR_RESET_ALL ? "search_path" : set->name),
+				 errdetail("Then pg_advisory_unlock_all() would be PostgreSQL's own, which does not release them."),
+				 errhint("Call pg_advisory_unlock_all() first, or use DISCARD ALL, or set \"search_path\" with ALTER ROLE.")));
+}
+
+/*
+ * Acquires the lock of a key.  The SQL functions that wait return void, so they must not return
+ * without the lock.
+ */
+static Datum
+acquire_key(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, bool waits)
+{
+	LockTarget target = {.path = key_argument(fcinfo, ALLOWED_PATHS_ONLY), .mode = mode};
+	LockSet	   set = {.targets = &target, .n = 1};
+	bool	   acquired;
+
+	argument_check_scope(fcinfo, scope);
+
+	/* A session that holds no key needs no hook. */
+	if (!hooked)
+	{
+		prev_ProcessUtility_hook = ProcessUtility_hook;
+		ProcessUtility_hook = utility_hook_of_keys;
+		hooked = true;
+	}
+	acquired = lock_acquire(set, scope, waits ? LOCK_WAIT_FOREVER : LOCK_NO_WAIT);
+	if (!acquired && waits)
+		elog(ERROR, "advisory lock has been waited for and not been acquired");
+	PG_RETURN_BOOL(acquired);
+}
+
+/* Each serves both signatures of an SQL function. */
+SQL_FUNCTION(zk_advisory_lock, acquire_key, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, true);
+SQL_FUNCTION(zk_advisory_lock_shared, acquire_key, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, true);
+SQL_FUNCTION(zk_advisory_xact_lock, acquire_key, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, true);
+SQL_FUNCTION(zk_advisory_xact_lock_shared, acquire_key, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, true);
+
+SQL_FUNCTION(zk_try_advisory_lock, acquire_key, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, false);
+SQL_FUNCTION(zk_try_advisory_lock_shared, acquire_key, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, false);
+SQL_FUNCTION(zk_try_advisory_xact_lock, acquire_key, LOCK_MODE_EXCLUSIVE,
+			 LOCK_SCOPE_TRANSACTION, false);
+SQL_FUNCTION(zk_try_advisory_xact_lock_shared, acquire_key, LOCK_MODE_SHARED,
+			 LOCK_SCOPE_TRANSACTION, false);
+
+/* The warning is PostgreSQL's. */
+static Datum
+release_key(FunctionCallInfo fcinfo, LockMode mode)
+{
+	LockTarget	target = {.path = key_argument(fcinfo, ANY_PATH), .mode = mode};
+	LockSet		set = {.targets = &target, .n = 1};
+	const Hold *hold = hold_of_lock(target.path, mode);
+
+	if (hold == NULL || hold->acquired[mode][LOCK_SCOPE_SESSION] == 0)
+	{
+		ereport(WARNING, (errmsg("you don't own a lock of type %s",
+								 mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock")));
+		PG_RETURN_BOOL(false);
+	}
+	PG_RETURN_BOOL(lock_release(set));
+}
+
+SQL_FUNCTION(zk_advisory_unlock, release_key, LOCK_MODE_EXCLUSIVE);
+SQL_FUNCTION(zk_advisory_unlock_shared, release_key, LOCK_MODE_SHARED);
+
+/* pg_advisory_unlock_all() returns void: undoes all session-level acquisitions of keys. */
+Datum
+zk_advisory_unlock_all(PG_FUNCTION_ARGS)
+{
+	char *prefix;
+
+	argument_require_holder();
+	prefix = keys_prefix();
+	lock_release_those(is_of_key, pg_server_to_any(prefix, strlen(prefix), PG_UTF8));
+	PG_RETURN_VOID();
 }

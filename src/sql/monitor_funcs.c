@@ -28,13 +28,9 @@
 #include "fault.h"
 #include "mb/pg_wchar.h"
 #include "shared/deadlock_search.h"
-#include "shared/session_info.h"
-#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "storage/ipc.h"
-#include "utils/acl.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
@@ -270,14 +266,16 @@ zk_stats(PG_FUNCTION_ARGS)
 		uint64 waits = 0;					   /* that have ended since the last reset ... */
 		uint64 ends[STATS_WAIT_ENDS] = {0};	   /* ... by their end ... */
 		uint64 histogram[STATS_BUCKETS] = {0}; /* ... and by their length */
-		uint64 reentrant = stats_counter(kind, STATS_REENTRANT);
+		uint64 counts[STATS_COUNTERS];
 		Row	   row = {0};
 
+		for (int i = 0; i < STATS_COUNTERS; i++)
+			counts[i] = pg_atomic_read_u64(&stats_shared->of_kind[kind][i]);
 		for (int end = 0; end < STATS_WAIT_ENDS; end++)
 		{
 			for (int i = 0; i < STATS_BUCKETS; i++)
 			{
-				uint64 n = stats_counter(kind, stats_counter_of_waits(end, i));
+				uint64 n = counts[stats_counter_of_waits(end, i)];
 
 				waits += n;
 				ends[end] += n;
@@ -287,23 +285,20 @@ zk_stats(PG_FUNCTION_ARGS)
 
 		row_add_text(&row, stats_names[kind].kind);
 		row_add_text(&row, stats_names[kind].mode);
-		row_add(&row,
-				Int64GetDatum(reentrant + ends[STATS_WAIT_GRANTED] + ends[STATS_WAIT_HANDED_OVER]));
-		row_add(&row, Int64GetDatum(reentrant));
+		row_add(&row, Int64GetDatum(counts[STATS_REENTRANT] + ends[STATS_WAIT_GRANTED] +
+									ends[STATS_WAIT_HANDED_OVER]));
+		row_add(&row, Int64GetDatum(counts[STATS_REENTRANT]));
 		row_add(&row, Int64GetDatum(ends[STATS_WAIT_HANDED_OVER]));
 		row_add(&row, Int64GetDatum(waits));
-		row_add(&row, us_interval(stats_counter(kind, STATS_WAIT_US)));
-		row_add(&row, us_interval(stats_counter(kind, STATS_HOLD_US)));
-		row_add(&row, Int64GetDatum(ends[STATS_WAIT_TIMEOUT]));
-		row_add(&row, Int64GetDatum(ends[STATS_WAIT_BUSY]));
-		row_add(&row, Int64GetDatum(ends[STATS_WAIT_CANCELLED]));
-		row_add(&row, Int64GetDatum(ends[STATS_WAIT_DEADLOCK]));
-		row_add(&row, Int64GetDatum(ends[STATS_WAIT_FAILED]));
-		row_add(&row, Int64GetDatum(stats_counter(kind, STATS_LOSSES)));
+		row_add(&row, us_interval(counts[STATS_WAIT_US]));
+		row_add(&row, us_interval(counts[STATS_HOLD_US]));
+		for (int end = STATS_WAIT_TIMEOUT; end <= STATS_WAIT_FAILED; end++)
+			row_add(&row, Int64GetDatum(ends[end]));
+		row_add(&row, Int64GetDatum(counts[STATS_LOSSES]));
 		row_add_if(&row, kind == STATS_LOCK_EXCLUSIVE,
 				   Int32GetDatum(((volatile EntryPool *) entry_pool)->nkept));
 		for (int i = STATS_KEPT_JOINED; i <= STATS_KEPT_CROWDED; i++)
-			row_add_if(&row, kind == STATS_LOCK_EXCLUSIVE, Int64GetDatum(stats_counter(kind, i)));
+			row_add_if(&row, kind == STATS_LOCK_EXCLUSIVE, Int64GetDatum(counts[i]));
 		for (int i = 0; i < STATS_BUCKETS; i++)
 			buckets[i] = Int64GetDatum(histogram[i]);
 		row_add(&row, PointerGetDatum(construct_array(buckets, STATS_BUCKETS, INT8OID, sizeof(int64),
