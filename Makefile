@@ -29,7 +29,8 @@
 #                        (DURATION=60 TESTS=...; with TESTS, without the latter)
 #   make bench           measure against the alternatives; writes doc/benchmarks.md, and all
 #                        figures into build/bench/ (ROUNDS=7 DURATION=0.5; ONLY=think,...
-#                        PLACES=memory,disk,ensemble,delay and QUICK=1, of a few minutes, write the latter only)
+#                        PLACES=memory,disk,ensemble,delay, BASE=another build's stage, to compare with that alone,
+#                        and QUICK=1, of a few minutes, write the latter only)
 #   make lint            format, warnings of two compilers, cppcheck
 #   make mass            how much there is to read: lines, files, functions, words
 #   make way             how many functions in how many files an uncontended lock and unlock cross
@@ -218,12 +219,12 @@ bench:
 	@$(MAKE) --no-print-directory stage
 	@mkdir -p $(BENCH) && rm -f $(BENCH)/rounds.json
 	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) \
-		BENCH_COMMIT=$$(git describe --always --dirty 2>/dev/null) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
+		BENCH_COMMIT=$$(git describe --always --dirty 2>/dev/null) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) BENCH_BASE=$(BASE) \
 		BENCH_ROUNDS=$(or $(ROUNDS),$(if $(QUICK),3,7)) \
 		BENCH_WARM_UP=$(if $(QUICK),2,10) \
 		BENCH_SECONDS=$(if $(filter file,$(origin DURATION)),$(if $(QUICK),0.2,0.5),$(DURATION)) \
 		test/perl/run-tap test/bench/bench.pl || status=$$?; \
-	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK),,doc) && exit $$status
+	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK)$(BASE),,doc) && exit $$status
 
 # An extension may have assertions in a server that was built without them.
 ASSERT = $(BUILD)/assert

@@ -7,6 +7,7 @@
 #   BENCH_ROUNDS, BENCH_SECONDS   how many rounds; how long each contestant runs in each
 #   BENCH_WARM_UP                 how long programs in Java run before, seconds, at least
 #   BENCH_ONLY, BENCH_PLACES      "think,closed", "memory,disk"; default: all
+#   BENCH_BASE                    stage directory of another build: only that is compared, where sessions lock and unlock
 #   BENCH_COMMIT                  which commit this is
 #   ZKLOCK_RESULTS                directory for rounds.json, from which test/bench/report makes
 #                                 the tables
@@ -88,7 +89,17 @@ sub chosen($list, @all)
 	return @chosen ? @chosen : @all;
 }
 
+# With another build of zklock nobody else is compared.
+sub of_two_builds($measure)
+{
+	my $cases = $measure->{cases};
+	return { %$measure, cases => sub ($stage) {
+		return map { { %$_, contestants => [ grep { $_->{name} =~ /^zklock(?:, before)?$/ } @{ $_->{contestants} } ] } } $cases->($stage);
+	} };
+}
+
 my @measures = Bench::Measure::all();
+@measures = map { of_two_builds($_) } grep { $_->{name} =~ /^(?:guarded|think|closed|paths|handover)$/ } @measures if $ENV{BENCH_BASE};
 my %wanted   = map { $_ => 1 } chosen($ENV{BENCH_ONLY}, map { $_->{name} } @measures);
 my (@series, @failed);
 

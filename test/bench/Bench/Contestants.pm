@@ -69,6 +69,9 @@ sub _own_path($stage, $name, $path)
 	return $own;
 }
 
+# Another build of zklock, by its stage directory, and what it is called
+my ($base, $before) = ($ENV{BENCH_BASE}, 'zklock, before');
+
 # zklock with room for the nodes of all paths at random
 my $kept = 'zklock, keep_idle = 10s';
 
@@ -124,12 +127,12 @@ sub _zklocks($stage, $count, $path)
 	my $has  = sub ($setting) { return $stage->server('a')->value("SELECT count(*) FROM pg_settings WHERE name = 'zklock.$setting'") };
 	my %conf = ('zklock' => [], 'zklock, keep_idle = 0' => ['zklock.keep_idle = 0'],
 		$kept => [ 'zklock.keep_idle = 10s', 'zklock.max_kept_locks = 16384' ]);
-	my @names = ('zklock', $has->('keep_idle') ? 'zklock, keep_idle = 0' : (),
+	my @names = ('zklock', $base ? $before : (), $has->('keep_idle') ? 'zklock, keep_idle = 0' : (),
 		$path =~ /%r/ && $has->('max_kept_locks') ? $kept : ());
 	return map {
 		my $name = $_;
-		my @its  = map { $_ . ($name =~ /, keep_idle = (\d+)/ ? $1 : '') } @keep;
-		$stage->server($_, conf => $conf{$name}) foreach @its;
+		my @its  = map { $_ . ($name =~ /, (?:keep_idle = )?(\w+)/ ? $1 : '') } @keep;
+		$stage->server($_, conf => $conf{$name} // [], $name eq $before ? (stage => $base) : ()) foreach @its;
 		[ $name, @its ]
 	} @names;
 }
