@@ -237,14 +237,15 @@ lock_view_of_node(const LockView *at_path, const ContenderNode *node)
  * ------------------------------------------------------------------------
  */
 
-/* Puts the contenders that a listing shows, by the recipe that is given, in order. */
+/* Puts the contenders of a recipe that a listing shows in order. */
 void
-contenders_sort(Contenders *contenders, const CallStep *listed)
+contenders_sort(Contenders *contenders, const Recipe *recipe, const CallStep *listed)
 {
 	int			  n = listed->result.nchildren;
 	RecipeQueued *queue = palloc_extended(Max(n, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
 
-	contenders->n = recipe_queue(contenders->recipe, listed->children, n, queue);
+	contenders->recipe = recipe;
+	contenders->n = recipe_queue(recipe, listed->children, n, queue);
 	contenders->nread = 0;
 	contenders->nodes = palloc_extended(Max(contenders->n, 1) * sizeof(ContenderNode),
 										MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -346,7 +347,7 @@ contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most)
 Contenders
 contenders_read(const char *path, const Recipe *recipe, Caller *caller, int most, CallSight sight)
 {
-	Contenders contenders = {.path = path, .recipe = recipe};
+	Contenders contenders = {.path = path};
 	CallStep   listed;
 	CallStep   failed;
 	int		   n;
@@ -359,7 +360,7 @@ contenders_read(const char *path, const Recipe *recipe, Caller *caller, int most
 	{
 		listed = (CallStep){.asked = {.kind = ZK_GET_CHILDREN, .path = path}};
 		call_batch(caller, &listed, 1, sight);
-		contenders_sort(&contenders, &listed);
+		contenders_sort(&contenders, recipe, &listed);
 		n = contenders.n;
 		failed = contenders_read_nodes(&contenders, 1, caller, most);
 	} while (n > 0 && contenders.n == 0);

@@ -80,7 +80,7 @@ typedef struct ContenderOwner
 } ContenderOwner;
 
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const ContenderNode *node);
-extern void				contenders_sort(Contenders *contenders, const CallStep *listed);
+extern void contenders_sort(Contenders *contenders, const Recipe *recipe, const CallStep *listed);
 extern CallStep contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most);
 extern Contenders	  contenders_read(const char *path, const Recipe *recipe, Caller *caller,
 									  int most, CallSight sight);

@@ -551,23 +551,21 @@ typedef struct Search
 static void
 search_below(Search *search, const char *path, const char *name, QueueKind kind)
 {
-	size_t size = strlen(path) + strlen(name) + 2;
-	char  *below;
+	char *below = psprintf("%s%s%s", path, name[0] != '\0' ? "/" : "", name);
 
-	if (search->n == search->most || size > ZKLOCK_MAX_PATH + 1)
+	if (search->n == search->most || strlen(below) > ZKLOCK_MAX_PATH)
 	{
 		search->nleft++;
 		return;
 	}
-	below = MemoryContextAlloc(search->context, size);
-	snprintf(below, size, "%s%s%s", path, name[0] != '\0' ? "/" : "", name);
-	search->nodes[search->n].path = below;
+	search->nodes[search->n].path = MemoryContextStrdup(search->context, below);
 	search->nodes[search->n++].kind = kind;
 }
 
 /*
- * The rule of what a listing means, and what is searched below it: puts the contenders that it shows in order, and has the other children be
- * listed.  Returns what kind of queue it is, if there are contenders.
+ * The rule of what a listing means, and what is searched below it: puts the contenders that it
+ * shows in order, and has the other children be listed.  Returns what kind of queue it is, if
+ * there are contenders.
  *
  *	is_top	the search is for what is below this node
  */
@@ -577,8 +575,7 @@ search_take_up(Search *search, const CallStep *listed, bool is_top, QueueKind ki
 	bool has_permits = false;
 	bool numbered = false;
 
-	found->recipe = queue_kinds[kind].recipe;
-	contenders_sort(found, listed);
+	contenders_sort(found, queue_kinds[kind].recipe, listed);
 
 	/* Any child counts as a lease, but "leases" may be a word of somebody's paths as well. */
 	for (int i = 0; i < found->n; i++)
@@ -588,8 +585,7 @@ search_take_up(Search *search, const CallStep *listed, bool is_top, QueueKind ki
 	if (kind == QUEUE_LOCK && found->n == 0)
 	{
 		kind = QUEUE_CANDIDATE;
-		found->recipe = queue_kinds[kind].recipe;
-		contenders_sort(found, listed);
+		contenders_sort(found, queue_kinds[kind].recipe, listed);
 	}
 
 	/* A semaphore on top is not below it. */

@@ -130,13 +130,6 @@ now_ms(void)
 	return (int64) now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Returns when so many ms are over, or NEVER. */
-static int64
-ms_from_now(int64 ms)
-{
-	return ms == NEVER ? NEVER : now_ms() + ms;
-}
-
 /* Ends the program for an error of the system, whose number is in errno. */
 static void
 fail_for_system(const char *what)
@@ -184,28 +177,6 @@ send_message(int fd, MessageKind kind, int64 value)
 }
 
 /*
- * Becomes the command.  "report" closes at execvp(), and gets errno if that fails.
- */
-static void
-become_command(pid_t keeper, int report)
-{
-	sigset_t none;
-
-	/* Dies with the keeper, which may have died before this is in force. */
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != keeper)
-		_exit(EXIT_TROUBLE);
-	(void) setpgid(0, 0);
-	if (has_terminal)
-		(void) tcsetpgrp(STDIN_FILENO, getpid()); /* SIGTTOU is blocked */
-	sigemptyset(&none);
-	(void) signal(SIGPIPE, SIG_DFL);
-	(void) sigprocmask(SIG_SETMASK, &none, NULL);
-	execvp(options.command[0], options.command);
-	send_message(report, FROM_NOT_STARTED, errno);
-	_exit(EXIT_TROUBLE);
-}
-
-/*
  * Runs the command until it ends, or must end, and reports that through the socket.
  *
  * The command must end when the deadline passes, unless --no-kill is given, and when
@@ -229,7 +200,24 @@ run_keeper(int fd, int64 deadline)
 		_exit(EXIT_TROUBLE);
 	}
 	if (command == 0)
-		become_command(keeper, fd);
+	{
+		sigset_t none;
+
+		/* Dies with the keeper, which may have died before this is in force. */
+		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != keeper)
+			_exit(EXIT_TROUBLE);
+		(void) setpgid(0, 0);
+		if (has_terminal)
+			(void) tcsetpgrp(STDIN_FILENO, getpid()); /* SIGTTOU is blocked */
+		sigemptyset(&none);
+		(void) signal(SIGPIPE, SIG_DFL);
+		(void) sigprocmask(SIG_SETMASK, &none, NULL);
+
+		/* The socket closes here, or tells why not. */
+		execvp(options.command[0], options.command);
+		send_message(fd, FROM_NOT_STARTED, errno);
+		_exit(EXIT_TROUBLE);
+	}
 	(void) setpgid(command, command); /* whoever comes first */
 	send_message(fd, FROM_STARTED, command);
 
@@ -455,7 +443,7 @@ report_holders(void)
 static PGresult *
 run_query(const char *what, const char *query, int nvalues, const char *const *values, int64 until)
 {
-	int64	  report_at = ms_from_now(REPORT_WAIT_MS);
+	int64	  report_at = now_ms() + REPORT_WAIT_MS;
 	PGresult *result;
 	PGresult *next;
 
@@ -606,23 +594,6 @@ acquire(void)
 	}
 }
 
-/*
- * Releases what was taken.  Returns true only if the server says that it was held until now.
- */
-static bool
-release(void)
-{
-	static const char *const functions[] =
-		{[WANT_LOCK] = "zk_unlock", [WANT_SHARED_LOCK] = "zk_unlock_shared", [WANT_PERMIT] = "zk_semaphore_release", [WANT_LEADERSHIP] = "zk_is_leader"};
-	const char *values[] = {options.lock_path};
-	char	   *query = psprintf("SELECT %s.%s($1)", schema, functions[options.wanted]);
-	int64		until = ms_from_now(RELEASE_MS);
-
-	/* The command may have ended while a question was under way: it goes first. */
-	PQclear(run_query(NULL, NULL, 0, NULL, until));
-	return result_is_true(run_query(NULL, query, 1, values, until));
-}
-
 /* ------------------------------------------------------------------------
  * The command
  * ------------------------------------------------------------------------
@@ -675,6 +646,8 @@ take_proof(Proof *proof, int64 asked_at, const PGresult *result)
 static int
 run_command(void)
 {
+	static const char *const releases[] =
+		{[WANT_LOCK] = "zk_unlock", [WANT_SHARED_LOCK] = "zk_unlock_shared", [WANT_PERMIT] = "zk_semaphore_release", [WANT_LEADERSHIP] = "zk_is_leader"};
 	const char *values[] = {options.lock_path};
 	Proof		proof = {0};
 	int64		asked_at = now_ms();
@@ -802,11 +775,21 @@ run_command(void)
 		pg_log_error("could not execute \"%s\": %m", options.command[0]);
 		return not_started == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTED;
 	}
-	if (!proof.lost && !release())
+
+	/*
+	 * Release what was taken.  Only if the server says that it was held until now, all is well.  The
+	 * command may have ended while a question was under way: it goes first.
+	 */
+	if (!proof.lost)
 	{
-		pg_log_error("\"%s\" was lost before the command ended, or the server does not answer",
-					 options.lock_path);
-		proof.lost = true;
+		char *query = psprintf("SELECT %s.%s($1)", schema, releases[options.wanted]);
+		int64 until = now_ms() + RELEASE_MS;
+
+		PQclear(run_query(NULL, NULL, 0, NULL, until));
+		proof.lost = !result_is_true(run_query(NULL, query, 1, values, until));
+		if (proof.lost)
+			pg_log_error("\"%s\" was lost before the command ended, or the server does not answer",
+						 options.lock_path);
 	}
 	if (proof.lost)
 		return EXIT_LOST;
