@@ -223,7 +223,7 @@ struct Cohort
 	int		  no_path_code; /* COHORT_PLANNED: the code for want of the path, or 0 */
 	bool	  sought; /* COHORT_CREATING: a search is over, and has not found the node ... */
 	int		  list_error; /* ... since ZooKeeper does not show it, by this code; or 0 */
-	bool  downgraded; /* COHORT_DOWNGRADING: the downgraded node is there, the other gone */
+	bool  downgraded; /* the downgraded node is there, the other gone; nobody joins any more */
 	bool  marked;	  /* COHORT_DOWNGRADING: its data were written again ... */
 	int32 version;	  /* ... and have this version */
 	bool  identified; /* on this connection it was read, and it is the cohort's */
@@ -388,7 +388,6 @@ extern char	  *path_node(const Path *path, const char *name);
 extern Path	  *path_find(const char *name);
 extern void	   path_mark(Path *path);
 extern Cohort *cohort_by_name(Path *path, const char *name);
-extern bool	   cohort_has_downgraded_node(const Cohort *cohort);
 extern bool	   cohort_owns(const Cohort *cohort, const NodeStat *stat);
 extern void	   cohort_note_end(Cohort *cohort, CohortEnd how);
 extern size_t  path_cost(const Path *path, const char *name);

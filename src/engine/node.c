@@ -926,7 +926,7 @@ cohort_downgrading(Cohort *cohort)
 		elog(ERROR, "unexpected node name \"%s\"", cohort->name);
 	cohort_step(cohort, COHORT_DOWNGRADING);
 	cohort->closed = true;
-	cohort->downgraded = cohort->marked = false;
+	cohort->marked = false;
 }
 
 /* Ends a downgrade: others can share the lock, or no session waits for that. */
@@ -1289,7 +1289,6 @@ cohort_next_step(Cohort *cohort)
 			if (cohort->downgraded)
 			{
 				cohort_step(cohort, COHORT_GRANTED);
-				cohort->downgraded = false;
 				watch_own_set(cohort, WATCH_NONE);
 				strlcpy(cohort->name, cohort->downgraded_name, sizeof(cohort->name));
 				cohort->downgraded_name[0] = '\0';
@@ -1913,8 +1912,14 @@ contender_adopt_all(void)
 				if (path->recipe->read(cohort->name, &cohort->peer) && cohort->peer.numbered &&
 					cohort->czxid != 0)
 				{
-					/* Its contender may have downgraded, the node has not. */
+					/*
+					 * Its contender may have downgraded, and the node may have been, too: the
+					 * entry alone shows that.
+					 */
 					cohort->request.mode = cohort->peer.mode;
+					cohort->downgraded = cohort->closed =
+						path->recipe->downgraded_name && cohort->peer.mode == LOCK_MODE_SHARED &&
+						entry->request.terms.mode == LOCK_MODE_EXCLUSIVE;
 					cohort_step(cohort, COHORT_CREATED);
 				}
 			}
@@ -1938,7 +1943,6 @@ contender_adopt_all(void)
 			cohort->joined += c->place == PLACE_WAITING;
 			dlist_push_tail(&cohort->queue, &c->link);
 		}
-		cohort->closed |= cohort_has_downgraded_node(cohort);
 		if (status.state == ENTRY_RELEASING || status.downgrading)
 			entry_mark_dirty(batch[i]);
 	}

@@ -136,19 +136,6 @@ cohort_by_name(Path *path, const char *name)
 }
 
 /*
- * Returns true if a downgraded node has taken the place of the node that was created for the
- * cohort.  Only the holder's entry shows that, so nobody joins such a cohort.
- */
-bool
-cohort_has_downgraded_node(const Cohort *cohort)
-{
-	const Contender *c = cohort_head_or_last_owner(cohort);
-
-	return cohort->path->recipe->downgraded_name && cohort->peer.mode == LOCK_MODE_SHARED &&
-		   c && entry_of(c)->request.terms.mode == LOCK_MODE_EXCLUSIVE;
-}
-
-/*
  * Returns true if a node that has the cohort's name is the cohort's.  The owner alone does not
  * tell that:  when a path has been deleted and created again, a node that our session has made
  * for another cohort, and whose reply was lost, may have the name of a holder's.  It is no proof
@@ -160,8 +147,7 @@ cohort_owns(const Cohort *cohort, const NodeStat *stat)
 {
 	if (stat->ephemeral_owner != engine.session_id)
 		return false;
-	return cohort_has_downgraded_node(cohort) ? stat->czxid > cohort->czxid
-											  : stat->czxid == cohort->czxid;
+	return cohort->downgraded ? stat->czxid > cohort->czxid : stat->czxid == cohort->czxid;
 }
 
 /* Takes note how a cohort has ended; cohort_advance() does what follows. */
