@@ -72,11 +72,7 @@
 #include "engine/engine_internal.h"
 #include "fault.h"
 #include "shared/session_info.h"
-#include "utils/memutils.h"
 #include "zk/zk_client.h"
-
-/* Time that a new worker may take to connect before that counts as an outage */
-#define RESUME_MS 5000
 
 /* Pause before a sync that was refused is sent again */
 #define SYNC_AGAIN_MS 1000
@@ -86,53 +82,6 @@ static Losses overruns; /* locks and permits */
 static Losses expired;	/* reservations */
 
 static int64 overruns_at; /* no message before, ms */
-
-/* ------------------------------------------------------------------------
- * Holders whose time is over
- * ------------------------------------------------------------------------
- */
-
-/*
- * Takes from all holders whose time is over what they hold, plans the next look, and reports
- * them, once in a while.
- */
-static void
-attend_overruns(void)
-{
-	int64 now = zklock_now_us();
-
-	if (now >= engine.overrun_us)
-	{
-		engine.overrun_us = NEVER;
-		for (int i = 0; i < entry_pool->max_entries; i++)
-		{
-			Contender		   *c = &engine.contenders[i];
-			const EntryRequest *request = &entry_of(c)->request;
-			int64 expires_us = c->place == PLACE_GRANTED ? entry_status(i).expires_us : NEVER;
-
-			if (now < expires_us)
-			{
-				engine.overrun_us = Min(engine.overrun_us, expires_us);
-				continue;
-			}
-			if (request->kind != REQUEST_TURN)
-				report_losses_add(request->scope == LOCK_SCOPE_RESERVATION ? &expired : &overruns, c);
-			contender_lose(c, LOSS_OVERRUN);
-		}
-	}
-
-	if (overruns.count + expired.count == 0 || zklock_now_ms() < overruns_at)
-		return;
-	if (overruns.count > 0)
-		ereport(WARNING,
-				(errmsg("locks were held for longer than \"zklock.max_hold_time\""),
-				 errdetail("Locks lost: %d.%s", overruns.count, report_losses_take(&overruns))));
-	if (expired.count > 0)
-		ereport(LOG, (errmsg("reservations were not renewed in time"),
-					  errdetail("Reservations: %d.%s", expired.count, report_losses_take(&expired))));
-	overruns.count = expired.count = 0;
-	overruns_at = zklock_now_ms() + MESSAGE_PAUSE_MS;
-}
 
 /* ------------------------------------------------------------------------
  * Contenders for which those of other servers and clients matter
@@ -255,7 +204,7 @@ on_session_synced(void *arg, const ZkReply *reply)
 		return;
 	if (code == 0)
 	{
-		engine.synced = true;
+		engine_synced = true;
 		path_mark_all(false);
 		return;
 	}
@@ -263,7 +212,7 @@ on_session_synced(void *arg, const ZkReply *reply)
 				  errdetail("Nothing is locked or released until that succeeds; it is repeated.")));
 	engine.sync_at = zklock_now_ms() + SYNC_AGAIN_MS;
 	(void) engine_await(engine.sync_at);
-	engine_session_unreachable();
+	engine_session_unreachable(0);
 }
 
 /*
@@ -273,17 +222,10 @@ on_session_synced(void *arg, const ZkReply *reply)
 static void
 engine_session_synchronize(void)
 {
-	engine.synced = false;
+	engine_synced = false;
 	engine.sync_at = NEVER;
 	zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_session_synced, NULL);
 	zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, on_session_synced, NULL);
-}
-
-/* Returns true if engine_session_synchronize() is done, on this connection. */
-bool
-engine_session_synchronized(void)
-{
-	return zk_connection >= ZK_CONNECTED && engine.synced;
 }
 
 /* Takes note that a connection stands, of the session before or of a new one. */
@@ -303,24 +245,30 @@ engine_session_connected(const SessionInfo *session)
 /*
  * Takes note that ZooKeeper cannot be reached, or that what it says proves nothing; the
  * session may go on.  A call that does not wait for other holders does not wait for this
- * either.
+ * either.  If ZooKeeper refuses our credentials, by the code, path_pump_marked() refuses all who
+ * wait, now and until a connection stands again, which will be another handle's.
  */
 void
-engine_session_unreachable(void)
+engine_session_unreachable(int refused_code)
 {
 	engine.resume_until = NEVER;
+	if (refused_code != 0)
+	{
+		engine.refused_code = refused_code;
+		watch_forget(FORGET_WATCHES);
+	}
 	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
-		Contender *c = &engine.contenders[i];
-
-		if (c->place == PLACE_NONE)
-			continue;
+		Contender  *c = &engine.contenders[i];
+		EntryStatus status = entry_status(i);
 
 		/*
 		 * A backend that waits for a release need not wait for ZooKeeper; one that waits for a
 		 * lock reports the outage to its client.
 		 */
-		if (entry_status(i).state == ENTRY_RELEASING || entry_status(i).downgrading)
+		if (c->place == PLACE_NONE)
+			continue;
+		if (status.state == ENTRY_RELEASING || status.downgrading)
 			entry_set_owner_latch(entry_at(i));
 		else if (c->place != PLACE_ARRIVED && c->place != PLACE_WAITING)
 			continue;
@@ -333,27 +281,13 @@ engine_session_unreachable(void)
 }
 
 /*
- * Takes note that the session is proved to be alive again, and wakes the backends that wait
- * for that.
+ * Takes note that the session is proved to be alive again, and wakes the backends that wait for
+ * that; or that it has not been for so long that it may be over, and others may have our locks.
+ * Holders have lost them then, for good, even if the session turns out to be alive; then their
+ * nodes are deleted.
  */
 void
-engine_session_proved(void)
-{
-	for (int i = 0; i < entry_pool->max_entries; i++)
-	{
-		if (engine.contenders[i].place == PLACE_GRANTED)
-			entry_set_owner_latch(entry_at(i));
-	}
-	path_mark_all(false);
-}
-
-/*
- * Takes note that the session has not been proved alive for so long that it may be over, and
- * others may have our locks.  Holders have lost them, for good, even if the session turns out
- * to be alive; then their nodes are deleted.
- */
-void
-engine_session_unproved(void)
+engine_session_proved(bool is_alive)
 {
 	Losses losses = {0};
 
@@ -363,8 +297,13 @@ engine_session_unproved(void)
 
 		if (c->place != PLACE_GRANTED)
 			continue;
-		report_losses_add(&losses, c);
-		contender_lose(c, LOSS_UNPROVED);
+		if (is_alive)
+			entry_set_owner_latch(entry_at(i));
+		else
+		{
+			report_losses_add(&losses, c);
+			contender_lose(c, LOSS_UNPROVED);
+		}
 	}
 	if (losses.count > 0)
 		ereport(WARNING,
@@ -396,44 +335,20 @@ engine_session_ended(const char *reason)
 			 errdetail("Locks lost: %d. Waiting requests that queue again: %d.%s",
 					   losses.count, nwaiting, report_losses_take(&losses))));
 
+	/* At once: holders have lost their locks when the session is known to be over. */
+	watch_forget(FORGET_WATCHES);
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
-		dlist_mutable_iter iter;
-
-		watch_child_set(path, WATCH_NONE);
 		path_foreign_clear(path);
-		dlist_foreach_modify (iter, &path->cohorts)
+		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 		{
-			Cohort *cohort = dlist_container(Cohort, link, iter.cur);
-
-			/* At once: holders have lost their locks when the session is known to be over. */
-			if (cohort->state == COHORT_PLANNED)
-				continue;
-			cohort_note_end(cohort, END_EXPIRED);
-			cohort_advance(cohort);
+			if (cohort->state != COHORT_PLANNED)
+				cohort_note_end(cohort, END_EXPIRED);
 		}
 		path_mark(path);
 	}
-}
-
-/*
- * Takes note that ZooKeeper refuses our credentials.  All who wait are refused, now and until
- * a connection stands again, which will be another handle's.
- */
-void
-engine_session_refused(int code)
-{
-	engine.refused_code = code;
-	watch_forget(FORGET_WATCHES);
-	for (int i = 0; i < entry_pool->max_entries; i++)
-	{
-		Contender *c = &engine.contenders[i];
-
-		if (c->place != PLACE_NONE && entry_status(i).state == ENTRY_QUEUED)
-			contender_fail(c, FAILURE_REFUSED, code);
-	}
-	path_mark_all(false);
+	path_pump_marked();
 }
 
 /* ------------------------------------------------------------------------
@@ -441,61 +356,68 @@ engine_session_refused(int code)
  * ------------------------------------------------------------------------
  */
 
-/* Prepares the engine, and takes over what an earlier worker left in shared memory. */
-void
-engine_start(void)
-{
-	HASHCTL		paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
-	HASHCTL		payers = {.keysize = sizeof(int64), .entrysize = sizeof(Account)};
-	SessionInfo session;
-
-	engine.scratch =
-		AllocSetContextCreate(CurrentMemoryContext, "zklock round", ALLOCSET_DEFAULT_SIZES);
-	engine.paths = hash_create("zklock paths", 128, &paths, HASH_ELEM | HASH_STRINGS);
-	engine.accounts = hash_create("zklock accounts", 64, &payers, HASH_ELEM | HASH_BLOBS);
-	engine.contenders = palloc0(entry_pool->max_entries * sizeof(Contender));
-	dlist_init(&engine.marked);
-	session_info_read(&session);
-	engine.chroot_len = strlen(session.chroot);
-	contender_adopt_all();
-
-	/*
-	 * A worker that follows another is soon connected; calls that do not wait for others wait
-	 * for that.
-	 */
-	if (lease_state() == LEASE_HOLDS)
-	{
-		engine.resume_until = zklock_now_ms() + RESUME_MS;
-		(void) engine_await(engine.resume_until);
-	}
-	else
-		engine_session_unreachable();
-}
-
-/* Does what comes next for the paths to which something has happened. */
-void
+/*
+ * Does what comes next for the paths to which something has happened, and what it is time for.
+ * Returns when it must be called again at the latest, ms.
+ */
+int64
 engine_pump(void)
 {
+	int64 now_us;
+	int64 overrun_at;
+	int64 report_at;
+
 	if (zklock_now_ms() >= engine.retry_at)
 	{
 		engine.retry_at = NEVER;
 		if (zk_connection >= ZK_CONNECTED && engine_await(engine.sync_at))
 			engine_session_synchronize();
 		if (engine_await(engine.resume_until))
-			engine_session_unreachable();
+			engine_session_unreachable(0);
 		path_mark_all(true);
 	}
-	attend_overruns();
+
+	/* Holders whose time is over lose what they hold; and when is the next one's? */
+	now_us = zklock_now_us();
+	if (now_us >= engine.overrun_us)
+	{
+		engine.overrun_us = NEVER;
+		for (int i = 0; i < entry_pool->max_entries; i++)
+		{
+			Contender		   *c = &engine.contenders[i];
+			const EntryRequest *request = &entry_of(c)->request;
+			int64 expires_us = c->place == PLACE_GRANTED ? entry_status(i).expires_us : NEVER;
+
+			if (now_us < expires_us)
+			{
+				engine.overrun_us = Min(engine.overrun_us, expires_us);
+				continue;
+			}
+			if (request->kind != REQUEST_TURN)
+				report_losses_add(request->scope == LOCK_SCOPE_RESERVATION ? &expired : &overruns, c);
+			contender_lose(c, LOSS_OVERRUN);
+		}
+	}
+
+	/* They are reported once in a while. */
+	if (overruns.count + expired.count > 0 && zklock_now_ms() >= overruns_at)
+	{
+		if (overruns.count > 0)
+			ereport(WARNING,
+					(errmsg("locks were held for longer than \"zklock.max_hold_time\""),
+					 errdetail("Locks lost: %d.%s", overruns.count, report_losses_take(&overruns))));
+		if (expired.count > 0)
+			ereport(LOG, (errmsg("reservations were not renewed in time"),
+						  errdetail("Reservations: %d.%s", expired.count,
+									report_losses_take(&expired))));
+		overruns.count = expired.count = 0;
+		overruns_at = zklock_now_ms() + MESSAGE_PAUSE_MS;
+	}
+
 	kept_expire();
 	path_pump_marked();
-}
 
-/* Returns when engine_pump() must be called again at the latest, ms. */
-int64
-engine_next_wakeup(void)
-{
-	int64 overrun_at = engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1;
-	int64 report_at = overruns.count + expired.count > 0 ? overruns_at : NEVER;
-
+	overrun_at = engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1;
+	report_at = overruns.count + expired.count > 0 ? overruns_at : NEVER;
 	return Min(Min(engine.retry_at, overrun_at), Min(report_at, kept_next_wakeup()));
 }

@@ -20,17 +20,16 @@ extern void	 engine_start(void);
 extern void	 engine_attend(void);
 extern void	 engine_watch(ZkWatchEvent event, const char *path);
 extern bool	 engine_needs_watch(const ZkCall *removal);
-extern void	 engine_pump(void);
-extern int64 engine_next_wakeup(void);
+extern int64 engine_pump(void);
+
+/* What is read now is no older than the connection, if one stands */
+extern bool engine_synced;
 
 /* The life of the ZooKeeper session */
 extern void engine_session_connected(const SessionInfo *session);
-extern bool engine_session_synchronized(void);
-extern void engine_session_unreachable(void);
-extern void engine_session_proved(void);
-extern void engine_session_unproved(void);
+extern void engine_session_unreachable(int refused_code);
+extern void engine_session_proved(bool is_alive);
 extern void engine_session_ended(const char *reason);
-extern void engine_session_refused(int code);
 
 /* A candidate of another client that is to lead rather than this server */
 typedef struct EngineRival

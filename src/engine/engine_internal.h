@@ -265,7 +265,6 @@ typedef struct Engine
 	size_t		  kept_watch_bytes; /* ... and of the child watches of these */
 	int64		  resume_until;		/* while a new worker connects: a call that does not wait
 							  * waits until then, ms; else NEVER */
-	bool		  synced;			/* what is read now is no older than the connection */
 	int	  uncommitted;	/* ZooKeeper's code for the check ahead of the last sync, or 0 */
 	int64 sync_at;		/* after a refusal: when to sync again, ms; else NEVER */
 	int	  refused_code; /* ZooKeeper's code if it refuses our credentials, or 0 */
@@ -418,7 +417,6 @@ extern void	 kept_expire(void);
 
 /* watch.c */
 extern Failure path_has_room(const Path *path, const Entry *entry);
-extern void	   watch_child_set(Path *path, WatchState state);
 extern void	   watch_own_set(Cohort *cohort, WatchState state);
 extern void	   watch_blocker_set(Cohort *cohort, WatchState state);
 extern void	   watch_forget(Forget what);
@@ -439,8 +437,6 @@ extern bool parents_create_ahead(Cohort *cohort);
 extern bool parents_delete(Path *path);
 
 /* node.c */
-extern void contender_adopt_all(void);
-extern void cohort_advance(Cohort *cohort);
 extern void path_pump_marked(void);
 
 #endif /* ZKLOCK_ENGINE_INTERNAL_H */

@@ -40,6 +40,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "engine/engine.h"
 #include "engine/engine_internal.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
@@ -192,7 +193,7 @@ kept_settle(Cohort *cohort)
 	 * The next contender of this server could be granted the lock under the node, and others
 	 * would be heard of.  After a reconnect it is listed when somebody has joined (node.c).
 	 */
-	if (zk_connection >= ZK_CONNECTED && engine.synced && lease_state() == LEASE_HOLDS &&
+	if (zk_connection >= ZK_CONNECTED && engine_synced && lease_state() == LEASE_HOLDS &&
 		cohort->may_keep && (cohort->listed || stays) && !cohort->closed &&
 		cohort->joined < MAX_GRANTS && path->nforeign == 0 && path->child_watch == WATCH_SET &&
 		cohort == cohort_first(path) && cohort_after(cohort) == NULL)

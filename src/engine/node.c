@@ -11,9 +11,9 @@
  * events and requests store what they learn, in the cohort and its path, and mark the path.
  * path_pump_marked() looks at the marked paths in each round of the main loop, as they then
  * are, until none is left, and has cohort_advance() make the next step of each cohort: it alone
- * sends what concerns a node, grants, refuses, keeps and deletes.  (Outside of it, all who wait
- * are refused when ZooKeeper cannot be reached or refuses us, and holders lose what they have
- * held for too long or cannot prove: engine.c.)
+ * sends what concerns a node, grants, refuses, keeps and deletes.  (Outside of it, those who do
+ * not wait for others are refused when ZooKeeper cannot be reached, and holders lose what they
+ * have held for too long or cannot prove: engine.c.)
  *
  * Who is granted
  * --------------
@@ -132,6 +132,9 @@
  */
 #define SEQUENCE_WARNING (1 << 30)
 #define SEQUENCE_LIMIT (PG_INT32_MAX - 1000000)
+
+/* Time that a new worker may take to connect before that counts as an outage */
+#define RESUME_MS 5000
 
 /* Pause before we find out what a server has done that broke down */
 #define BREAKDOWN_MS 1000
@@ -1400,7 +1403,7 @@ cohort_next_step(Cohort *cohort)
  * Does what comes next for a cohort, by what answers and events have said meanwhile.  The
  * cohort may be freed.
  */
-void
+static void
 cohort_advance(Cohort *cohort)
 {
 	Path *path = cohort->path;
@@ -1450,7 +1453,7 @@ cohort_advance(Cohort *cohort)
 	 * on the next connection has to show the node before anybody is granted under it.  But it
 	 * does not stay without the lease, since the session may be over.
 	 */
-	if (zk_connection < ZK_CONNECTED || !engine.synced)
+	if (zk_connection < ZK_CONNECTED || !engine_synced)
 	{
 		if (lease_state() != LEASE_HOLDS)
 			kept_end(cohort, STATS_KEPT_OTHERWISE);
@@ -1468,8 +1471,8 @@ cohort_advance(Cohort *cohort)
 
 /*
  * Returns why an arrival is refused, if its answer is known by now: that of one that is not to
- * wait, of a claim of an element, of one that would use the path for something else than
- * others do, or of all if ZooKeeper refuses our credentials.
+ * wait, of a claim of an element, or of one that would use the path for something else than
+ * others do.
  */
 static Failure
 arrival_failure(const Contender *c)
@@ -1493,8 +1496,6 @@ arrival_failure(const Contender *c)
 			return recipe == &element_recipe ? FAILURE_IS_QUEUE : FAILURE_IS_LOCK;
 		}
 	}
-	if (engine.refused_code != 0)
-		return FAILURE_REFUSED;
 	if (manner == ASK_AND_WAIT && !recipe->fixed_name)
 		return FAILURE_NONE;
 	if (manner != ASK_AND_WAIT && ((zk_connection < ZK_CONNECTED && engine.resume_until == NEVER) ||
@@ -1540,7 +1541,7 @@ path_place_arrivals(Path *path)
 
 		if (failure != FAILURE_NONE)
 		{
-			contender_fail(c, failure, failure == FAILURE_REFUSED ? engine.refused_code : 0);
+			contender_fail(c, failure, 0);
 			continue;
 		}
 		if (!dlist_is_empty(&path->cohorts))
@@ -1663,6 +1664,11 @@ path_pump_marked(void)
 
 		path->marked = false;
 		engine_attended = path->path;
+		if (engine.refused_code != 0)
+		{
+			path->failure = FAILURE_REFUSED;
+			path->failure_code = engine.refused_code;
+		}
 		if (path->failure != FAILURE_NONE)
 		{
 			dlist_foreach_modify (iter, &path->arrivals)
@@ -1681,7 +1687,7 @@ path_pump_marked(void)
 		} while (path_place_arrivals(path));
 
 		/* A listing for those arrivals that must look */
-		may_list = zk_connection >= ZK_CONNECTED && engine.synced &&
+		may_list = zk_connection >= ZK_CONNECTED && engine_synced &&
 				   path->lists_sent == path->lists_done;
 		arrival = dlist_is_empty(&path->arrivals)
 					  ? NULL
@@ -1710,8 +1716,7 @@ path_pump_marked(void)
 			if (cohort->state == COHORT_GRANTED && cohort_head(cohort) != NULL)
 				holder = cohort;
 		}
-		if (holder && path->recipe == &election_recipe && zk_connection >= ZK_CONNECTED &&
-			engine.synced)
+		if (holder && path->recipe == &election_recipe && zk_connection >= ZK_CONNECTED && engine_synced)
 			watch_candidates(path);
 		if (holder == NULL || !looks)
 			path->list_at = 0;
@@ -1841,12 +1846,25 @@ engine_attend(void)
  */
 
 /*
- * Takes over the entries in use from an earlier worker.  Their cohorts are created again, each in
- * its place, and begin where the entries say that they were.
+ * Prepares the engine, and takes over the entries in use from an earlier worker.  Their cohorts
+ * are created again, each in its place, and begin where the entries say that they were.
  */
 void
-contender_adopt_all(void)
+engine_start(void)
 {
+	HASHCTL		paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
+	HASHCTL		payers = {.keysize = sizeof(int64), .entrysize = sizeof(Account)};
+	SessionInfo session;
+
+	engine.scratch =
+		AllocSetContextCreate(CurrentMemoryContext, "zklock round", ALLOCSET_DEFAULT_SIZES);
+	engine.paths = hash_create("zklock paths", 128, &paths, HASH_ELEM | HASH_STRINGS);
+	engine.accounts = hash_create("zklock accounts", 64, &payers, HASH_ELEM | HASH_BLOBS);
+	engine.contenders = palloc0(entry_pool->max_entries * sizeof(Contender));
+	dlist_init(&engine.marked);
+	session_info_read(&session);
+	engine.chroot_len = strlen(session.chroot);
+
 	batch = palloc(entry_pool->max_entries * sizeof(int));
 	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
@@ -1963,4 +1981,11 @@ contender_adopt_all(void)
 		if (cohort_wants_downgrade(cohort))
 			cohort_downgrading(cohort);
 	}
+
+	/*
+	 * A worker that follows another is soon connected; calls that do not wait for others wait
+	 * for that.
+	 */
+	engine.resume_until = zklock_now_ms() + (lease_state() == LEASE_HOLDS ? RESUME_MS : 0);
+	engine.retry_at = engine.resume_until;
 }

@@ -64,6 +64,7 @@ const Recipe *const engine_recipes[] = {
 };
 
 const char *engine_attended;
+bool		engine_synced;
 
 Engine engine = {.retry_at = NEVER, .resume_until = NEVER, .sync_at = NEVER};
 

@@ -163,7 +163,7 @@ watch_set(WatchState *watch, WatchState state, size_t bytes)
 	*watch = state;
 }
 
-void
+static void
 watch_child_set(Path *path, WatchState state)
 {
 	watch_set(&path->child_watch, state, path_cost(path, NULL));

@@ -837,7 +837,7 @@ worker_calls_attend(void)
 	Watched		   *each;
 	bool			left = false;
 
-	if (synchronized != connection && engine_session_synchronized())
+	if (synchronized != connection && zk_connection >= ZK_CONNECTED && engine_synced)
 	{
 		synchronized = connection;
 		attend_all_slots();

@@ -163,12 +163,12 @@ notice_lapse(void)
 		start_proof();
 		ereport(LOG, (errmsg("the ZooKeeper session is no longer proved to be alive"),
 					  errdetail("Locks are suspended: none is granted, and transactions that rely on one wait at commit.")));
-		engine_session_unreachable();
+		engine_session_unreachable(0);
 	}
 	if (proof == PROOF_SUSPENDED && now >= lease_over())
 	{
 		proof = PROOF_OVER;
-		engine_session_unproved();
+		engine_session_proved(false);
 		lease_publish(0, 0);
 	}
 }
@@ -221,7 +221,7 @@ on_heartbeat(void *arg, const ZkReply *reply)
 	if (has_lapsed)
 	{
 		ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
-		engine_session_proved();
+		engine_session_proved(true);
 	}
 }
 

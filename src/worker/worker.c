@@ -258,7 +258,7 @@ zklock_worker_main(Datum arg)
 		zk_client_dispatch();
 		engine_attend();
 		wanted[n++] = worker_calls_attend();
-		engine_pump();
+		wanted[n++] = engine_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
 		wanted[n++] = candidacy_attend(stops);
@@ -266,7 +266,6 @@ zklock_worker_main(Datum arg)
 		wanted[n++] = lease_attend_obstacle();
 		wanted[n++] = zk_flow_send();
 		wanted[n++] = zk_client_next_wakeup();
-		wanted[n++] = engine_next_wakeup();
 
 		/* Sleep until there is something to do, if there is nothing already. */
 		if (zk_event_may_sleep())

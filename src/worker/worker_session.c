@@ -735,7 +735,7 @@ attempt_has_failed(SessionState shown_as)
 {
 	zklock_session->failures++;
 	handle_is_gone(shown_as);
-	engine_session_unreachable();
+	engine_session_unreachable(shown_as == SESSION_AUTH_FAILED ? ZK_AUTH_FAILED : 0);
 }
 
 /*
@@ -934,7 +934,7 @@ worker_session_event(ZkSessionEvent event, const ZkSession *session)
 			check_at = zklock_now_ms() + CHECK_MS;
 			give_up_at = zklock_now_ms() + used->session_timeout / 3;
 			session_info_set_state(SESSION_CONNECTING);
-			engine_session_unreachable();
+			engine_session_unreachable(0);
 			break;
 
 		case ZK_SESSION_EXPIRED:
@@ -964,7 +964,7 @@ worker_session_event(ZkSessionEvent event, const ZkSession *session)
 				now = zklock_session->info;
 				now.expirations++;
 				session_info_publish(&now);
-				engine_session_unreachable();
+				engine_session_unreachable(0);
 			}
 			break;
 
@@ -979,7 +979,6 @@ worker_session_event(ZkSessionEvent event, const ZkSession *session)
 
 		case ZK_SESSION_SASL_FAILED: /* last_error has the reason */
 			attempt_has_failed(SESSION_AUTH_FAILED);
-			engine_session_refused(ZK_AUTH_FAILED);
 			break;
 
 		case ZK_SESSION_IN_DOUBT: /* there is no session yet */
