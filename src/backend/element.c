@@ -48,7 +48,6 @@
 #include "fault.h"
 #include "nodes/pg_list.h"
 #include "storage/ipc.h"
-#include "utils/memutils.h"
 
 /* A queue with so many children takes no more: Java's clients list up to 61,679. */
 #define MAX_CHILDREN 50000

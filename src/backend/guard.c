@@ -60,9 +60,6 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "fault.h"
-#include "miscadmin.h"
-#include "storage/proc.h"
-#include "utils/memutils.h"
 
 /* How long to wait for a check before it is requested again, ms */
 #define CHECK_AGAIN_MS 1000

@@ -35,7 +35,6 @@
 #include "shared/election.h"
 #include "shared/stats.h"
 #include "storage/pmsignal.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "zk/zk_client.h"
 

@@ -22,7 +22,6 @@
 #include "backend/guard.h"
 #include "backend/lock.h"
 #include "backend/wait.h"
-#include "miscadmin.h"
 
 /* Compares paths by the order in which everybody locks them, for qsort() and bsearch(). */
 int

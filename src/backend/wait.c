@@ -27,10 +27,8 @@
 #include "backend/wait.h"
 #include "deadlock/deadlock.h"
 #include "fault.h"
-#include "miscadmin.h"
 #include "shared/deadlock_search.h"
 #include "storage/ipc.h"
-#include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 

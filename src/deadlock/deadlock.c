@@ -94,15 +94,12 @@
 #include "fault.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
-#include "miscadmin.h"
 #include "shared/settings.h"
 #include "storage/lmgr.h"
-#include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/array.h"
 #include "utils/fmgrprotos.h"
 #include "utils/hsearch.h"
-#include "utils/memutils.h"
 
 /* Most records that are read, one for each server */
 #define MAX_RECORDS 256

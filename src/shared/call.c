@@ -39,10 +39,7 @@
 #include <signal.h>
 
 #include "fault.h"
-#include "miscadmin.h"
 #include "shared/call.h"
-#include "storage/ipc.h"
-#include "storage/shmem.h"
 
 CallPool *call_pool = NULL;
 

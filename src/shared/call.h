@@ -8,11 +8,8 @@
 #ifndef ZKLOCK_CALL_H
 #define ZKLOCK_CALL_H
 
-#include "port/atomics.h"
 #include "postmaster/postmaster.h"
 #include "shared/session_info.h"
-#include "storage/latch.h"
-#include "storage/proc.h"
 #include "storage/spin.h"
 #include "utils/dsa.h"
 

@@ -9,7 +9,6 @@
 #ifndef ZKLOCK_DEADLOCK_SEARCH_H
 #define ZKLOCK_DEADLOCK_SEARCH_H
 
-#include "port/atomics.h"
 #include "shared/entry.h"
 #include "storage/lwlock.h"
 

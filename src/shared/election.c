@@ -30,7 +30,6 @@
 
 #include "fault.h"
 #include "shared/election.h"
-#include "storage/shmem.h"
 
 ElectionTable *election_table = NULL;
 

@@ -9,8 +9,6 @@
 #ifndef ZKLOCK_ELECTION_H
 #define ZKLOCK_ELECTION_H
 
-#include "datatype/timestamp.h"
-#include "port/atomics.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"

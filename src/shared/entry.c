@@ -59,12 +59,10 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "miscadmin.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"
 #include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/timestamp.h"
 
 EntryPool *entry_pool = NULL;

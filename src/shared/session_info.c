@@ -25,7 +25,6 @@
 
 #include <signal.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "fault.h"
 #include "port/pg_bitutils.h"

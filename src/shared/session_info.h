@@ -10,10 +10,8 @@
 
 #include "compat.h"
 #include "datatype/timestamp.h"
-#include "miscadmin.h"
 #include "port/atomics.h"
 #include "shared/common.h"
-#include "storage/proc.h"
 
 #define ZKLOCK_ENDED_SESSIONS 16
 #define ZKLOCK_NO_WORKER PG_UINT32_MAX

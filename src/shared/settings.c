@@ -15,7 +15,6 @@
  */
 #include "postgres.h"
 
-#include <unistd.h>
 
 #include "access/parallel.h"
 #include "fault.h"
@@ -24,7 +23,6 @@
 #include "postmaster/postmaster.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
-#include "utils/guc.h"
 
 #define HOST_SIZE 100 /* this length always fits into the data of a node */
 #define SHOWN_MAX 128 /* bytes of a text that messages show */

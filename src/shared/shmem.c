@@ -11,15 +11,12 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
 #include "shared/call.h"
 #include "shared/deadlock_search.h"
 #include "shared/election.h"
 #include "shared/stats.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
 #include "storage/shmem.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #define TRANCHE "zklock"
