@@ -98,16 +98,6 @@ display_node_data(const char *data, int len)
 }
 
 /*
- * Returns the id of a ZooKeeper session as ZooKeeper's tools show it, or NULL if there is
- * none.
- */
-char *
-display_session(int64 id)
-{
-	return id != 0 ? psprintf("0x%llx", (unsigned long long) id) : NULL;
-}
-
-/*
  * Returns why ZooKeeper cannot grant anything at the moment, between two texts, or "" if it can.
  * Does not raise errors.
  */

@@ -15,7 +15,6 @@ extern char		  *display_path(const char *path);
 extern char		  *display_utf8(const char *utf8);
 extern char		  *display_foreign(const char *text);
 extern char		  *display_node_data(const char *data, int len);
-extern char		  *display_session(int64 id);
 extern const char *display_outage(const char *before, const char *after);
 
 /* What the data of a node say of the session for which it stands */

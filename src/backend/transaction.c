@@ -306,26 +306,30 @@ transaction_leads(int election, int64 *term)
  * ------------------------------------------------------------------------
  */
 
-/* Raises a WARNING for each hold that was lost.  Returns true if there were any. */
+/*
+ * Raises a WARNING for each hold that was lost, of those that have been given up or downgraded, and
+ * waits until the worker is done with them.  Returns true if any was lost.
+ */
 static bool
-warn_lost(Hold *const *released, int n)
+see_releases_through(Hold *const *released, int n)
 {
 	bool any = false;
 
 	for (int i = 0; i < n; i++)
 	{
-		const Hold *hold = released[i];
 		const char *shown;
 
-		if (!hold->released_lost)
+		if (!released[i]->released_lost)
 			continue;
 		any = true;
-		shown = display_path(hold->path);
+		shown = display_path(released[i]->path);
 		ereport(WARNING,
-				(hold->kind == REQUEST_LOCK
+				(released[i]->kind == REQUEST_LOCK
 					 ? errmsg("lock on ZooKeeper path \"%s\" was lost before it was released", shown)
 					 : errmsg("permit of semaphore \"%s\" was lost before it was released", shown)));
 	}
+	for (int i = 0; i < n; i++)
+		(void) wait_for_release(NULL, released[i]->path, released[i]->entry, released[i]->generation);
 	return any;
 }
 
@@ -359,7 +363,7 @@ lock_release(LockSet set)
 		released[n++] = set.targets[i].hold;
 		guard_release(set.targets[i].hold, set.targets[i].mode, 1);
 	}
-	lost = warn_lost(released, n);
+	lost = see_releases_through(released, n);
 	for (int i = set.n - 1; i >= 0; i--)
 	{
 		const LockTarget *target = &set.targets[i];
@@ -378,8 +382,6 @@ lock_release(LockSet set)
 					 ? errhint("The transaction owns the lock, and releases it at its end.")
 					 : 0));
 	}
-	for (int i = 0; i < n; i++)
-		(void) wait_for_release(NULL, released[i]->path, released[i]->entry, released[i]->generation);
 	return held && !lost;
 }
 
@@ -412,9 +414,7 @@ lock_release_those(HoldChoice chosen, const void *arg)
 				guard_release(hold, mode, hold->acquired[mode][LOCK_SCOPE_SESSION]);
 		}
 	}
-	(void) warn_lost(released, n);
-	for (int i = 0; i < n; i++)
-		(void) wait_for_release(NULL, released[i]->path, released[i]->entry, released[i]->generation);
+	(void) see_releases_through(released, n);
 }
 
 /*
@@ -452,9 +452,7 @@ permit_release(const char *path)
 		return false;
 	}
 	guard_release(chosen, LOCK_MODE_EXCLUSIVE, 1);
-	lost = warn_lost(&chosen, 1);
-	(void) wait_for_release(NULL, chosen->path, chosen->entry, chosen->generation);
-	return !lost;
+	return !see_releases_through(&chosen, 1);
 }
 
 /* ------------------------------------------------------------------------

@@ -98,24 +98,6 @@ election_leadership(int election, int64 *term)
 }
 
 /* ------------------------------------------------------------------------
- * Backends
- * ------------------------------------------------------------------------
- */
-
-/* Asks the worker to give up leadership, if this is still the term. */
-void
-election_want_resign(int election, int64 term)
-{
-	pg_atomic_uint64 *wanted = &election_at(election)->resign_term;
-	uint64			  old = pg_atomic_read_u64(wanted);
-
-	/* Terms rise: the wish of a session that has seen a later one must not be lost. */
-	while (old < (uint64) term && !pg_atomic_compare_exchange_u64(wanted, &old, (uint64) term))
-		;
-	zklock_wake_worker();
-}
-
-/* ------------------------------------------------------------------------
  * The worker
  * ------------------------------------------------------------------------
  */

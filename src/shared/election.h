@@ -140,9 +140,6 @@ extern int		  election_find(const char *path);
 extern Leadership election_leadership(int election, int64 *term);
 extern int		  election_granted_entry(int election, EntryStatus *status);
 
-/* Backends */
-extern void election_want_resign(int election, int64 term);
-
 /* The worker */
 extern int	election_slot(const char *path);
 extern void election_set_candidate(int election, int entry);

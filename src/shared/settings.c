@@ -15,7 +15,6 @@
  */
 #include "postgres.h"
 
-
 #include "access/parallel.h"
 #include "fault.h"
 #include "mb/pg_wchar.h"

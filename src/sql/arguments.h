@@ -75,4 +75,11 @@ extern void	 row_add_zk_time(Row *row, int64 ms);
 extern Datum row_return(FunctionCallInfo fcinfo, Row *row);
 extern void	 row_store(FunctionCallInfo fcinfo, Row *row);
 
+/* The id of a ZooKeeper session, as ZooKeeper's tools show it; NULL if it is 0 */
+static inline void
+row_add_session(Row *row, int64 id)
+{
+	row_add_text(row, id != 0 ? psprintf("0x%llx", (unsigned long long) id) : NULL);
+}
+
 #endif /* ZKLOCK_ARGUMENTS_H */

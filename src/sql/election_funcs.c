@@ -126,16 +126,25 @@ look_whether_it_has_resigned(const Wait *wait, void *arg)
 Datum
 zk_resign(PG_FUNCTION_ARGS)
 {
-	char		  *path;
-	LeadershipTerm term = {0};
-	Wait		   wait;
+	char			 *path;
+	LeadershipTerm	  term = {0};
+	pg_atomic_uint64 *wanted;
+	uint64			  old;
+	Wait			  wait;
 
 	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "have this server resign");
 	path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
 	term.election = require_election(path);
 	if (election_leadership(term.election, &term.token) == LEADERSHIP_NONE)
 		PG_RETURN_BOOL(false);
-	election_want_resign(term.election, term.token);
+
+	/* Terms rise: the wish of a session that has seen a later one must not be lost. */
+	wanted = &election_at(term.election)->resign_term;
+	old = pg_atomic_read_u64(wanted);
+	while (old < (uint64) term.token &&
+		   !pg_atomic_compare_exchange_u64(wanted, &old, (uint64) term.token))
+		;
+	zklock_wake_worker();
 	wait_begin(&wait, path, "a successor", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
 	(void) wait_until(&wait, look_whether_it_has_resigned, &term);
 	ConditionVariableCancelSleep();
@@ -192,7 +201,7 @@ zk_leader(PG_FUNCTION_ARGS)
 	call_report(&call, &listed);
 	row_add_text(&row, leader_name(&leader));
 	row_add_text(&row, display_node_data(leader.data, leader.answer.text_length));
-	row_add_text(&row, display_session(leader.answer.stat.ephemeral_owner));
+	row_add_session(&row, leader.answer.stat.ephemeral_owner);
 	row_add_if(&row, leader.answer.stat.czxid != 0,
 			   Int64GetDatum(token_of_grant(leader.answer.stat.czxid, 1)));
 	row_add_zk_time(&row, leader.answer.stat.ctime);

@@ -225,7 +225,7 @@ zk_session(PG_FUNCTION_ARGS)
 
 	row_add_text(&row, worker_pid == 0 ? "no worker" : session_state_names[session.state]);
 	row_add_text(&row, connected ? shown_or_null(session.server) : NULL);
-	row_add_text(&row, display_session(session.id));
+	row_add_session(&row, session.id);
 	row_add_if(&row, session.negotiated_timeout != 0,
 			   us_interval(INT64CONST(1000) * session.negotiated_timeout));
 	/* The lease ends by itself, whatever the worker does. */
@@ -482,7 +482,7 @@ put_contender(FunctionCallInfo fcinfo, QueueKind kind, const Contenders *queue,
 	row_add_if(&row, token != 0, Int64GetDatum(token));
 	row_add_owner(&row, &owner);
 	row_add_text(&row, owner.other);
-	row_add_text(&row, display_session(stat->ephemeral_owner));
+	row_add_session(&row, stat->ephemeral_owner);
 	row_add_zk_time(&row, stat->ctime);
 	row_add_time(&row, granted_at);
 	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
@@ -957,7 +957,7 @@ put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy
 	row_add_if(&row, other.pid != 0, Int32GetDatum(other.pid));
 	row_add_text(&row, other.other);
 	row_add_text(&row, blocker ? display_utf8(blocker->name) : NULL);
-	row_add_text(&row, blocker ? display_session(blocker->answer.stat.ephemeral_owner) : NULL);
+	row_add_session(&row, blocker ? blocker->answer.stat.ephemeral_owner : 0);
 	row_store(fleet->fcinfo, &row);
 }
 
