@@ -74,7 +74,9 @@ typedef struct TakeQueue
 {
 	const char	   *path;
 	TakeHow			how;
-	Wait			wait; /* not of an offer */
+	Wait			wait;	 /* not of an offer */
+	bool			waited;	 /* it was not its turn at once, or it has looked before */
+	int64			look_at; /* time of a look without a turn, by zklock_now_ms(); 0: never */
 	Caller			call;
 	const char	   *pin;	 /* its path; "" if ZooKeeper refuses one; NULL if there is none */
 	const CallStep *written; /* the write that was sent, unless it failed; or NULL */
@@ -480,11 +482,11 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 							.scope = LOCK_SCOPE_TRANSACTION,
 							.manner = queue->wait.timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB
 																			 : ASK_AND_WAIT};
-	int			 mark = transaction_begin_call();
 	int			 held = 0;
 	Hold		*taken;
 	bool		 made;
 
+	transaction_begin_call();
 	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 		held += hold->kind == REQUEST_ELEMENT;
 	if (held >= MAX_ELEMENTS)
@@ -504,7 +506,7 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 		interrupt_check_client();
 		transaction_acquired(taken, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 	}
-	transaction_end_call(mark, made);
+	transaction_end_call(made);
 	return made;
 }
 
@@ -519,11 +521,11 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
  * claimed.
  */
 static bool
-look_for_element(TakeQueue *queue, bool watch, Element *got, Listing *list)
+look_for_element(TakeQueue *queue, Element *got, Listing *list)
 {
 	const CallStep *looks = NULL;
 
-	*list = list_queue(queue, watch);
+	*list = list_queue(queue, queue->waited);
 	for (int i = 0;
 		 i < list->n && (queue->call.until == 0 || zklock_now_ms() < queue->call.until); i++)
 	{
@@ -557,7 +559,7 @@ look_for_element(TakeQueue *queue, bool watch, Element *got, Listing *list)
  * watched; now if one is gone.
  */
 static int64
-watch_queue(TakeQueue *queue, bool watched, const Listing *list)
+watch_queue(TakeQueue *queue, const Listing *list)
 {
 	CallStep watches[CLAIM_WATCHES];
 	int		 n = Min(list_length(list->taken), CLAIM_WATCHES);
@@ -570,7 +572,7 @@ watch_queue(TakeQueue *queue, bool watched, const Listing *list)
 															.path = queue->path}));
 
 	/* A look without a watch is repeated at once, with one: elements may have come or gone. */
-	if (!watched || list->step.result.outcome == CALL_NO_NODE)
+	if (!queue->waited || list->step.result.outcome == CALL_NO_NODE)
 		return zklock_now_ms();
 	for (int i = 0; i < n; i++)
 		watches[i] = (CallStep){.asked = {.kind = ZK_WATCH_DATA,
@@ -587,31 +589,24 @@ watch_queue(TakeQueue *queue, bool watched, const Listing *list)
 	return all ? 0 : zklock_now_ms() + CLAIM_LOOK_MS;
 }
 
-/* A session that waits for its turn to look */
-typedef struct Turn
-{
-	int64 look_at; /* time of a look without a turn, by zklock_now_ms(); 0: never */
-	bool  waited;  /* it was not its turn at once, or it has looked before */
-} Turn;
-
 static WaitAnswer
 look_at_turn(const Wait *wait, void *arg)
 {
-	Turn	 *turn = arg;
-	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
+	TakeQueue *queue = arg;
+	CallSlot  *slot = &call_pool->slots[compat_my_proc_number()];
 
 	/*
 	 * It is this session's turn if it is the first to wait at its path, and the path has changed
 	 * since it looked, or the time has come.
 	 */
 	if ((pg_atomic_read_u32(&slot->queue_wait_changed) != 0 ||
-		 (turn->look_at > 0 && zklock_now_ms() >= turn->look_at)) &&
+		 (queue->look_at > 0 && zklock_now_ms() >= queue->look_at)) &&
 		queue_wait_first(slot->queue_wait_path, strlen(slot->queue_wait_path)) == slot)
 	{
 		pg_atomic_exchange_u32(&slot->queue_wait_changed, 0);
 		return WAIT_OVER;
 	}
-	turn->waited = true;
+	queue->waited = true;
 	return WAIT_POLLED;
 }
 
@@ -655,7 +650,6 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "zklock look at a queue",
 											   ALLOCSET_DEFAULT_SIZES);
 	CallSlot	 *slot = &call_pool->slots[compat_my_proc_number()];
-	Turn		  turn = {0};
 	bool		  found = false;
 
 	if (how == TAKE_CLAIM && ZKLOCK_FAULT("take-early"))
@@ -683,7 +677,7 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 		}
 
 		/* A call that does not wait looks once, whosever turn it is. */
-		while (timeout_ms == LOCK_NO_WAIT || wait_until(&queue.wait, look_at_turn, &turn))
+		while (timeout_ms == LOCK_NO_WAIT || wait_until(&queue.wait, look_at_turn, &queue))
 		{
 			MemoryContext old;
 			Listing		  list;
@@ -692,15 +686,15 @@ take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Elem
 			/* A session may wait for days: it keeps no memory of a look. */
 			MemoryContextReset(each);
 			old = MemoryContextSwitchTo(each);
-			found = look_for_element(&queue, turn.waited, got, &list);
+			found = look_for_element(&queue, got, &list);
 			over = found || timeout_ms == LOCK_NO_WAIT ||
 				   (queue.call.until > 0 && zklock_now_ms() >= queue.call.until);
 			if (!over)
-				turn.look_at = watch_queue(&queue, turn.waited, &list);
+				queue.look_at = watch_queue(&queue, &list);
 			MemoryContextSwitchTo(old);
 			if (over)
 				break;
-			turn.waited = true;
+			queue.waited = true;
 		}
 		leave_queue();
 		if (!found && timeout_ms != LOCK_NO_WAIT && !zklock_connected())

@@ -182,8 +182,8 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 	bool  is_try = timeout_ms == LOCK_NO_WAIT;
 	int	  most = set.n; /* most locks that are asked for together */
 	int	  acquired = 0;
-	int	  mark = transaction_begin_call();
 
+	transaction_begin_call();
 	while (acquired < set.n)
 	{
 		LockTarget *next = &set.targets[acquired];
@@ -250,7 +250,7 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 	/* One lock may have been lost during the wait for others. */
 	for (int i = 0; acquired == set.n && i < set.n; i++)
 		hold_refuse_lost(set.targets[i].hold);
-	transaction_end_call(mark, acquired == set.n);
+	transaction_end_call(acquired == set.n);
 	return acquired == set.n;
 }
 
@@ -291,9 +291,8 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 	bool		 granted;
 	Hold *asked;
 	Wait  wait;
-	int	  mark;
 
-	mark = transaction_begin_call();
+	transaction_begin_call();
 	request.kind = is_try ? REQUEST_PERMIT : REQUEST_TURN;
 	request.manner = is_try ? ASK_AND_LOOK : ASK_AND_WAIT;
 	asked = hold_ask(&request, path);
@@ -318,7 +317,7 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 							 errdetail("This call asked for one of %d permits, a holder for one of %d; the smaller number counts.",
 									   number, others)));
 	}
-	transaction_end_call(mark, granted);
+	transaction_end_call(granted);
 	return granted;
 }
 
@@ -350,7 +349,6 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 							.scope = LOCK_SCOPE_RESERVATION,
 							.max_hold_ms = duration_ms,
 							.manner = timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT};
-	int			 mark = transaction_begin_call();
 	Hold		*hold;
 	Wait		 wait;
 	bool		 granted;
@@ -358,6 +356,8 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	int			 half = Max(entry_pool->limit / 2, 1);
 	int			 of_role = 0;
 	int			 all = 0;
+
+	transaction_begin_call();
 
 	/* It would wait for itself. */
 	if (hold_of_lock(path, LOCK_MODE_SHARED) != NULL)
@@ -393,7 +393,7 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	wait_end(&wait, granted);
 	if (!granted)
 	{
-		transaction_end_call(mark, false);
+		transaction_end_call(false);
 		return false;
 	}
 	*token = entry_status(hold->entry).token;

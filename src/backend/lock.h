@@ -46,9 +46,9 @@ extern bool permit_release(const char *path);
 extern bool reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *token);
 
 /* A call that acquires something, whatever it is */
-extern int	transaction_begin_call(void);
+extern void transaction_begin_call(void);
 extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
-extern void transaction_end_call(int mark, bool complete);
+extern void transaction_end_call(bool complete);
 
 extern bool transaction_leads(int election, int64 *term);
 extern void backend_install_hooks(void);

@@ -71,6 +71,7 @@ typedef struct Acquisition
 static Acquisition *acquisitions = NULL;
 static int			nacquisitions = 0;
 static int			max_acquisitions = FIRST_ACQUISITIONS;
+static int			call_begins = 0; /* those of the call under way are above */
 
 /* The callbacks have been registered. */
 static bool started = false;
@@ -214,10 +215,10 @@ start_session(void)
  */
 
 /*
- * Begins a call, which ends with transaction_end_call() or with an error.  Returns a mark on
- * the stack.
+ * Begins a call, which ends with transaction_end_call() or with an error.  A session makes one at a
+ * time.
  */
-int
+void
 transaction_begin_call(void)
 {
 	if (am_walsender)
@@ -227,7 +228,7 @@ transaction_begin_call(void)
 				 errdetail("When the server shuts down, its replication connections end after the zklock worker, which would wait for the locks."),
 				 errhint("Lock in another connection, and keep it for as long as this one.")));
 	start_session();
-	return nacquisitions;
+	call_begins = nacquisitions;
 }
 
 /* Acquires a hold, which has been granted, once more. */
@@ -264,15 +265,15 @@ transaction_acquired(Hold *hold, LockMode mode, LockScope scope)
  * session's from now on, and the rest the subtransaction's.  If it is not, all is undone.
  */
 void
-transaction_end_call(int mark, bool complete)
+transaction_end_call(bool complete)
 {
-	int kept = mark;
+	int kept = call_begins;
 
 	/* An interrupt that has come ends the call while that can still be undone. */
 	if (complete)
 		interrupt_check(NULL, NULL);
-	undo_acquisitions(complete ? nacquisitions : mark);
-	for (int i = mark; i < nacquisitions; i++)
+	undo_acquisitions(complete ? nacquisitions : call_begins);
+	for (int i = call_begins; i < nacquisitions; i++)
 	{
 		const Acquisition *one = &acquisitions[i];
 		Acquisition		  *last = kept > 0 ? &acquisitions[kept - 1] : NULL;

@@ -297,8 +297,15 @@ stop_wait(const Wait *wait)
 static void
 count_wait(Wait *wait, StatsWaitEnd end)
 {
-	if (wait->kind != WAIT_UNCOUNTED)
-		stats_waited(wait->kind, end, zklock_now_us() - wait->start_us);
+	int64 us = zklock_now_us() - wait->start_us;
+	int	  bucket = 0;
+
+	if (wait->kind == WAIT_UNCOUNTED)
+		return;
+	while (bucket < STATS_BUCKETS - 1 && us >= stats_wait_bounds_us[bucket])
+		bucket++;
+	stats_add(wait->kind, stats_counter_of_waits(end, bucket), 1);
+	stats_add(wait->kind, STATS_WAIT_US, us);
 	wait->kind = WAIT_UNCOUNTED;
 }
 

@@ -35,15 +35,3 @@ const StatsName stats_names[] =
 	 [STATS_ELECTION] = {"election", NULL},			 [STATS_CLAIM] = {"claim", NULL}};
 
 StatsShared *stats_shared = NULL;
-
-/* Counts a wait that has ended, after that many microseconds. */
-void
-stats_waited(StatsKind kind, StatsWaitEnd end, int64 us)
-{
-	int bucket = 0;
-
-	while (bucket < STATS_BUCKETS - 1 && us >= stats_wait_bounds_us[bucket])
-		bucket++;
-	stats_add(kind, stats_counter_of_waits(end, bucket), 1);
-	stats_add(kind, STATS_WAIT_US, us);
-}

@@ -86,9 +86,6 @@ typedef struct StatsShared
 /* In shared memory */
 extern StatsShared *stats_shared;
 
-/* Backends and the worker */
-extern void stats_waited(StatsKind kind, StatsWaitEnd end, int64 us);
-
 /* Adds to a counter. */
 static inline void
 stats_add(StatsKind kind, StatsCounter counter, int64 n)

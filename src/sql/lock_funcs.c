@@ -424,7 +424,7 @@ zk_rely(PG_FUNCTION_ARGS)
 
 	if (!find_reservation(fcinfo, path, &reservation))
 		reliance_report_over(path);
-	(void) transaction_begin_call();
+	transaction_begin_call();
 	reliance_add(path, &reservation);
 	PG_RETURN_VOID();
 }
