@@ -145,18 +145,6 @@ first_entry_at(const LockView *view, const char *path, uint64 cohort_id)
 	return from;
 }
 
-/* Returns what a view of all paths has at one of them.  The entries belong to that view. */
-LockView
-lock_view_at(const LockView *all, const char *path)
-{
-	int		 first = first_entry_at(all, path, 0);
-	LockView view = {.entries = all->entries + first};
-
-	while (first + view.n < all->n && strcmp(view.entries[view.n]->request.path, path) == 0)
-		view.n++;
-	return view;
-}
-
 /*
  * Returns the first entry of a path's cohort that is in a state and is not that of process
  * "except_pid"; NULL if there is none.
@@ -212,13 +200,14 @@ lock_view_blocker(const LockView *view, const EntryCopy *entry)
  * first that came.  Returns NULL if the node is not ours.
  */
 const EntryCopy *
-lock_view_of_node(const LockView *at_path, const ContenderNode *node)
+lock_view_of_node(const LockView *view, const char *path, const ContenderNode *node)
 {
 	int64 czxid = node->answer.stat.czxid;
 
-	for (int i = 0; i < at_path->n; i++)
+	for (int i = first_entry_at(view, path, 0);
+		 i < view->n && strcmp(view->entries[i]->request.path, path) == 0; i++)
 	{
-		const EntryCopy *entry = at_path->entries[i];
+		const EntryCopy *entry = view->entries[i];
 		bool			 downgraded = entry->status.mode != entry->request.terms.mode;
 
 		/*

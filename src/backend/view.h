@@ -34,7 +34,6 @@ typedef struct LockBlocker
 } LockBlocker;
 
 extern LockView	   lock_view_take(const char *path, bool with_kept);
-extern LockView	   lock_view_at(const LockView *all, const char *path);
 extern const char *lock_view_path(const EntryCopy *entry);
 extern LockBlocker lock_view_blocker(const LockView *view, const EntryCopy *entry);
 
@@ -79,7 +78,8 @@ typedef struct ContenderOwner
 	const char *other; /* "reservation", with its end if this server has it; or data of others */
 } ContenderOwner;
 
-extern const EntryCopy *lock_view_of_node(const LockView *at_path, const ContenderNode *node);
+extern const EntryCopy *lock_view_of_node(const LockView *view, const char *path,
+										  const ContenderNode *node);
 extern void contenders_sort(Contenders *contenders, const Recipe *recipe, const CallStep *listed);
 extern CallStep contenders_read_nodes(Contenders *queues, int nqueues, Caller *caller, int most);
 extern Contenders	  contenders_read(const char *path, const Recipe *recipe, Caller *caller,

@@ -230,7 +230,6 @@ zk_elections(PG_FUNCTION_ARGS)
 		Election	   *election = election_at(i);
 		const char	   *path = election->path;
 		CandidacyStatus status;
-		CandidacyState	state;
 		Leadership		leadership;
 		int64			term = 0;
 		char		   *leader = NULL;
@@ -245,22 +244,19 @@ zk_elections(PG_FUNCTION_ARGS)
 			continue;
 		leadership = election_leadership(i, &term);
 
-		/* The state at this moment: the lease can have ended without the worker's doing. */
-		state = status.state;
-		if (leadership == LEADERSHIP_PROVED)
-			state = CANDIDACY_ELECTED;
-		else if (leadership == LEADERSHIP_SUSPENDED)
-			state = CANDIDACY_SUSPENDED;
-		else if (state == CANDIDACY_ELECTED || state == CANDIDACY_SUSPENDED)
-			state = CANDIDACY_OFFER; /* the worker has not stored the next state yet */
-
-		/* Who leads, unless that cannot be known without waiting for long */
+		/*
+		 * The state at this moment, as the lease can have ended without the worker's doing; and
+		 * who leads, unless that cannot be known without waiting for long.
+		 */
 		if (leadership != LEADERSHIP_NONE)
 		{
+			status.state = leadership == LEADERSHIP_PROVED ? CANDIDACY_ELECTED : CANDIDACY_SUSPENDED;
 			leader = display_foreign(zklock_own_name());
 			leader_priority = status.priority;
 			status.position = 1;
 		}
+		else if (status.state == CANDIDACY_ELECTED || status.state == CANDIDACY_SUSPENDED)
+			status.state = CANDIDACY_OFFER; /* the worker has not stored the next state yet */
 		else if (status.state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
 		{
 			ContenderNode first;
@@ -272,7 +268,7 @@ zk_elections(PG_FUNCTION_ARGS)
 		}
 
 		row_add_text(&row, display_utf8(path));
-		row_add_text(&row, election_state_names[state]);
+		row_add_text(&row, election_state_names[status.state]);
 		row_add(&row, BoolGetDatum(leadership == LEADERSHIP_PROVED));
 		row_add_if(&row, leadership != LEADERSHIP_NONE, Int64GetDatum(term));
 		row_add_if(&row, status.position != 0, Int32GetDatum(status.position));
@@ -280,9 +276,9 @@ zk_elections(PG_FUNCTION_ARGS)
 		row_add_text(&row, leader);
 		row_add(&row, Int32GetDatum(status.priority));
 		row_add_if(&row, leader_priority >= 0, Int32GetDatum(leader_priority));
-		row_add_text(&row, leadership == LEADERSHIP_NONE || status.preferred[0] == '\0'
-							   ? NULL
-							   : display_node_data(status.preferred, strlen(status.preferred)));
+		if (leadership == LEADERSHIP_NONE)
+			status.preferred[0] = '\0';
+		row_add_text(&row, display_node_data(status.preferred, strlen(status.preferred)));
 		row_store(fcinfo, &row);
 	}
 	return (Datum) 0;

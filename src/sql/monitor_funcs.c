@@ -414,11 +414,7 @@ static const struct
 	[QUEUE_TURN] = {"turn", &lock_recipe, PERMIT_TURNS},
 };
 
-/*
- * Shows a contender of a queue.  Returns false if only its name is known.
- *
- *	ours	this server's contenders there
- */
+/* Shows a contender of a queue.  Returns false if only its name is known. */
 static bool
 put_contender(FunctionCallInfo fcinfo, QueueKind kind, const Contenders *queue,
 			  const LockView *ours, int i)
@@ -426,7 +422,7 @@ put_contender(FunctionCallInfo fcinfo, QueueKind kind, const Contenders *queue,
 	const Recipe		*recipe = queue->recipe;
 	const ContenderNode *node = &queue->nodes[i];
 	const NodeStat		*stat = &node->answer.stat;
-	const EntryCopy		*entry = lock_view_of_node(ours, node);
+	const EntryCopy		*entry = lock_view_of_node(ours, queue->path, node);
 	ContenderOwner		 owner = contenders_owner(node, entry);
 	char *path = pnstrdup(queue->path, strlen(queue->path) - strlen(queue_kinds[kind].below));
 	NodeName parsed;
@@ -716,7 +712,6 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 		for (int i = 0; i < nqueues; i++)
 		{
 			const Contenders *found = &queues[i];
-			LockView		  ours_there = lock_view_at(&ours, found->path);
 
 			nread += found->nread;
 			nseen += found->nread;
@@ -728,7 +723,7 @@ show_queues_below(FunctionCallInfo fcinfo, const char *top)
 
 				CHECK_FOR_INTERRUPTS();
 				if (found->path != search->nodes[0].path)
-					nunread += !put_contender(fcinfo, kinds[i], found, &ours_there, k);
+					nunread += !put_contender(fcinfo, kinds[i], found, &ours, k);
 				if (stat->ephemeral_owner == 0 && stat->child_count > 0)
 					search_below(search, found->path, found->nodes[k].name, QUEUE_LOCK);
 			}
@@ -950,7 +945,7 @@ put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy
 
 	/* Who is in the way: a contender, or else a process of the same server */
 	if (blocker)
-		other = contenders_owner(blocker, lock_view_of_node(&fleet->ours, blocker));
+		other = contenders_owner(blocker, lock_view_of_node(&fleet->ours, queue->path, blocker));
 	else if (wait[1].kind == WAIT_LINE_FOR && wait[1].pid != 0)
 		other = (ContenderOwner){.server = self.server, .pid = wait[1].pid};
 	row_add_text(&row, other.server);
@@ -1118,7 +1113,7 @@ break_node(const char *path, const char *name)
 		return false;
 	}
 	ours = lock_view_take(path, true);
-	entry = lock_view_of_node(&ours, &node);
+	entry = lock_view_of_node(&ours, path, &node);
 	cohort = entry ? entry->node.cohort_id : 0;
 	owner = contenders_describe(&node);
 
