@@ -85,24 +85,15 @@ report_undecidable(const Claiming *claiming)
 					errhint("See zk_last_claim().")));
 }
 
-/*
- * Raises an error because the path is used for something else than claims.  If a write is
- * in doubt, that cannot be settled any more, and the error says so.
- */
-static void
-report_other_use(const Claiming *claiming, const char *detail)
-{
-	if (claiming->sent.what != CLAIM_SENT_NOTHING)
-		report_undecidable(claiming);
-	request_report_other_use(claiming->path, detail);
-}
-
 /* ------------------------------------------------------------------------
  * Reading and writing
  * ------------------------------------------------------------------------
  */
 
-/* Reads the node, and returns it.  Raises an error if it has no record and cannot get one. */
+/*
+ * Reads the node, and returns it.  Raises an error if it has no record and cannot get one, as the
+ * path is used for something else.
+ */
 static ClaimNode
 read_claim_node(Claiming *claiming)
 {
@@ -110,7 +101,7 @@ read_claim_node(Claiming *claiming)
 	const CallStep *read = call_make(&claiming->call, asked, CALL_AFTER_SYNC);
 	const NodeStat *stat = &read->result.stat;
 	ClaimNode		node = {.exists = read->result.outcome == CALL_OK};
-	const CallStep *list;
+	const char	   *other_use = NULL;
 
 	if (!node.exists)
 		return node;
@@ -118,30 +109,37 @@ read_claim_node(Claiming *claiming)
 	node.version = stat->version;
 	claiming->read_mtime = stat->mtime;
 	if (stat->ephemeral_owner != 0)
-		report_other_use(claiming, "Its node belongs to a ZooKeeper session.");
-	if (stat->data_length == 0 && stat->child_changes > 0 && claiming->wanted.nids > 0)
-		report_other_use(claiming,
-						 "It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it.");
-	if (stat->data_length == 0 && stat->version > 0 && claiming->wanted.nids > 0)
-		report_other_use(claiming, "It has no data, and others have written to it.");
-	if (stat->data_length > 0 && (read->read == NULL || !claim_record_read(read->read, &node.record)))
-		report_other_use(claiming, "Its data were not written by zk_claim().");
-	if (stat->child_count == 0)
-		return node;
-
-	/* Contenders or elements must not be there, but for a node that may be kept for nobody. */
-	asked = (ZkCall){.kind = ZK_GET_CHILDREN, .path = claiming->path};
-	list = call_make(&claiming->call, asked, CALL_AS_KNOWN);
-	for (int i = 0; i < list->result.nchildren; i++)
+		other_use = "Its node belongs to a ZooKeeper session.";
+	else if (stat->data_length == 0 && stat->child_changes > 0 && claiming->wanted.nids > 0)
+		other_use = "It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it.";
+	else if (stat->data_length == 0 && stat->version > 0 && claiming->wanted.nids > 0)
+		other_use = "It has no data, and others have written to it.";
+	else if (stat->data_length > 0 &&
+			 (read->read == NULL || !claim_record_read(read->read, &node.record)))
+		other_use = "Its data were not written by zk_claim().";
+	else if (stat->child_count > 0)
 	{
-		const char *child = list->children[i];
-		RecipePeer	lock;
+		const CallStep *list;
 
-		if (lock_recipe.read(child, &lock) && lock.may_be_kept)
-			continue;
-		if (node_name_has_sequence(child) || strcmp(child, &PERMIT_LEASES[1]) == 0)
-			report_other_use(claiming, "It has children like those of a lock, an election or a queue.");
+		/* Contenders or elements must not be there, but for a node that may be kept for nobody. */
+		asked = (ZkCall){.kind = ZK_GET_CHILDREN, .path = claiming->path};
+		list = call_make(&claiming->call, asked, CALL_AS_KNOWN);
+		for (int i = 0; i < list->result.nchildren; i++)
+		{
+			const char *child = list->children[i];
+			RecipePeer	lock;
+
+			if ((!lock_recipe.read(child, &lock) || !lock.may_be_kept) &&
+				(node_name_has_sequence(child) || strcmp(child, &PERMIT_LEASES[1]) == 0))
+				other_use = "It has children like those of a lock, an election or a queue.";
+		}
 	}
+
+	/* If a write is in doubt, that cannot be settled any more, and the error says so. */
+	if (other_use && claiming->sent.what != CLAIM_SENT_NOTHING)
+		report_undecidable(claiming);
+	if (other_use)
+		request_report_other_use(claiming->path, other_use);
 	return node;
 }
 
