@@ -346,7 +346,6 @@ lock_release(LockSet set)
 	Hold **released = palloc(set.n * sizeof(Hold *));
 	int	   n = 0;
 	bool   held = true;
-	bool   lost;
 
 	for (int i = 0; i < set.n; i++)
 	{
@@ -364,7 +363,6 @@ lock_release(LockSet set)
 		released[n++] = set.targets[i].hold;
 		guard_release(set.targets[i].hold, set.targets[i].mode, 1);
 	}
-	lost = see_releases_through(released, n);
 	for (int i = set.n - 1; i >= 0; i--)
 	{
 		const LockTarget *target = &set.targets[i];
@@ -383,7 +381,7 @@ lock_release(LockSet set)
 					 ? errhint("The transaction owns the lock, and releases it at its end.")
 					 : 0));
 	}
-	return held && !lost;
+	return !see_releases_through(released, n) && held;
 }
 
 /*
