@@ -71,6 +71,13 @@ typedef enum PathUse
 	PATH_USE_OTHER /* the data are not those of a claim */
 } PathUse;
 
+/* What those who wait are told */
+typedef struct Refusal
+{
+	Failure failure;
+	int		code; /* ZooKeeper's, for FAILURE_REFUSED */
+} Refusal;
+
 /* Knowledge that a new connection, or a new handle, makes void */
 typedef enum Forget
 {
@@ -100,8 +107,7 @@ typedef struct Path
 	bool		  marked;
 	int			  calls; /* outstanding, of the path and its cohorts */
 	PathUse		  use;
-	Failure		  failure;		/* not FAILURE_NONE: all who wait are to be refused ... */
-	int			  failure_code; /* ... with ZooKeeper's code */
+	Refusal		  refusal; /* unless FAILURE_NONE, of all who wait */
 
 	/* What the last listing showed, and later news */
 	int64	   lists_sent;	   /* number of the last listing sent ... */
@@ -125,8 +131,7 @@ typedef struct Path
 	MissingPath missing;		 /* the walk over them */
 	size_t		created_from;	 /* bytes of the path to the first container created ... */
 	size_t		created_to;		 /* ... and to the last, below which nothing was; 0: none */
-	Failure		parents_failure; /* why the creation was refused, if it was ... */
-	int			parents_code;	 /* ... and ZooKeeper's code */
+	Refusal		parents_refusal; /* unless FAILURE_NONE, why they could not be created */
 } Path;
 
 /* A cohort's life, which cohort_next_step() draws and makes */
@@ -218,8 +223,7 @@ struct Cohort
 
 	/* What answers and events have said, until cohort_advance() has acted on it */
 	CohortEnd ended;
-	Failure	  failure;		/* not FAILURE_NONE: those who wait in it are to be refused ... */
-	int		  failure_code; /* ... with ZooKeeper's code */
+	Refusal	  refusal;		/* unless FAILURE_NONE, of those who wait in it */
 	int		  no_path_code; /* COHORT_PLANNED: the code for want of the path, or 0 */
 	bool	  sought; /* COHORT_CREATING: a search is over, and has not found the node ... */
 	int		  list_error; /* ... since ZooKeeper does not show it, by this code; or 0 */

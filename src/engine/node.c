@@ -560,7 +560,7 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 
 	/* So all levels of the path exist, and none is to be deleted again. */
 	path->parents_attempts = 0;
-	path->parents_failure = FAILURE_NONE;
+	path->parents_refusal.failure = FAILURE_NONE;
 	path->created_to = 0;
 
 	/* A path that is created again numbers anew. */
@@ -580,8 +580,7 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 	/* Nobody is served under a node that is near the last one, or beyond it. */
 	if (cohort->peer.sequence < 0 || cohort->peer.sequence >= SEQUENCE_LIMIT)
 	{
-		cohort->failure = FAILURE_WORN_OUT;
-		cohort->failure_code = 0;
+		cohort->refusal.failure = FAILURE_WORN_OUT;
 	}
 }
 
@@ -638,12 +637,11 @@ on_node_created(void *arg, const ZkReply *reply)
 			}
 
 			/* A node whose name has a sequence exists if the counter has stopped at its end. */
-			cohort->failure = FAILURE_REFUSED;
+			cohort->refusal = (Refusal){FAILURE_REFUSED, reply->code};
 			if (reply->outcome == CALL_NODE_EXISTS)
-				cohort->failure = fixed_name ? FAILURE_BUSY : FAILURE_WORN_OUT;
+				cohort->refusal.failure = fixed_name ? FAILURE_BUSY : FAILURE_WORN_OUT;
 			else if (reply->outcome == CALL_NO_CHILDREN)
-				cohort->failure = FAILURE_NO_CHILDREN;
-			cohort->failure_code = reply->code;
+				cohort->refusal.failure = FAILURE_NO_CHILDREN;
 			break;
 	}
 }
@@ -1436,10 +1434,10 @@ cohort_advance(Cohort *cohort)
 			cohort->listed = false;
 		cohort->retry_at = 0;
 	}
-	if (cohort->failure != FAILURE_NONE)
+	if (cohort->refusal.failure != FAILURE_NONE)
 	{
-		cohort_fail(cohort, cohort->failure, cohort->failure_code);
-		cohort->failure = FAILURE_NONE;
+		cohort_fail(cohort, cohort->refusal.failure, cohort->refusal.code);
+		cohort->refusal.failure = FAILURE_NONE;
 	}
 	if (cohort->state == COHORT_PLANNED && cohort_head(cohort) == NULL)
 	{
@@ -1598,19 +1596,13 @@ path_place_arrivals(Path *path)
 			Blocker blocker = find_blocker(c, &request, set);
 
 			if ((blocker.cohort || blocker.foreign) && !kept_wait_for(c))
-			{
-				contender_fail(c, FAILURE_BUSY, 0);
-				continue;
-			}
+				failure = FAILURE_BUSY;
 		}
-		if (looked && contender_cannot_coexist(c))
-		{
-			contender_fail(c, FAILURE_CANNOT_COEXIST, 0);
-			continue;
-		}
+		if (failure == FAILURE_NONE && looked && contender_cannot_coexist(c))
+			failure = FAILURE_CANNOT_COEXIST;
 
 		/* Nobody has paid for a node that is kept. */
-		if (!open || last->kept_since != 0)
+		if (failure == FAILURE_NONE && (!open || last->kept_since != 0))
 			failure = path_has_room(path, entry_of(c));
 		if (failure != FAILURE_NONE)
 		{
@@ -1665,18 +1657,16 @@ path_pump_marked(void)
 		path->marked = false;
 		engine_attended = path->path;
 		if (engine.refused_code != 0)
-		{
-			path->failure = FAILURE_REFUSED;
-			path->failure_code = engine.refused_code;
-		}
-		if (path->failure != FAILURE_NONE)
+			path->refusal = (Refusal){FAILURE_REFUSED, engine.refused_code};
+		if (path->refusal.failure != FAILURE_NONE)
 		{
 			dlist_foreach_modify (iter, &path->arrivals)
-				contender_fail(dlist_container(Contender, link, iter.cur), path->failure,
-							   path->failure_code);
+				contender_fail(dlist_container(Contender, link, iter.cur),
+							   path->refusal.failure, path->refusal.code);
 			dlist_foreach_modify (iter, &path->cohorts)
-				cohort_fail(dlist_container(Cohort, link, iter.cur), path->failure, path->failure_code);
-			path->failure = FAILURE_NONE;
+				cohort_fail(dlist_container(Cohort, link, iter.cur), path->refusal.failure,
+							path->refusal.code);
+			path->refusal.failure = FAILURE_NONE;
 		}
 
 		/* Nobody joins a cohort that has ended: so first the cohorts, and again if somebody has joined. */

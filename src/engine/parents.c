@@ -72,14 +72,6 @@ needy_cohort(Path *path)
 	return NULL;
 }
 
-/* Records why the parents could not be created. */
-static void
-refuse_parents(Path *path, Failure failure, int code)
-{
-	path->parents_failure = failure;
-	path->parents_code = code;
-}
-
 /* Returns the first "length" bytes of the path, a node above ours; until the end of the round. */
 static char *
 path_above(const Path *path, size_t length)
@@ -87,21 +79,18 @@ path_above(const Path *path, size_t length)
 	return memcpy(MemoryContextAllocZero(engine.scratch, length + 1), path->path, length);
 }
 
-/* Makes a call for a cohort; the path has one such call at a time. */
+/* Makes a call about the path's levels, of which there is one at a time. */
 static void
-make_parents_call(const Cohort *cohort, ZkCall call, ZkReplyHandler handler)
+parents_call(Path *path, ZkCall call, ZkReplyHandler handler)
 {
-	Path *path = cohort->path;
-
 	path->calls++;
 	path->parents_pending = true;
-	call.owner = cohort_owner(cohort);
 	zk_call(call, handler, path);
 }
 
 /* Takes note that its reply has come. */
 static void
-end_parents_call(Path *path)
+parents_call_end(Path *path)
 {
 	path_mark(path);
 	path->calls--;
@@ -210,7 +199,7 @@ on_parent_created(void *arg, const ZkReply *reply)
 {
 	Path *path = arg;
 
-	end_parents_call(path);
+	parents_call_end(path);
 	switch (reply->outcome)
 	{
 		case CALL_OK:
@@ -222,10 +211,10 @@ on_parent_created(void *arg, const ZkReply *reply)
 			take_missing_step(path, missing_path_next(&path->missing, path->path, false));
 			break;
 		case CALL_REFUSED:
-			refuse_parents(path, FAILURE_REFUSED, reply->code);
+			path->parents_refusal = (Refusal){FAILURE_REFUSED, reply->code};
 			break;
 		case CALL_NO_CHILDREN:
-			refuse_parents(path, FAILURE_NO_CHILDREN, reply->code);
+			path->parents_refusal = (Refusal){FAILURE_NO_CHILDREN, reply->code};
 			break;
 		default: /* unknown: the cohort's node is tried again */
 			break;
@@ -248,7 +237,7 @@ on_parent_seen(void *arg, const ZkReply *reply)
 	int			harm;
 	Path	   *ours;
 
-	end_parents_call(path);
+	parents_call_end(path);
 	if (reply->outcome == CALL_NO_NODE && reply->asked->kind != ZK_GET_DATA)
 	{
 		take_missing_step(path, missing_path_next(&path->missing, path->path, false));
@@ -259,7 +248,7 @@ on_parent_seen(void *arg, const ZkReply *reply)
 	if (reply->asked->kind == ZK_GET_DATA)
 	{
 		if (ok && claim_record_recognised(reply->data, reply->data_length))
-			refuse_parents(path, FAILURE_IS_CLAIMS, 0);
+			path->parents_refusal = (Refusal){FAILURE_IS_CLAIMS, 0};
 		else
 			take_missing_step(path, MISSING_CREATE);
 		return;
@@ -267,8 +256,12 @@ on_parent_seen(void *arg, const ZkReply *reply)
 	if (reply->asked->kind == ZK_EXISTS && ok && reply->stat.child_count > 0 &&
 		reply->stat.child_count <= MAX_LISTED)
 	{
-		make_parents_call(cohort, (ZkCall){.kind = ZK_GET_CHILDREN, .path = parent, .bulky = true},
-						  on_parent_seen);
+		parents_call(path,
+					 (ZkCall){.kind = ZK_GET_CHILDREN,
+							  .owner = cohort_owner(cohort),
+							  .path = parent,
+							  .bulky = true},
+					 on_parent_seen);
 		return;
 	}
 
@@ -282,12 +275,12 @@ on_parent_seen(void *arg, const ZkReply *reply)
 
 		if (neighbour_is_harmed(is_ours ? harm & ~HARMS_LOCK : harm, child))
 		{
-			refuse_parents(path, FAILURE_HARMFUL, 0);
+			path->parents_refusal = (Refusal){FAILURE_HARMFUL, 0};
 			return;
 		}
 		if (is_semaphore_part(cohort) && recipe_shows_election(child))
 		{
-			refuse_parents(path, FAILURE_IS_ELECTION, 0);
+			path->parents_refusal = (Refusal){FAILURE_IS_ELECTION, 0};
 			return;
 		}
 	}
@@ -298,7 +291,8 @@ on_parent_seen(void *arg, const ZkReply *reply)
 	}
 	if (is_semaphore_part(cohort) && reply->stat.data_length > 0 &&
 		reply->stat.data_length < CLAIM_RECORD_SIZE)
-		make_parents_call(cohort, (ZkCall){.kind = ZK_GET_DATA, .path = parent}, on_parent_seen);
+		parents_call(path, (ZkCall){.kind = ZK_GET_DATA, .owner = cohort_owner(cohort), .path = parent},
+					 on_parent_seen);
 	else
 		take_missing_step(path, MISSING_CREATE);
 }
@@ -333,7 +327,9 @@ take_missing_step(Path *path, MissingStep step)
 				(is_semaphore_part(cohort) ||
 				 possible_harm(cohort, parent, path_above(path, length) + above + 1) != 0))
 			{
-				make_parents_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = parent}, on_parent_seen);
+				parents_call(path,
+							 (ZkCall){.kind = ZK_EXISTS, .owner = cohort_owner(cohort), .path = parent},
+							 on_parent_seen);
 				break;
 			}
 			pg_fallthrough;
@@ -341,15 +337,15 @@ take_missing_step(Path *path, MissingStep step)
 			if (cohort)
 				fail_without_path(cohort);
 			if (cohort && !dlist_is_empty(&cohort->queue))
-				make_parents_call(cohort, create_call(cohort), on_parent_created);
+				parents_call(path, create_call(cohort), on_parent_created);
 			break;
 		case MISSING_END: /* the cohort's node is tried again */
 			break;
 		case MISSING_NO_CHROOT:
-			refuse_parents(path, FAILURE_NO_CHROOT, 0);
+			path->parents_refusal = (Refusal){FAILURE_NO_CHROOT, 0};
 			break;
 		case MISSING_TOO_DEEP:
-			refuse_parents(path, FAILURE_TOO_DEEP, 0);
+			path->parents_refusal = (Refusal){FAILURE_TOO_DEEP, 0};
 			break;
 	}
 }
@@ -365,14 +361,14 @@ parents_missing(Cohort *cohort, int code)
 	Path *path = cohort->path;
 
 	fail_without_path(cohort);
-	if (path->parents_failure == FAILURE_NONE && path->parents_attempts >= MISSING_PATH_ATTEMPTS)
-		refuse_parents(path, FAILURE_REFUSED, code);
-	if (path->parents_failure != FAILURE_NONE)
+	if (path->parents_refusal.failure == FAILURE_NONE && path->parents_attempts >= MISSING_PATH_ATTEMPTS)
+		path->parents_refusal = (Refusal){FAILURE_REFUSED, code};
+	if (path->parents_refusal.failure != FAILURE_NONE)
 	{
 		/* A refusal concerns only the contenders that waited for the path's parents. */
-		cohort_fail(cohort, path->parents_failure, path->parents_code);
+		cohort_fail(cohort, path->parents_refusal.failure, path->parents_refusal.code);
 		path->parents_attempts = 0;
-		path->parents_failure = FAILURE_NONE;
+		path->parents_refusal.failure = FAILURE_NONE;
 	}
 	else if (!dlist_is_empty(&cohort->queue))
 	{
@@ -388,8 +384,7 @@ on_created_ahead(void *arg, const ZkReply *reply)
 {
 	Path *path = arg;
 
-	path_mark(path);
-	path->calls--;
+	parents_call_end(path);
 	if (reply->outcome == CALL_OK)
 		note_created(path, reply);
 	else
@@ -412,8 +407,7 @@ parents_create_ahead(Cohort *cohort)
 		possible_harm(cohort, path_above(path, above), path->path + above + 1) != 0)
 		return false;
 	path->missing = (MissingPath){.end = length, .length = length};
-	path->calls++;
-	zk_call(create_call(cohort), on_created_ahead, path);
+	parents_call(path, create_call(cohort), on_created_ahead);
 	return true;
 }
 
@@ -432,7 +426,7 @@ on_parent_deleted(void *arg, const ZkReply *reply)
 	Path *path = arg;
 	bool  gone = reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE;
 
-	end_parents_call(path);
+	parents_call_end(path);
 	path->created_to = gone && path->created_to > path->created_from
 						   ? missing_path_above(path->path, path->created_to)
 						   : 0;
@@ -447,9 +441,8 @@ parents_delete(Path *path)
 {
 	if (path->created_to == 0 || zk_connection < ZK_CONNECTED)
 		return false;
-	path->calls++;
-	path->parents_pending = true;
-	zk_call((ZkCall){.kind = ZK_DELETE, .path = path_above(path, path->created_to), .versioned = true},
-			on_parent_deleted, path);
+	parents_call(path,
+				 (ZkCall){.kind = ZK_DELETE, .path = path_above(path, path->created_to), .versioned = true},
+				 on_parent_deleted);
 	return true;
 }

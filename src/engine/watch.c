@@ -100,24 +100,19 @@ PG_USED_FOR_ASSERTS_ONLY static const bool watch_steps[][WATCH_REFUSED + 1] = {
  */
 
 /*
- * Returns how many bytes nodes may take together when this request is served; without one, the
- * reserve may be used, too.
+ * Returns true if there is room for so many bytes of nodes, or 0, and of watches beside those of
+ * kept nodes, to serve this request; without one, the reserve may be used, too.
  */
-static size_t
-packet_budget(const Entry *entry)
-{
-	bool open = entry == NULL || entry->request.reserve == RESERVE_OPEN;
-
-	return open ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
-}
-
-/* Returns true if there is room for so many bytes of watches beside those of kept nodes. */
 static bool
-packet_has_room(size_t watches, const Entry *entry)
+packet_has_room(size_t nodes, size_t watches, const Entry *entry)
 {
-	size_t taken = kept_share_of_watches(entry_pool->nspare) - KEPT_WATCH_BYTES_LEFT;
+	bool   open = entry == NULL || entry->request.reserve == RESERVE_OPEN;
+	size_t budget = open ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
+	size_t kept = kept_share_of_watches(entry_pool->nspare) - KEPT_WATCH_BYTES_LEFT;
 
-	return engine.watch_bytes + watches + taken <= packet_budget(entry) + engine.kept_watch_bytes;
+	if (nodes > 0 ? engine.node_bytes + nodes > budget : ZKLOCK_FAULT("watches-full"))
+		return false;
+	return engine.watch_bytes + watches + kept <= budget + engine.kept_watch_bytes;
 }
 
 /* Returns FAILURE_NONE if there is room for a node on the path, and its watches. */
@@ -131,16 +126,7 @@ path_has_room(const Path *path, const Entry *entry)
 	if (bytes + (account ? account->bytes : 0) >
 		share_of_bytes(entry->request.share, entry_pool->limit))
 		return FAILURE_SHARE_FULL;
-	if (engine.node_bytes + bytes > packet_budget(entry) || !packet_has_room(3 * bytes, entry))
-		return FAILURE_SESSION_FULL;
-	return FAILURE_NONE;
-}
-
-/* Returns true if there is room for a watch on a node of the path. */
-static bool
-watch_has_room(const Path *path, const char *name, const Entry *entry)
-{
-	return !ZKLOCK_FAULT("watches-full") && packet_has_room(path_cost(path, name), entry);
+	return packet_has_room(bytes, 3 * bytes, entry) ? FAILURE_NONE : FAILURE_SESSION_FULL;
 }
 
 static bool
@@ -342,8 +328,7 @@ on_data_read(void *arg, const ZkReply *reply)
 	if (reply->outcome == CALL_OK && claim_record_recognised(reply->data, reply->data_length))
 	{
 		path->use = PATH_USE_OPEN;
-		path->failure = FAILURE_IS_CLAIMS;
-		path->failure_code = 0;
+		path->refusal.failure = FAILURE_IS_CLAIMS;
 	}
 }
 
@@ -361,20 +346,57 @@ listing_tick_off(const char *node, char **names, bool *ours, int n)
 	return found != NULL;
 }
 
-/*
- * Takes in the children of a path: which nodes of ours are there, and other clients'
- * contenders.
- */
+/* Handles the reply to path_list(). */
 static void
-take_in_children(Path *path, const ZkReply *reply)
+on_listed(void *arg, const ZkReply *reply)
 {
+	Path			 *path = arg;
 	const Recipe	 *recipe = path->recipe;
 	ForeignContender *before = path->foreign;
 	int				  nbefore = path->nforeign;
 	int				  n = reply->nchildren;
 	char			**names = reply->children;
-	bool			 *ours = palloc0(Max(n, 1) * sizeof(bool));
+	bool			 *ours;
+	dlist_iter		  iter;
 
+	path->calls--;
+	path->lists_done++;
+	path->unseen &= reply->outcome == CALL_UNKNOWN;
+	path_mark(path);
+	if (reply->asked->watch && path->child_watch != WATCH_SET)
+	{
+		watch_child_set(path, reply->watching ? WATCH_SET : WATCH_NONE);
+		if (reply->outcome != CALL_OK)
+			watch_child_give_up(path);
+	}
+	if (reply->outcome == CALL_UNKNOWN)
+		return;
+	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
+	{
+		path->refusal = (Refusal){FAILURE_REFUSED, reply->code};
+		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
+		{
+			if (cohort->state == COHORT_DOWNGRADING)
+				cohort->retry_at = zklock_now_ms() + RETRY_MS;
+		}
+		return;
+	}
+	path->lists_shown = path->lists_done;
+	path->nchildren = reply->nchildren;
+
+	/* The data of the path, if there are any, may be a claim's. */
+	if (!path->recipe->fixed_name && path->use == PATH_USE_OPEN && reply->outcome == CALL_OK &&
+		reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE &&
+		zk_connection >= ZK_CONNECTED)
+	{
+		path->use = PATH_USE_ASKED;
+		path->calls++;
+		zk_call((ZkCall){.kind = ZK_GET_DATA, .owner = reply->asked->owner, .path = path->path},
+				on_data_read, path);
+	}
+
+	/* Which nodes of ours are there, and other clients' contenders */
+	ours = palloc0(Max(n, 1) * sizeof(bool));
 	qsort(names, n, sizeof(char *), pg_qsort_strcmp);
 	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
 	{
@@ -418,10 +440,7 @@ take_in_children(Path *path, const ZkReply *reply)
 
 		/* Where elements of a queue are, nothing is locked. */
 		if (!recipe->fixed_name && element_name_read(names[i], &number))
-		{
-			path->failure = FAILURE_IS_QUEUE;
-			path->failure_code = 0;
-		}
+			path->refusal.failure = FAILURE_IS_QUEUE;
 	}
 	pfree(ours);
 
@@ -454,53 +473,6 @@ take_in_children(Path *path, const ZkReply *reply)
 			cohort->closed |= path->foreign[i].peer.sequence > cohort->peer.sequence &&
 							  recipe->excludes(&path->foreign[i].peer, &cohort->request);
 	}
-}
-
-/* Handles the reply to path_list(). */
-static void
-on_listed(void *arg, const ZkReply *reply)
-{
-	Path	  *path = arg;
-	dlist_iter iter;
-
-	path->calls--;
-	path->lists_done++;
-	path->unseen &= reply->outcome == CALL_UNKNOWN;
-	path_mark(path);
-	if (reply->asked->watch && path->child_watch != WATCH_SET)
-	{
-		watch_child_set(path, reply->watching ? WATCH_SET : WATCH_NONE);
-		if (reply->outcome != CALL_OK)
-			watch_child_give_up(path);
-	}
-	if (reply->outcome == CALL_UNKNOWN)
-		return;
-	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
-	{
-		path->failure = FAILURE_REFUSED;
-		path->failure_code = reply->code;
-		for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-		{
-			if (cohort->state == COHORT_DOWNGRADING)
-				cohort->retry_at = zklock_now_ms() + RETRY_MS;
-		}
-		return;
-	}
-	path->lists_shown = path->lists_done;
-	path->nchildren = reply->nchildren;
-
-	/* The data of the path, if there are any, may be a claim's. */
-	if (!path->recipe->fixed_name && path->use == PATH_USE_OPEN && reply->outcome == CALL_OK &&
-		reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE &&
-		zk_connection >= ZK_CONNECTED)
-	{
-		path->use = PATH_USE_ASKED;
-		path->calls++;
-		zk_call((ZkCall){.kind = ZK_GET_DATA, .owner = reply->asked->owner, .path = path->path},
-				on_data_read, path);
-	}
-
-	take_in_children(path, reply);
 	if (path->nforeign > 0)
 		kept_visited(path);
 
@@ -637,7 +609,7 @@ watch_own(Cohort *cohort)
 
 	if (watch_exists(cohort->own_watch) || covered || !engine_await(cohort->own_watch_at))
 		return;
-	if (!watch_has_room(path, cohort->name, NULL))
+	if (!packet_has_room(0, path_cost(path, cohort->name), NULL))
 	{
 		watch_own_refused(cohort);
 		return;
@@ -869,7 +841,7 @@ watch_blocker(Cohort *cohort, const char *name)
 			return true;
 		watch_blocker_set(cohort, WATCH_NONE);
 	}
-	if (!watch_has_room(cohort->path, name, entry_of(cohort_head(cohort))))
+	if (!packet_has_room(0, path_cost(cohort->path, name), entry_of(cohort_head(cohort))))
 		return false;
 	cohort->blocker = pstrdup(name);
 	watch_blocker_set(cohort, WATCH_ASKED);
