@@ -28,7 +28,7 @@
  * on another path there is preceded by that of the path, if the parent need not be looked at
  * first.  If the guess is right, that saves two requests and two round trips.  If not, whatever
  * the answer is, the create of the node is answered as without the guess, which ends.  Both go
- * out for one session, so in this order (zk_flow.c), and the walk begins after both answers.
+ * out for one session, so in this order (zk_client.c), and the walk begins after both answers.
  *
  * If nobody needs the path any more before a node has come below it, the containers that
  * were created are deleted again, from below: ZooKeeper removes none that never had a child,

@@ -371,7 +371,7 @@ zk_release_kept(PG_FUNCTION_ARGS)
  *
  * The same for all paths below a prefix: the tree is searched level by level, many nodes at a
  * time.  A listing shows the contenders on its path, and the paths below it.  The worker sends
- * all this in turns with everything else, and behind heartbeats (zk/zk_flow.c).  Anybody may have
+ * all this in turns with everything else, and behind heartbeats (zk/zk_client.c).  Anybody may have
  * made the tree, of any width and depth, and change it meanwhile.  So the search is bounded in
  * nodes and time, and a WARNING says that it has not seen all.  It does not go below elements of
  * queues, nor below nodes with the names of contenders that have no children: such nodes may be

@@ -11,7 +11,7 @@
  *
  * A batch is sent as soon as a connection stands; those that have waited for it go out in
  * the order in which the worker has seen them.  Its calls are sent together, and take turns with
- * all others, by role and session (zk/zk_flow.c).  The answers are kept until all have come.
+ * all others, by role and session (zk/zk_client.c).  The answers are kept until all have come.
  *
  * Room in shared memory: a role may have a quarter of it, superusers all.  A batch has
  * its room until it is answered, so batches leave enough for an answer.  A batch that

@@ -28,7 +28,7 @@
  *									that was sent later: that is decided for all of a path together
  *		a cohort's queue			those behind one node, among whom it is handed on
  *		engine.marked				what a round brings to a path, however much, has one look
- *		a line (zk_flow.c)			a connection has limited room, and each role and session its
+ *		a line (zk_client.c)			a connection has limited room, and each role and session its
  *									share of it
  *		in_flight					each call is answered once, whatever the library does
  *		the events (zk_library.c)	the library's threads must not call PostgreSQL
@@ -236,7 +236,7 @@ zklock_worker_main(Datum arg)
 	for (;;)
 	{
 		int64	  next = NEVER;
-		int64	  wanted[8]; /* when to look again, ms */
+		int64	  wanted[7]; /* when to look again, ms */
 		int		  n = 0;
 		bool	  stops;
 		WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
@@ -264,8 +264,7 @@ zklock_worker_main(Datum arg)
 		wanted[n++] = candidacy_attend(stops);
 		wanted[n++] = worker_session_give_way();
 		wanted[n++] = lease_attend_obstacle();
-		wanted[n++] = zk_flow_send();
-		wanted[n++] = zk_client_next_wakeup();
+		wanted[n++] = zk_client_send();
 
 		/* Sleep until there is something to do, if there is nothing already. */
 		if (zk_event_may_sleep())

@@ -692,7 +692,7 @@ worker_session_shut_down(bool with_server)
 		settle_until = now + MAX_SETTLE_MS;
 
 	if (released && (zk_connection < ZK_CONNECTED || now >= settle_until ||
-					 (entries_all_consumed() && zk_flow_idle())))
+					 (entries_all_consumed() && zk_client_idle())))
 	{
 		if (zk_client_close())
 			remove_session_file();

@@ -167,12 +167,9 @@ extern bool		 zk_event_may_sleep(void);
 extern char *zk_security_load(ZkClientConfig *config, const TlsFiles *tls, const char *auth_file);
 
 /* The main loop */
-extern int64_t zk_client_next_wakeup(void);
 extern void	   zk_client_dispatch(void);
-
-/* Calls as a whole; see zk_flow.c */
-extern int64_t zk_flow_send(void);
-extern bool	   zk_flow_idle(void);
+extern int64_t zk_client_send(void);
+extern bool	   zk_client_idle(void);
 
 /* ------------------------------------------------------------------------
  * Making calls
@@ -259,7 +256,7 @@ typedef struct ZkCall
 
 /*
  * Makes a call.  It is sent when its turn comes, at the end of the main loop's round at
- * the earliest, unless it is urgent; zk_flow.c says in which order.  Its handler runs
+ * the earliest, unless it is urgent; zk_client.c says in which order.  Its handler runs
  * exactly once, never before this returns: in zk_client_dispatch(), or where the connection
  * or the handle is given up.  What the call points to is copied.  While
  * no connection stands, only removals of watches may be made, which have no

@@ -65,7 +65,7 @@ typedef enum ZkTurnKind
 
 typedef struct Call
 {
-	dlist_node		link;	  /* in a list of zk_flow.c */
+	dlist_node		link;	  /* in a list of zk_client.c */
 	dlist_node		watching; /* GET_DATA, GET_CHILDREN with a watch: in another one */
 	uintptr_t		number;	  /* of its reply */
 	ZkCall			asked;	  /* its strings are behind the struct */
@@ -75,7 +75,7 @@ typedef struct Call
 	ZkTurnKind		turn;
 	int				ahead;		/* calls under way when it was taken */
 	uint64			connection; /* on which it was sent */
-	struct ZkShare *share;		/* of which it is a part; see zk_flow.c */
+	struct ZkShare *share;		/* of which it is a part; see zk_client.c */
 	struct Call	   *next; /* CREATE, DELETE: goes out in the same request; NULL at the end */
 	struct Call	   *follower; /* of a CREATE: goes out right behind its request */
 } Call;
@@ -102,15 +102,5 @@ extern void zk_library_send(const Call *call);
 extern zhandle_t *zk_security_open(const ZkClientConfig *config, const char *hosts,
 								   watcher_fn watcher, const clientid_t *session,
 								   void *context, log_callback_fn on_log);
-
-/* ------------------------------------------------------------------------
- * zk_flow.c: calls until they are answered
- * ------------------------------------------------------------------------
- */
-
-extern void	 zk_flow_connected(int64 session);
-extern void	 zk_flow_disconnected(bool for_good);
-extern void	 zk_flow_answer(const Event *event);
-extern int64 zk_flow_waits_since(void);
 
 #endif /* ZKLOCK_ZK_INTERNAL_H */

@@ -36,7 +36,7 @@
 #endif
 
 #define CLOSE_WAIT_MS 1500 /* the library's, for the answer to a close */
-#define STAMP_OPS 3		   /* see send_creates() */
+#define STAMP_OPS 3		   /* see zk_library_send() */
 
 StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
 				 "size of a ZooKeeper session's password");
@@ -86,7 +86,7 @@ ZklockAcl		  zk_acl = ZKLOCK_ACL_OPEN;
  * create, which is followed by that to its listing, and the watch events of our own
  * deletions (below), which are followed by the answer to the deletion.  They do not wake
  * the main loop, which finds them when it looks next.  If nothing follows, it looks when
- * the call has waited for too long (zk_flow_send()).  With 16 sessions on a path each,
+ * the call has waited for too long (zk_client_send()).  With 16 sessions on a path each,
  * the main loop wakes up 1.25 times for a lock; 1.5 times if the events of our own deletions
  * wake it.  All processes together take 11 to 13 us for each switch between threads.
  */
@@ -104,11 +104,11 @@ static int			   queue_fd = -1; /* eventfd; constant once threads run */
  *
  * Deletions under way are counted by a hash of the two paths.  The event of another path
  * with the same hash is handled when the deletion is answered: a little later, but never
- * lost, because each call is answered exactly once (zk_flow.c).
+ * lost, because each call is answered exactly once (zk_client.c).
  */
 #define ECHO_SLOTS 4096
 
-static uint16 echoes[ECHO_SLOTS]; /* under queue_mutex; zk_flow.c bounds the calls */
+static uint16 echoes[ECHO_SLOTS]; /* under queue_mutex; zk_client.c bounds the calls */
 
 /* Any thread, under queue_mutex: returns the counter of a path of "len" bytes, by FNV-1a. */
 static uint16 *
@@ -635,71 +635,6 @@ static const struct ACL_vector *const acls[] =
 	{[ZKLOCK_ACL_OPEN] = &ZOO_OPEN_ACL_UNSAFE, [ZKLOCK_ACL_CREATOR] = &ZOO_CREATOR_ALL_ACL};
 
 /*
- * Sends a multi, if the library is connected.  zoo_amulti() frees memory that it does not
- * own if it finds that the session is over while it composes the request (trap 21).  The
- * library's I/O thread may know that before the main loop does, but while it is connected
- * it would have to reconnect first, between our check and the request.
- */
-static int
-send_multi(int nops, const zoo_op_t *ops, zoo_op_result_t *results,
-		   void_completion_t completion, const void *context)
-{
-	if (zoo_state(zk_handle) != ZOO_CONNECTED_STATE)
-		return ZCONNECTIONLOSS;
-	return zoo_amulti(zk_handle, nops, ops, results, completion, context);
-}
-
-/*
- * Sends creates of sequential nodes in one request: of a node with its marker, or of lock
- * nodes that go out together.
- *
- * The answer to a multi contains the paths of new nodes, but not their czxid, the number of
- * the transaction, which all of them have in common.  So the multi creates, writes and
- * deletes one more node, the stamp, which nobody ever sees; the answer to the write has its
- * Stat, with that czxid.  Its path is that of the first node without the sequence.  So no
- * other node has it, and what limits the nodes there concerns the first one as well.
- */
-static int
-send_creates(const Call *first, const void *context)
-{
-	bool					 append = first->asked.kind == ZK_APPEND;
-	const char				*stamp = first->asked.path;
-	const struct ACL_vector *acl = acls[zk_acl];
-	zoo_op_t				 ops[ZK_MULTI_MAX + STAMP_OPS];
-	ZkCreates				*creates;
-	int						 n = 0;
-	int						 code;
-
-	for (const Call *call = first; call; call = call->next)
-		n++;
-	creates = calloc(1, offsetof(ZkCreates, paths) + n * sizeof(creates->paths[0]));
-	if (creates == NULL)
-		return ZSYSTEMERROR;
-	creates->context = context;
-	for (const Call *call = first; call; call = call->next)
-	{
-		char *path = creates->paths[creates->npaths];
-
-		zoo_create_op_init(&ops[creates->npaths++], call->asked.path, call->asked.data,
-						   call->asked.data_length, acl,
-						   append ? ZOO_PERSISTENT_SEQUENTIAL : ZOO_EPHEMERAL_SEQUENTIAL, path,
-						   sizeof(creates->paths[0]));
-	}
-	if (append)
-		zoo_create_op_init(&ops[n++], first->asked.marker, NULL, -1, acl, ZOO_EPHEMERAL, NULL, 0);
-	else
-	{
-		zoo_create_op_init(&ops[n++], stamp, NULL, -1, acl, ZOO_EPHEMERAL, NULL, 0);
-		zoo_set_op_init(&ops[n++], stamp, NULL, -1, ZK_ANY_VERSION, &creates->stat);
-		zoo_delete_op_init(&ops[n++], stamp, ZK_ANY_VERSION);
-	}
-	code = send_multi(n, ops, creates->results, on_all_created, creates);
-	if (code != ZOK)
-		free(creates);
-	return code;
-}
-
-/*
  * Passes a request to the library, which was made from this call and those behind it.  There
  * must be a handle.  The answer comes as an event with the call's number, also if the request
  * cannot be sent: it is answered in its turn then.
@@ -723,9 +658,10 @@ zk_library_send(const Call *call)
 	const ZkCall			*asked = &call->asked;
 	const void *context = (const void *) (call->number << 1 | (call->follower != NULL));
 	watcher_fn	watcher = asked->watch ? on_event : NULL;
-	zoo_op_t	ops[ZK_MULTI_MAX]; /* of a multi */
+	zoo_op_t	ops[ZK_MULTI_MAX + STAMP_OPS]; /* of a multi */
 	int			nops = 0;
 	int			code = ZOK;
+	ZkCreates  *creates = NULL;
 
 	/* The ACL of a node that is replaced: its entries, and the text in which these are */
 	struct ACL_vector copied = {.data = NULL};
@@ -743,7 +679,48 @@ zk_library_send(const Call *call)
 			}
 			pg_fallthrough;
 		case ZK_APPEND:
-			code = send_creates(call, context);
+
+			/*
+			 * Creates of sequential nodes in one request: of a node with its marker, or of lock
+			 * nodes that go out together.
+			 */
+			for (const Call *each = call; each; each = each->next)
+				nops++;
+			creates = calloc(1, offsetof(ZkCreates, paths) + nops * sizeof(creates->paths[0]));
+			if (creates == NULL)
+			{
+				nops = 0;
+				code = ZSYSTEMERROR;
+				break;
+			}
+			creates->context = context;
+			for (const Call *each = call; each; each = each->next)
+			{
+				int i = creates->npaths++;
+
+				zoo_create_op_init(&ops[i], each->asked.path, each->asked.data,
+								   each->asked.data_length, acl,
+								   asked->kind == ZK_APPEND ? ZOO_PERSISTENT_SEQUENTIAL
+															: ZOO_EPHEMERAL_SEQUENTIAL,
+								   creates->paths[i], sizeof(creates->paths[i]));
+			}
+			if (asked->kind == ZK_APPEND)
+			{
+				zoo_create_op_init(&ops[nops++], asked->marker, NULL, -1, acl, ZOO_EPHEMERAL, NULL, 0);
+				break;
+			}
+
+			/*
+			 * The answer to a multi contains the paths of new nodes, but not their czxid, the
+			 * number of the transaction, which all of them have in common.  So the multi creates,
+			 * writes and deletes one more node, the stamp, which nobody ever sees; the answer to
+			 * the write has its Stat, with that czxid.  Its path is that of the first node
+			 * without the sequence.  So no other node has it, and what limits the nodes there
+			 * concerns the first one as well.
+			 */
+			zoo_create_op_init(&ops[nops++], asked->path, NULL, -1, acl, ZOO_EPHEMERAL, NULL, 0);
+			zoo_set_op_init(&ops[nops++], asked->path, NULL, -1, ZK_ANY_VERSION, &creates->stat);
+			zoo_delete_op_init(&ops[nops++], asked->path, ZK_ANY_VERSION);
 			break;
 		case ZK_CREATE_RECORD:
 
@@ -833,8 +810,21 @@ zk_library_send(const Call *call)
 		case ZK_REMOTE_WAITS:
 			break; /* the worker has made others of them */
 	}
-	if (nops > 0)
-		code = send_multi(nops, ops, results, on_done, context);
+
+	/*
+	 * zoo_amulti() frees memory that it does not own if it finds that the session is over while
+	 * it composes the request (trap 21).  The library's I/O thread may know that before the main
+	 * loop does, but while it is connected it would have to reconnect first, between our check
+	 * and the request.
+	 */
+	if (nops > 0 && zoo_state(zk_handle) != ZOO_CONNECTED_STATE)
+		code = ZCONNECTIONLOSS;
+	else if (nops > 0 && creates)
+		code = zoo_amulti(zk_handle, nops, ops, creates->results, on_all_created, creates);
+	else if (nops > 0)
+		code = zoo_amulti(zk_handle, nops, ops, results, on_done, context);
+	if (code != ZOK)
+		free(creates);
 	if (text)
 	{
 		pfree(copied.data);

@@ -363,7 +363,7 @@ ask(Session *session, int n, const ModelOp *ops)
 		answer(asked, code, NULL, NULL);
 }
 
-/* Creates of lock nodes that go out together, with their stamp (send_creates() in zk_library.c) */
+/* Creates of lock nodes that go out together, with their stamp (zk_library_send()) */
 static void
 ask_batch(Session *session)
 {
