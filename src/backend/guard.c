@@ -27,22 +27,11 @@
  * (GUARD_COMMAND).  The command relies on all that the session holds, as it is about to write.
  *
  * A transaction that has written also relies on the terms in which this server led when it
- * asked.  The server does not give up leadership while it commits.  It relies on a term from the
- * moment when a call has returned that this server leads, and on a reservation from the moment
- * when it has named the token, until it ends, even if the subtransaction that did so is rolled
- * back.
+ * asked.  The server does not give up leadership while it commits.
  *
- *	term			The transaction relies on one term of an election, the first: once it has
- *					seen another one, its commit is refused in any case.  The entry of a term is
- *					the server's, not the session's.  What the session has at stake is in shared
- *					memory (shared/election.h), where the worker reads it before it gives
- *					leadership up.
- *	reservation		That it was renewed meanwhile makes no difference.  The first reliance of a
- *					transaction is counted in shared memory, and its end: a server that stops
- *					does not end reservations before.
- *	released lock	A lock at session level may be released before the commit of what was
- *					written under it.  The transaction fails as well if the session could not
- *					prove then that it held the lock: guard_release().
+ * A lock at session level may be released before the commit of what was written under it.  The
+ * transaction fails as well if the session could not prove then that it held the lock: see
+ * guard_release().
  *
  * The guard cannot close the moment between the check and the commit record; zk_fence() can,
  * in the database that is written to.
@@ -71,6 +60,19 @@ Reliance transaction_reliance;
 
 /* ------------------------------------------------------------------------
  * What the transaction relies on: terms of leadership, and reservations
+ *
+ * It relies on a term from the moment when a call has returned that this server leads, and on
+ * a reservation from the moment when it has named the token, until it ends, even if the
+ * subtransaction that did so is rolled back.
+ *
+ *	term			The transaction relies on one term of an election, the first: once it has
+ *					seen another one, its commit is refused in any case.  The entry of a term is
+ *					the server's, not the session's.  What the session has at stake is in shared
+ *					memory (shared/election.h), where the worker reads it before it gives
+ *					leadership up.
+ *	reservation		That it was renewed meanwhile makes no difference.  The first reliance of a
+ *					transaction is counted in shared memory, and its end: a server that stops
+ *					does not end reservations before.
  * ------------------------------------------------------------------------
  */
 
@@ -371,7 +373,7 @@ interrupt_check_client(void)
 }
 
 /* ------------------------------------------------------------------------
- * Before commit
+ * A look at what the transaction relies on, and what the log and errors say of a wait
  * ------------------------------------------------------------------------
  */
 
@@ -458,6 +460,11 @@ guard_context(void *arg)
 	errcontext("while waiting for proof of ZooKeeper locks before %s%s", moments[*moment],
 			   display_outage(": ", ""));
 }
+
+/* ------------------------------------------------------------------------
+ * Before commit
+ * ------------------------------------------------------------------------
+ */
 
 /*
  * Checks the locks before the transaction commits, or is prepared, or before a command.
