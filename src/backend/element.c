@@ -72,15 +72,14 @@
 /* A user's call on a queue */
 typedef struct TakeQueue
 {
-	const char	   *path;
-	TakeHow			how;
-	Wait			wait;	 /* not of an offer */
-	bool			waited;	 /* it was not its turn at once, or it has looked before */
-	int64			look_at; /* time of a look without a turn, by zklock_now_ms(); 0: never */
-	Caller			call;
-	const char	   *pin;	 /* its path; "" if ZooKeeper refuses one; NULL if there is none */
-	const CallStep *written; /* the write that was sent, unless it failed; or NULL */
-	bool			in_doubt; /* whether it was made is unknown */
+	const char *path;
+	TakeHow		how;
+	Wait		wait;	 /* not of an offer */
+	bool		waited;	 /* it was not its turn at once, or it has looked before */
+	int64		look_at; /* time of a look without a turn, by zklock_now_ms(); 0: never */
+	Caller		call;
+	const char *pin; /* its path; "" if ZooKeeper refuses one; NULL if there is none */
+	const char *doing; /* for the context of errors: what was written, or may have been; or NULL */
 } TakeQueue;
 
 /* The contents of a queue */
@@ -100,26 +99,12 @@ static void
 take_context(void *arg)
 {
 	const TakeQueue *queue = arg;
-	const CallStep	*written = queue->written;
-	const char		*path = display_utf8(queue->path);
-	const char		*element = written ? strrchr(written->asked.path, '/') + 1 : NULL;
-	bool			 added = written && written->asked.kind == ZK_APPEND;
 
-	if (written == NULL)
-		errcontext("while using ZooKeeper queue \"%s\"%s", path, display_outage(": ", ""));
-	else if (queue->in_doubt && added)
-		errcontext("while adding an element to ZooKeeper queue \"%s\", where it may be by now", path);
-	else if (queue->in_doubt)
-		errcontext("while removing element \"%s\" of ZooKeeper queue \"%s\", which may be gone by now",
-				   display_utf8(element), path);
-	else if (added && written->read)
-		errcontext("after adding element \"%s\" to ZooKeeper queue \"%s\"",
-				   display_utf8(written->read), path);
-	else if (added)
-		errcontext("after adding an element to ZooKeeper queue \"%s\"", path);
+	if (queue->doing)
+		errcontext("%s", queue->doing);
 	else
-		errcontext("after removing element \"%s\" of ZooKeeper queue \"%s\"",
-				   display_utf8(element), path);
+		errcontext("while using ZooKeeper queue \"%s\"%s", display_utf8(queue->path),
+				   display_outage(": ", ""));
 }
 
 /* ------------------------------------------------------------------------
@@ -251,6 +236,8 @@ static void
 write_certainly(TakeQueue *queue, CallStep *step)
 {
 	bool		adds = step->asked.kind == ZK_APPEND;
+	const char *path = display_utf8(queue->path);
+	const char *element = display_utf8(strrchr(step->asked.path, '/') + 1);
 	CallOutcome outcome;
 	CallStep	shown;
 
@@ -260,8 +247,11 @@ write_certainly(TakeQueue *queue, CallStep *step)
 
 		step->asked.marker = psprintf(ELEMENT_RECEIPTS "/%s", node_data_unique(NULL));
 		interrupt_check_client();
-		queue->written = step;
-		queue->in_doubt = true;
+		queue->doing =
+			adds ? psprintf("while adding an element to ZooKeeper queue \"%s\", where it may be by now",
+							path)
+				 : psprintf("while removing element \"%s\" of ZooKeeper queue \"%s\", which may be gone by now",
+							element, path);
 		call_batch(&queue->call, step, 1, CALL_AS_KNOWN);
 
 		/* If the answer was lost, look for the marker node, however long that takes. */
@@ -280,8 +270,7 @@ write_certainly(TakeQueue *queue, CallStep *step)
 						 adds ? errmsg("could not find out whether an element was added to ZooKeeper queue \"%s\"",
 									   display_path(queue->path))
 							  : errmsg("could not find out whether element \"%s\" of ZooKeeper queue \"%s\" was removed",
-									   display_utf8(strrchr(step->asked.path, '/') + 1),
-									   display_path(queue->path)),
+									   element, display_path(queue->path)),
 						 errdetail("The ZooKeeper session ended meanwhile."),
 						 adds ? 0 : errhint("If the element is still in the queue, it was not.")));
 			call_report(&settling, &look);
@@ -289,9 +278,15 @@ write_certainly(TakeQueue *queue, CallStep *step)
 				step->result = look.result;
 		}
 		outcome = step->result.outcome;
-		queue->in_doubt = false;
-		if (outcome != CALL_OK)
-			queue->written = NULL;
+		queue->doing = NULL;
+		if (outcome == CALL_OK && !adds)
+			queue->doing =
+				psprintf("after removing element \"%s\" of ZooKeeper queue \"%s\"", element, path);
+		else if (outcome == CALL_OK && step->read)
+			queue->doing = psprintf("after adding element \"%s\" to ZooKeeper queue \"%s\"",
+									display_utf8(step->read), path);
+		else if (outcome == CALL_OK)
+			queue->doing = psprintf("after adding an element to ZooKeeper queue \"%s\"", path);
 		if (outcome != CALL_NO_NODE)
 			break;
 
