@@ -250,8 +250,10 @@ struct Contender
 	int64		   next_list; /* number of the first listing sent since it arrived */
 	uint64		   ticket;	  /* its entry's, when node.c began to look at a batch */
 	int64		   came_at;	  /* when it was put into the arrivals, ms */
-	bool		   checking; /* a check of its node is under way, perhaps for an earlier one */
-	int64		   gives_up; /* when it waits no more for a node that may be kept, ms; or 0 */
+	Cohort *checked; /* whose node is being checked, perhaps for an earlier contender; or NULL */
+	uint32 check_generation; /* of the entry then: if it has changed, the contender is gone */
+	uint32 check_number;
+	int64  gives_up; /* when it waits no more for a node that may be kept, ms; or 0 */
 };
 
 typedef struct Engine

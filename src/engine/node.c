@@ -580,7 +580,7 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 	/* Nobody is served under a node that is near the last one, or beyond it. */
 	if (cohort->peer.sequence < 0 || cohort->peer.sequence >= SEQUENCE_LIMIT)
 	{
-		cohort->refusal.failure = FAILURE_WORN_OUT;
+		cohort->refusal = (Refusal){FAILURE_WORN_OUT, 0};
 	}
 }
 

@@ -79,12 +79,13 @@ path_above(const Path *path, size_t length)
 	return memcpy(MemoryContextAllocZero(engine.scratch, length + 1), path->path, length);
 }
 
-/* Makes a call about the path's levels, of which there is one at a time. */
+/* Makes a call about the path's levels, of which there is one at a time, for a cohort or nobody. */
 static void
-parents_call(Path *path, ZkCall call, ZkReplyHandler handler)
+parents_call(Path *path, const Cohort *cohort, ZkCall call, ZkReplyHandler handler)
 {
 	path->calls++;
 	path->parents_pending = true;
+	call.owner = cohort ? cohort_owner(cohort) : (ZkOwner){.pid = ZK_WORKER};
 	zk_call(call, handler, path);
 }
 
@@ -256,11 +257,7 @@ on_parent_seen(void *arg, const ZkReply *reply)
 	if (reply->asked->kind == ZK_EXISTS && ok && reply->stat.child_count > 0 &&
 		reply->stat.child_count <= MAX_LISTED)
 	{
-		parents_call(path,
-					 (ZkCall){.kind = ZK_GET_CHILDREN,
-							  .owner = cohort_owner(cohort),
-							  .path = parent,
-							  .bulky = true},
+		parents_call(path, cohort, (ZkCall){.kind = ZK_GET_CHILDREN, .path = parent, .bulky = true},
 					 on_parent_seen);
 		return;
 	}
@@ -291,8 +288,7 @@ on_parent_seen(void *arg, const ZkReply *reply)
 	}
 	if (is_semaphore_part(cohort) && reply->stat.data_length > 0 &&
 		reply->stat.data_length < CLAIM_RECORD_SIZE)
-		parents_call(path, (ZkCall){.kind = ZK_GET_DATA, .owner = cohort_owner(cohort), .path = parent},
-					 on_parent_seen);
+		parents_call(path, cohort, (ZkCall){.kind = ZK_GET_DATA, .path = parent}, on_parent_seen);
 	else
 		take_missing_step(path, MISSING_CREATE);
 }
@@ -304,7 +300,6 @@ create_call(const Cohort *cohort)
 	ParentNodes kind = entry_of(cohort_head(cohort))->request.parent_nodes;
 
 	return (ZkCall){.kind = ZK_CREATE,
-					.owner = cohort_owner(cohort),
 					.path = path_above(cohort->path, cohort->path->missing.length),
 					.node_kind = kind == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER};
 }
@@ -327,9 +322,7 @@ take_missing_step(Path *path, MissingStep step)
 				(is_semaphore_part(cohort) ||
 				 possible_harm(cohort, parent, path_above(path, length) + above + 1) != 0))
 			{
-				parents_call(path,
-							 (ZkCall){.kind = ZK_EXISTS, .owner = cohort_owner(cohort), .path = parent},
-							 on_parent_seen);
+				parents_call(path, cohort, (ZkCall){.kind = ZK_EXISTS, .path = parent}, on_parent_seen);
 				break;
 			}
 			pg_fallthrough;
@@ -337,7 +330,7 @@ take_missing_step(Path *path, MissingStep step)
 			if (cohort)
 				fail_without_path(cohort);
 			if (cohort && !dlist_is_empty(&cohort->queue))
-				parents_call(path, create_call(cohort), on_parent_created);
+				parents_call(path, cohort, create_call(cohort), on_parent_created);
 			break;
 		case MISSING_END: /* the cohort's node is tried again */
 			break;
@@ -407,7 +400,7 @@ parents_create_ahead(Cohort *cohort)
 		possible_harm(cohort, path_above(path, above), path->path + above + 1) != 0)
 		return false;
 	path->missing = (MissingPath){.end = length, .length = length};
-	parents_call(path, create_call(cohort), on_created_ahead);
+	parents_call(path, cohort, create_call(cohort), on_created_ahead);
 	return true;
 }
 
@@ -441,7 +434,7 @@ parents_delete(Path *path)
 {
 	if (path->created_to == 0 || zk_connection < ZK_CONNECTED)
 		return false;
-	parents_call(path,
+	parents_call(path, NULL,
 				 (ZkCall){.kind = ZK_DELETE, .path = path_above(path, path->created_to), .versioned = true},
 				 on_parent_deleted);
 	return true;

@@ -332,16 +332,19 @@ path_cost(const Path *path, const char *name)
 	return engine.chroot_len + strlen(path->path) + (name ? 1 + strlen(name) : 0) + PATH_OVERHEAD;
 }
 
-/* Adds bytes to the account of a payer, or to those charged to nobody. */
+/* Adds the bytes of a node to the account of a payer; or to those charged to nobody, with its watch. */
 static void
-account_change(int64 payer, ssize_t bytes)
+account_change(int64 payer, ssize_t bytes, ssize_t watch)
 {
 	Account *account;
 	bool	 found;
 
+	if (payer == PAYER_NONE)
+		return;
 	if (payer == PAYER_NOBODY)
 	{
 		engine.kept_bytes += bytes;
+		engine.kept_watch_bytes += watch;
 		return;
 	}
 	engine.node_bytes += bytes;
@@ -361,17 +364,11 @@ cohort_charge(Cohort *cohort, int64 payer)
 {
 	size_t watch = path_cost(cohort->path, NULL);
 
-	if (cohort->payer == PAYER_NOBODY)
-		engine.kept_watch_bytes -= watch;
-	if (cohort->payer != PAYER_NONE)
-		account_change(cohort->payer, -(ssize_t) cohort->bytes);
+	account_change(cohort->payer, -(ssize_t) cohort->bytes, -(ssize_t) watch);
 	cohort->payer = payer;
 	cohort->bytes = payer == PAYER_NOBODY ? path_cost(cohort->path, cohort->name)
 										  : watch + ZKLOCK_NODE_SIZE;
-	if (payer == PAYER_NOBODY)
-		engine.kept_watch_bytes += watch;
-	if (payer != PAYER_NONE)
-		account_change(payer, cohort->bytes);
+	account_change(payer, cohort->bytes, watch);
 }
 
 /* ------------------------------------------------------------------------

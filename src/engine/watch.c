@@ -79,14 +79,6 @@
 /* Between messages about orphans whose deletion is refused */
 #define REFUSED_PAUSE_MS 60000
 
-typedef struct CheckCall
-{
-	Cohort *cohort;
-	int		index;		/* of the contender's entry */
-	uint32	generation; /* of that: if it has changed, the contender is gone */
-	uint32	number;
-} CheckCall;
-
 PG_USED_FOR_ASSERTS_ONLY static const bool watch_steps[][WATCH_REFUSED + 1] = {
 	[WATCH_NONE] = {[WATCH_ASKED] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
 	[WATCH_ASKED] = {[WATCH_NONE] = true, [WATCH_SET] = true, [WATCH_REFUSED] = true},
@@ -328,7 +320,7 @@ on_data_read(void *arg, const ZkReply *reply)
 	if (reply->outcome == CALL_OK && claim_record_recognised(reply->data, reply->data_length))
 	{
 		path->use = PATH_USE_OPEN;
-		path->refusal.failure = FAILURE_IS_CLAIMS;
+		path->refusal = (Refusal){FAILURE_IS_CLAIMS, 0};
 	}
 }
 
@@ -440,7 +432,7 @@ on_listed(void *arg, const ZkReply *reply)
 
 		/* Where elements of a queue are, nothing is locked. */
 		if (!recipe->fixed_name && element_name_read(names[i], &number))
-			path->refusal.failure = FAILURE_IS_QUEUE;
+			path->refusal = (Refusal){FAILURE_IS_QUEUE, 0};
 	}
 	pfree(ours);
 
@@ -982,16 +974,18 @@ watch_forget(Forget what)
 
 static void on_checked(void *arg, const ZkReply *reply);
 
-/* Asks about the node of the cohort, which goes by its name as it is now. */
+/* Asks about the node of the cohort that is checked, which goes by its name as it is now. */
 static void
-ask_for_proof(CheckCall *call, ZkOperation kind)
+ask_for_proof(Contender *c, ZkOperation kind)
 {
-	call->cohort->calls++;
-	call->cohort->path->calls++;
+	Cohort *cohort = c->checked;
+
+	cohort->calls++;
+	cohort->path->calls++;
 	zk_call((ZkCall){.kind = kind,
-					 .owner = entry_owner(entry_at(call->index)),
-					 .path = path_node(call->cohort->path, call->cohort->name)},
-			on_checked, call);
+					 .owner = entry_owner(entry_of(c)),
+					 .path = path_node(cohort->path, cohort->name)},
+			on_checked, c);
 }
 
 /*
@@ -1002,19 +996,19 @@ ask_for_proof(CheckCall *call, ZkOperation kind)
 static void
 on_checked(void *arg, const ZkReply *reply)
 {
-	CheckCall *call = arg;
-	Cohort	  *cohort = call->cohort;
-	Contender *c = &engine.contenders[call->index];
+	Contender *c = arg;
+	Cohort	  *cohort = c->checked;
+	Entry	  *entry = entry_of(c);
 	bool	   reusable = cohort->reusable;
 	bool	   is_node = own_call_end(cohort, reply);
-	bool	   is_asker = entry_generation(call->index) == call->generation;
+	bool	   is_asker = entry_generation(entry_index(c)) == c->check_generation;
 	bool	   passed;
 
 	if (reply->asked->kind == ZK_EXISTS)
 		passed = is_node && cohort_confirm(cohort, reply);
 	else if (reply->outcome == CALL_OK && is_node && reusable)
 	{
-		ask_for_proof(call, ZK_EXISTS);
+		ask_for_proof(c, ZK_EXISTS);
 		return;
 	}
 	else
@@ -1026,19 +1020,16 @@ on_checked(void *arg, const ZkReply *reply)
 
 	if (passed && is_asker)
 	{
-		Entry *entry = entry_of(c);
-
 		SpinLockAcquire(&entry->mutex);
-		entry->status.check_done = call->number;
+		entry->status.check_done = c->check_number;
 		SpinLockRelease(&entry->mutex);
 		entry_set_owner_latch(entry);
 	}
 
 	/* Another number may have been asked for meanwhile, perhaps by another session. */
-	c->checking = false;
-	if (!is_asker || entry_status(call->index).check_wanted != call->number)
+	c->checked = NULL;
+	if (!is_asker || entry_status(entry_index(c)).check_wanted != c->check_number)
 		contender_check(c);
-	pfree(call);
 }
 
 /*
@@ -1049,20 +1040,16 @@ on_checked(void *arg, const ZkReply *reply)
 void
 contender_check(Contender *c)
 {
-	CheckCall  *call;
 	EntryStatus status;
 
-	if (c->place != PLACE_GRANTED || c->checking || zk_connection < ZK_CONNECTED)
+	if (c->place != PLACE_GRANTED || c->checked || zk_connection < ZK_CONNECTED)
 		return;
 	status = entry_status(entry_index(c));
 	if (status.check_wanted == status.check_done)
 		return;
 
-	c->checking = true;
-	call = palloc(sizeof(CheckCall));
-	*call = (CheckCall){.cohort = c->cohort,
-						.index = entry_index(c),
-						.generation = entry_generation(entry_index(c)),
-						.number = status.check_wanted};
-	ask_for_proof(call, ZK_CHECK);
+	c->checked = c->cohort;
+	c->check_generation = entry_generation(entry_index(c));
+	c->check_number = status.check_wanted;
+	ask_for_proof(c, ZK_CHECK);
 }
