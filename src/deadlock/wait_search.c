@@ -185,7 +185,7 @@ read_lines(const char *text, Size length, const WaitLine **lines)
 		n += text[i] == '\n';
 	*lines = line = palloc(n * sizeof(WaitLine));
 	*line = (WaitLine){.kind = WAIT_LINE_END};
-	if (length == 0 || length > WAIT_RECORD_MAX || text[length - 1] != '\n' ||
+	if (length == 0 || length > WAIT_RECORD_MAX || strcmp(text + length - 1, "\n") != 0 ||
 		strcspn(text, CONTROL_CHARACTERS) != length)
 		return false;
 

@@ -182,6 +182,13 @@ on_watch(ZkWatchEvent event, const char *path)
 	worker_calls_watch_event(path);
 }
 
+/* Returns the sooner of two times.  Unlike Min(), this calls what returns one of them once. */
+static int64
+sooner(int64 a, int64 b)
+{
+	return a < b ? a : b;
+}
+
 /* The worker's entry point, which zklock.c names to the postmaster */
 void
 zklock_worker_main(Datum arg)
@@ -235,9 +242,7 @@ zklock_worker_main(Datum arg)
 	/* The rounds of the loop; src/README describes one. */
 	for (;;)
 	{
-		int64	  next = NEVER;
-		int64	  wanted[7]; /* when to look again, ms */
-		int		  n = 0;
+		int64	  next = NEVER; /* when to look again, ms */
 		bool	  stops;
 		WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
 
@@ -245,7 +250,7 @@ zklock_worker_main(Datum arg)
 		CHECK_FOR_INTERRUPTS();
 		stops = ShutdownRequestPending;
 		if (stops)
-			wanted[n++] = worker_session_shut_down(postmaster_stops);
+			next = sooner(next, worker_session_shut_down(postmaster_stops));
 		else if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
@@ -257,22 +262,18 @@ zklock_worker_main(Datum arg)
 		lease_attend();
 		zk_client_dispatch();
 		engine_attend();
-		wanted[n++] = worker_calls_attend();
-		wanted[n++] = engine_pump();
+		next = sooner(next, worker_calls_attend());
+		next = sooner(next, engine_pump());
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
-		wanted[n++] = candidacy_attend(stops);
-		wanted[n++] = worker_session_give_way();
-		wanted[n++] = lease_attend_obstacle();
-		wanted[n++] = zk_client_send();
+		next = sooner(next, candidacy_attend(stops));
+		next = sooner(next, worker_session_give_way());
+		next = sooner(next, lease_attend_obstacle());
+		next = sooner(next, zk_client_send());
 
 		/* Sleep until there is something to do, if there is nothing already. */
 		if (zk_event_may_sleep())
-		{
-			for (int i = 0; i < n; i++)
-				next = Min(next, wanted[i]);
 			(void) WaitEventSetWait(events, next == NEVER ? -1 : zklock_ms_until(next), occurred,
 									lengthof(occurred), zklock_wait_event(ZKLOCK_WAIT_WORKER));
-		}
 	}
 }

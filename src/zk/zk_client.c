@@ -1210,7 +1210,7 @@ leave_silent_server(void)
 	uint32 its_bit;
 	int	   fd = -1;
 	uint64 socket;
-	char   address[ZK_SERVER_SIZE];
+	char   address[ZK_SERVER_SIZE] = "";
 	int	   len = 0;
 
 	if (zk_handle == NULL || now < look_at)

@@ -24,8 +24,11 @@ static bool
 read_text(const char *text, NodeContender *data)
 {
 	char *copy = strdup(text);
-	bool  read = node_contender_read(copy, data);
+	bool  read;
 
+	if (copy == NULL)
+		abort();
+	read = node_contender_read(copy, data);
 	free(copy);
 	return read;
 }
