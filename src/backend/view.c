@@ -75,8 +75,7 @@ lock_view_take(const char *path, bool with_kept)
 {
 	const int  at_once = 64;
 	LockView   view = {.entries = palloc(entry_pool->max_entries * sizeof(EntryCopy *))};
-	EntryCopy *copy = NULL;
-	int		   left = 0;
+	EntryCopy *copy = NULL; /* the next one of its block */
 
 	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
@@ -89,11 +88,8 @@ lock_view_take(const char *path, bool with_kept)
 		if (((const volatile Entry *) entry)->status.state == ENTRY_FREE ||
 			(path && strncmp(entry->request.path, path, sizeof(entry->request.path)) != 0))
 			continue;
-		if (left == 0)
-		{
+		if (copy == NULL)
 			copy = palloc(at_once * sizeof(EntryCopy));
-			left = at_once;
-		}
 		if (!entry_copy(i, copy) || (path && strcmp(copy->request.path, path) != 0) ||
 			(copy->status.kept && !with_kept))
 			continue;
@@ -101,8 +97,8 @@ lock_view_take(const char *path, bool with_kept)
 			copy->status.state = ENTRY_LOST;
 		if (copy->status.reserved)
 			copy->request.pid = ENTRY_SERVER_PID;
-		view.entries[view.n++] = copy++;
-		left--;
+		view.entries[view.n++] = copy;
+		copy = view.n % at_once != 0 ? copy + 1 : NULL;
 	}
 	qsort(view.entries, view.n, sizeof(EntryCopy *), compare_entries);
 	return view;
