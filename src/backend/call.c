@@ -310,7 +310,7 @@ call_make(Caller *caller, ZkCall asked, CallSight sight)
  *
  * The lowest node is tried first.  If it can be created, or is there, nothing is asked about
  * the nodes above, which have always been there, and to which we may have no rights.  If its
- * parent is missing, the path above it is created as recipes/missing_path.c says.
+ * parent is missing, the path above it is created as recipes/node_name.c says.
  *
  * ZooKeeper removes no container that never had a child, or not for five minutes: if the
  * creation stops at one, by an error or a cancellation, the worker deletes it.  A contender's

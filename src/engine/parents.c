@@ -3,12 +3,12 @@
  *		Creating the missing levels of a path.
  *
  * When a node cannot be created because its path does not exist, the path's own node is
- * created, and those above it that are missing, too, in the order that recipes/missing_path.c
+ * created, and those above it that are missing, too, in the order that recipes/node_name.c
  * says.  Then the cohort's node is tried again.  A refusal counts only if the path is still
  * missing then: others may have created it.  The walk just ends when nobody waits for the path
  * any more.
  *
- * A new node can harm others (see missing_path.c).  Few names can.  For those, the parent is
+ * A new node can harm others (see recipes/recipe.c).  Few names can.  For those, the parent is
  * listed first, and nothing is created if that shows somebody who would be harmed.  This
  * server's own lock nodes do not count, as they say nothing about others; and a session that
  * holds a lock on the parent is trusted to know what belongs below it, which is how

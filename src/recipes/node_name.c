@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * node_name.c
- *	  What names and data of nodes mean: names of lock nodes, paths, names of elements, and
- *	  who the data of a node say it is.
+ *	  What names and data of nodes mean: names of lock nodes, paths and their missing levels,
+ *	  names of elements, and who the data of a node say it is.
  *
  * A lock node is called <prefix><sequence>, where the server appends the sequence.  The
  * prefix either ends in a marker that shows the mode, or has one of a few fixed forms.  The
@@ -115,20 +115,6 @@ const char *const node_dialect_names[] =
 #define ALPHANUMERIC DIGITS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 static const char hex_digits[] = DIGITS "abcdefABCDEF";
-
-/* Returns the part of a name behind the last marker, or NULL. */
-const char *
-node_name_after_last(const char *name, const char *marker)
-{
-	const char *part = NULL;
-
-	while ((name = strstr(name, marker)) != NULL)
-	{
-		part = name + strlen(marker);
-		name++;
-	}
-	return part;
-}
 
 /*
  * Reads the number that a server makes of a counter of 32 bits: ten digits at first, a sign
@@ -316,16 +302,6 @@ node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 
 	uuid_format(text, sizeof(text), uuid, name->uuid);
 	snprintf(dst, size, "%s%s%s", name->before, text, name->after);
-}
-
-/*
- * Returns true if a name that we give to a node in this dialect can become another node's.
- * Then a node must be looked at before it is taken for the one that was meant.
- */
-bool
-node_name_is_reusable(NodeDialect dialect)
-{
-	return dialects[dialect][LOCK_MODE_EXCLUSIVE].uuid == UUID_NONE;
 }
 
 /*
@@ -540,6 +516,61 @@ node_name_is_possible(const char *name)
 }
 
 /* ------------------------------------------------------------------------
+ * The missing levels of a path
+ *
+ * The engine creates the paths of locks (engine/parents.c), and sessions those of what they
+ * have created by calls (backend/call.c).  Both walk as missing_path_next() says:
+ *
+ *	up		The lowest missing level is tried first: if it can be created, or exists by
+ *			now, all is well.  If its parent is missing as well, that is tried next, and
+ *			so on.  So no request touches what has always been there, and above which we
+ *			may have no rights.
+ *	down	From the first level that exists now, the others are created below it.
+ *
+ * The reply that a node exists is as good as a new one.  If something has been deleted
+ * meanwhile, as empty containers are, all is done again, MISSING_PATH_ATTEMPTS times at most.
+ * ------------------------------------------------------------------------
+ */
+
+/* Returns the length of the path above the one that is the first "length" bytes. */
+size_t
+missing_path_above(const char *path, size_t length)
+{
+	while (path[--length] != '/')
+		;
+	return length;
+}
+
+/*
+ * Moves the walk on.
+ *
+ *	path	of the node to be created; the walk ends at its first walk->end bytes
+ *	exists	the node that was tried exists now; false: its parent does not
+ */
+MissingStep
+missing_path_next(MissingPath *walk, const char *path, bool exists)
+{
+	int levels = 1; /* that are missing */
+
+	if (exists)
+	{
+		walk->descending = true;
+		if (walk->length == walk->end)
+			return MISSING_END;
+		walk->length += 1 + strcspn(path + walk->length + 1, "/");
+		return MISSING_CREATE;
+	}
+	if (walk->descending)
+		return MISSING_END; /* what was there is gone */
+	for (const char *c = path + walk->length; *c != '\0'; c++)
+		levels += *c == '/';
+	walk->length = missing_path_above(path, walk->length);
+	if (walk->length == 0)
+		return MISSING_NO_CHROOT;
+	return levels >= ZKLOCK_MAX_LEVELS ? MISSING_TOO_DEEP : MISSING_LOOK;
+}
+
+/* ------------------------------------------------------------------------
  * Elements of queues: ZooKeeper's recipe
  *
  * An element is a persistent sequential child "qn-0000000123" of the queue's path, and the
@@ -743,6 +774,13 @@ node_contender_read(const char *data, NodeContender *read)
 	return true;
 }
 
+/* Returns true if data of len bytes, which may be any, or NULL, begin like that, and go on. */
+static bool
+begins_with(const char *data, size_t len, const char *beginning)
+{
+	return data && len > strlen(beginning) && memcmp(data, beginning, strlen(beginning)) == 0;
+}
+
 /*
  * Returns true if zklock wrote the data of a node, which has len bytes, which may be any, or
  * is NULL.  No text of a user can stand where the version does.
@@ -752,10 +790,8 @@ node_contender_has_version(const char *data, size_t len)
 {
 	static const char beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"";
 
-	size_t beginning_len = sizeof(beginning) - 1;
-
-	return data && len > beginning_len && memcmp(data, beginning, beginning_len) == 0 &&
-		   data[beginning_len] >= '1' && data[beginning_len] <= '9';
+	return begins_with(data, len, beginning) && data[strlen(beginning)] >= '1' &&
+		   data[strlen(beginning)] <= '9';
 }
 
 /* How data written by zklock begins, and that of a node that is about to be deleted */
@@ -770,9 +806,7 @@ static const char broken_beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_
 bool
 node_contender_is_broken(const char *data, size_t len)
 {
-	size_t beginning_len = sizeof(broken_beginning) - 1;
-
-	return data && len > beginning_len && memcmp(data, broken_beginning, beginning_len) == 0;
+	return begins_with(data, len, broken_beginning);
 }
 
 /*
@@ -786,11 +820,9 @@ node_contender_is_broken(const char *data, size_t len)
 bool
 node_contender_write_broken(char *dst, const char *data, const char *by)
 {
-	size_t beginning_len = sizeof(own_beginning) - 1;
-
-	if (strncmp(data, own_beginning, beginning_len) != 0 ||
+	if (!begins_with(data, strlen(data), own_beginning) ||
 		node_contender_is_broken(data, strlen(data)))
 		return false;
-	sprintf(dst, "%s%s,%s", broken_beginning, by, data + beginning_len);
+	sprintf(dst, "%s%s,%s", broken_beginning, by, data + strlen(own_beginning));
 	return true;
 }

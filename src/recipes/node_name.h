@@ -84,12 +84,10 @@ extern const char *path_check(const char *path, size_t len);
 extern const char *path_check_node(const char *path, size_t len);
 extern bool		   node_name_parse(const char *name, NodeName *parsed);
 extern bool		   node_name_has_sequence(const char *name);
-extern const char *node_name_after_last(const char *name, const char *marker);
 extern bool		   node_name_read_number(const char *text, size_t len, int64_t *number);
 extern bool		   node_name_is_possible(const char *name);
 extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 									const uint8_t uuid[ZKLOCK_UUID_BYTES]);
-extern bool		   node_name_is_reusable(NodeDialect dialect);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
 extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidForm form);
 
@@ -104,7 +102,7 @@ typedef enum Heed
 extern Heed heed_expected(NodeDialect dialect, LockMode mode, const char *name);
 
 /* ------------------------------------------------------------------------
- * missing_path.c: creating the missing levels of a path, and whom a new node would harm
+ * Creating the missing levels of a path, and whom a new node would harm (recipe.c)
  * ------------------------------------------------------------------------
  */
 

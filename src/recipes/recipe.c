@@ -2,7 +2,7 @@
  *
  * recipe.c
  *	  The recipes: how their nodes are named, what a child's name means, and for whom a
- *	  contender waits; and the queue of the contenders on a path.
+ *	  contender waits; the queue of the contenders on a path; and whom a new node would harm.
  *
  * recipe.h says what the engine asks of a recipe.  Each has a section here, with the argument
  * why its rule is safe beside other clients, and its Recipe at the end of the section.
@@ -21,6 +21,20 @@
 #include <string.h>
 
 #include "fault.h"
+
+/* Returns the part of a name behind the last marker, or NULL. */
+static const char *
+after_last(const char *name, const char *marker)
+{
+	const char *part = NULL;
+
+	while ((name = strstr(name, marker)) != NULL)
+	{
+		part = name + strlen(marker);
+		name++;
+	}
+	return part;
+}
 
 /* ------------------------------------------------------------------------
  * Which clients wait for the names that we write for locks
@@ -143,10 +157,11 @@ lock_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t u
 	node_name_prefix(dst, size, request->dialect, request->mode, uuid);
 }
 
+/* Hive's names have no UUID. */
 static bool
 lock_name_is_reusable(const RecipeRequest *request)
 {
-	return node_name_is_reusable(request->dialect);
+	return request->dialect == DIALECT_HIVE;
 }
 
 /* All pairs of modes exclude each other, except shared with shared. */
@@ -238,7 +253,7 @@ permit_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t
 static bool
 permit_read(const char *child, RecipePeer *peer)
 {
-	const char	*number = node_name_after_last(child, LEASE_MARKER);
+	const char	*number = after_last(child, LEASE_MARKER);
 	const size_t marker_len = strlen(PERMITS_MARKER);
 	size_t		 start;
 	size_t		 end;
@@ -333,8 +348,8 @@ const char *const election_family_names[] =
 static bool
 election_read(const char *child, RecipePeer *peer)
 {
-	const char *latch = node_name_after_last(child, LATCH_MARKER);
-	const char *support = node_name_after_last(child, SUPPORT_PREFIX);
+	const char *latch = after_last(child, LATCH_MARKER);
+	const char *support = after_last(child, SUPPORT_PREFIX);
 	NodeName	lock;
 
 	*peer = (RecipePeer){.numbered = true, .mode = LOCK_MODE_EXCLUSIVE};
@@ -433,7 +448,7 @@ recipe_data_write(char *dst, size_t size, const char *name, int priority)
 int
 recipe_data_read(const char *data, size_t *name_len)
 {
-	const char *number = node_name_after_last(data, PRIORITY_MARKER);
+	const char *number = after_last(data, PRIORITY_MARKER);
 	int64_t		priority;
 
 	*name_len = strlen(data);
@@ -455,7 +470,7 @@ static bool
 election_name_is_reusable(const RecipeRequest *request)
 {
 	return request->family == ELECTION_SUPPORT ||
-		   (request->family == ELECTION_LOCK && node_name_is_reusable(request->dialect));
+		   (request->family == ELECTION_LOCK && lock_name_is_reusable(request));
 }
 
 const Recipe election_recipe = {.name = "election",
@@ -514,6 +529,70 @@ element_name_other_use(const char *child)
 }
 
 /* ------------------------------------------------------------------------
+ * Whom a new node would harm
+ *
+ * A new node can harm others.  A path that is locked can have other children than lock nodes,
+ * such as paths that are locked too.  Most clients ignore those.  Two cannot:
+ *
+ *  - Curator's locks (InterProcessMutex, InterProcessReadWriteLock's writers, LeaderLatch)
+ *    take every child for a contender, and sort all by what follows the last marker of the
+ *    lock's kind, or by the whole name without one.  A name that sorts before every
+ *    sequence stands in front of everybody for as long as it exists.  A name that begins
+ *    like "eu" or "order-17" sorts behind them and harms nobody.
+ *  - Semaphores, Curator's and ours, count every child of PERMIT_LEASES as a permit in use.
+ *
+ * neighbour_harm() needs the new node's name alone, and for nearly all names the result is
+ * that it harms nobody; then no child has to be looked at.  Otherwise the parent is listed
+ * first, and neighbour_is_harmed() looks at each child that exists, for signs that such a
+ * client is at work.
+ * ------------------------------------------------------------------------
+ */
+
+#define CURATOR_PREFIX "_c_"
+
+/*
+ * Sequences begin with '0' until there have been a thousand million of them; long before that,
+ * the counter is what is worn out.
+ */
+#define BEHIND_SEQUENCES '1'
+
+static const char *const curator_markers[] = {"lock-", "__READ__", "__WRIT__", "latch-"};
+
+/* Returns the NeighbourHarms that a child of this name can do below this parent. */
+int
+neighbour_harm(const char *parent, const char *name)
+{
+	size_t len = strlen(parent);
+	size_t tail = strlen(PERMIT_LEASES);
+	int	   harm = 0;
+
+	if (len >= tail && strcmp(parent + len - tail, PERMIT_LEASES) == 0)
+		harm |= HARMS_SEMAPHORE;
+	for (size_t i = 0; i < sizeof(curator_markers) / sizeof(curator_markers[0]); i++)
+	{
+		/* Curator sorts by what follows the marker, or by all of a name without one. */
+		const char *sorted = after_last(name, curator_markers[i]);
+
+		if ((unsigned char) (sorted ? sorted : name)[0] < BEHIND_SEQUENCES)
+			harm |= HARMS_LOCK;
+	}
+	return harm;
+}
+
+/* Returns true if an existing child shows a client to which such harm would be done. */
+bool
+neighbour_is_harmed(int harm, const char *child)
+{
+	RecipePeer lease;
+
+	/* Curator's clients write such names, and so do other clients that follow them. */
+	if ((harm & HARMS_LOCK) && strncmp(child, CURATOR_PREFIX, strlen(CURATOR_PREFIX)) == 0 &&
+		node_name_has_sequence(child))
+		return true;
+	return (harm & HARMS_SEMAPHORE) && permit_recipe.read(child, &lease) && lease.numbered;
+}
+
+/* ------------------------------------------------------------------------
  * The contenders on a path in the order of their queue, and who waits for whom
  * ------------------------------------------------------------------------
  */
@@ -529,9 +608,6 @@ recipe_age(const RecipePeer *peer, const RecipePeer *than)
 		return peer->numbered ? INT32_MIN : (int64_t) INT32_MAX + 1;
 	return (int32_t) ((uint32_t) than->sequence - (uint32_t) peer->sequence);
 }
-
-/* A contender without a number counts as the oldest. */
-#define PLACE_UNNUMBERED INT64_MIN
 
 static int
 compare_queued(const void *a, const void *b)
@@ -554,10 +630,7 @@ compare_queued(const void *a, const void *b)
  *
  *	queue	has room for n; gets pointers into "children"
  *
- * Returns how many there are.
- *
- * Numbers run in a circle, so their distance to one of them gives the order, which is right
- * for nodes less than 2^31 apart.
+ * Returns how many there are.  Their order is that of their ages, compared with one of them.
  */
 int
 recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *queue)
@@ -574,9 +647,7 @@ recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *q
 		next->name = children[i];
 		if (origin == NULL && next->peer.numbered)
 			origin = &next->peer;
-		next->place = PLACE_UNNUMBERED;
-		if (next->peer.numbered)
-			next->place = (int32_t) ((uint32_t) next->peer.sequence - (uint32_t) origin->sequence);
+		next->place = -recipe_age(&next->peer, origin ? origin : &next->peer);
 		count++;
 	}
 	qsort(queue, (size_t) count, sizeof(RecipeQueued), compare_queued);

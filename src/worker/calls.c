@@ -139,8 +139,8 @@ static dlist_head batches = DLIST_STATIC_INIT(batches); /* works, first come fir
 static uint64	  connection;	/* counts connections on which a server has answered */
 static uint64	  synchronized; /* the last of them on which a check was committed */
 static int64	  delete_again_at = NEVER; /* ms, if any deletion was refused */
-static HTAB		 *watched;
-static int64	  watched_session; /* the ZooKeeper session that has the watches */
+static HTAB		 *watched;				   /* NULL before the first connection */
+static int64	  watched_session;		   /* the ZooKeeper session that has the watches */
 
 /* ------------------------------------------------------------------------
  * Room
@@ -385,18 +385,6 @@ prepare_watch(const CallSlot *slot, const ZkCall *asked)
 		return false;
 	add_watched(slot, asked);
 	return true;
-}
-
-/* In another ZooKeeper session nothing is watched. */
-static void
-forget_watches(void)
-{
-	HASHCTL ctl = {.keysize = WATCHED_SIZE, .entrysize = sizeof(Watched)};
-
-	if (watched)
-		hash_destroy(watched);
-	watched = hash_create("zklock watches of queue waits", 64, &ctl, HASH_ELEM | HASH_STRINGS);
-	watched_session = zklock_session->info.id;
 }
 
 /* ------------------------------------------------------------------------
@@ -861,7 +849,7 @@ worker_calls_attend(void)
 	 * Watches where no session waits any more are removed.  Those that the engine needs are
 	 * looked at again: it does not remove what it has not come to set.
 	 */
-	if (pg_atomic_read_u32(&call_pool->queue_waits_left) != 0)
+	if (watched && pg_atomic_read_u32(&call_pool->queue_waits_left) != 0)
 	{
 		pg_atomic_exchange_u32(&call_pool->queue_waits_left, 0);
 		hash_seq_init(&status, watched);
@@ -914,9 +902,16 @@ worker_calls_watch_event(const char *path)
 void
 worker_calls_connected(void)
 {
+	HASHCTL ctl = {.keysize = WATCHED_SIZE, .entrysize = sizeof(Watched)};
+
 	connection++;
+
+	/* In another ZooKeeper session nothing is watched. */
+	if (watched && watched_session != zklock_session->info.id)
+		hash_destroy(watched);
 	if (watched_session != zklock_session->info.id)
-		forget_watches();
+		watched = hash_create("zklock watches of queue waits", 64, &ctl, HASH_ELEM | HASH_STRINGS);
+	watched_session = zklock_session->info.id;
 	attend_all_slots();
 
 	/* Much may have happened at the paths of queues: all that wait there look. */
@@ -959,7 +954,6 @@ worker_calls_unsettled(bool in_doubt)
 void
 worker_calls_start(void)
 {
-	forget_watches();
 	works = palloc0(zklock_max_processes() * sizeof(CallWork));
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{

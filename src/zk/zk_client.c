@@ -895,52 +895,18 @@ zk_client_send(void)
  * ------------------------------------------------------------------------
  */
 
-/* Reports a complaint, a sentence without its period.  Logs only the first of an outage. */
+/*
+ * Reports a complaint, a sentence without its period, palloc'd, which is freed.  Logs only the
+ * first of an outage.
+ */
 static void
-complain(const char *message)
+complain(char *message)
 {
 	zk_callbacks.complaint(message);
 	if (!complained)
 		ereport(LOG, (errmsg_internal("%s", message)));
 	complained = true;
-}
-
-/*
- * Returns a complaint of the client library about a server,
- * "Socket address:port zk retcode=..., errno=...(...): ...", as a sentence without its
- * period, palloc'd.  Returns a copy of any other complaint.
- */
-static char *
-sentence_of(const char *complaint)
-{
-	bool is_in_use = zk_connection == ZK_ANSWERED; /* the connection that it is about */
-	char server[128];
-	int	 code;
-	int	 error;
-	bool closed;
-
-	/* Cyrus SASL's complaint about the empty answer of a server that cannot go on with it */
-	if (strstr(complaint, "SASL negotiation: invalid parameter"))
-		return pstrdup("SASL with ZooKeeper fails: its servers may not have it");
-	if (sscanf(complaint, "Socket %127s zk retcode=%d, errno=%d(", server, &code, &error) != 3)
-		return pstrdup(complaint);
-
-	/* The library's word for the end of a connection is EHOSTDOWN. */
-	closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
-	if (silent || error == ETIMEDOUT)
-		return psprintf("ZooKeeper server %s does not answer", server);
-	if (code == ZSSLCONNECTIONERROR)
-		return psprintf("TLS with ZooKeeper server %s fails", server);
-	if (closed && is_in_use)
-		return psprintf("ZooKeeper server %s closed the connection", server);
-	if (closed)
-		return psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, lack data that we have seen (wiped or restored), demand TLS or refuse the certificate, or have reached its limit of connections per client (maxClientCnxns)",
-						server);
-	if (code == ZSESSIONEXPIRED)
-		return psprintf("server %s says that the session is over", server);
-	if (is_in_use)
-		return psprintf("lost the connection to ZooKeeper server %s: %s", server, strerror(error));
-	return psprintf("could not connect to ZooKeeper server %s: %s", server, strerror(error));
+	pfree(message);
 }
 
 /* ------------------------------------------------------------------------
@@ -1057,7 +1023,6 @@ connection_changed(int state)
 {
 	ZkSession	session;
 	const char *fault = NULL;
-	char	   *sentence;
 
 	if (state == ZOO_AUTH_FAILED_STATE)
 	{
@@ -1101,9 +1066,7 @@ connection_changed(int state)
 		zk_callbacks.malformed(fault);
 	else if (fault)
 	{
-		sentence = psprintf("malformed answer of ZooKeeper server %s: %s", session.server, fault);
-		complain(sentence);
-		pfree(sentence);
+		complain(psprintf("malformed answer of ZooKeeper server %s: %s", session.server, fault));
 		leave_handle(ZK_SESSION_IN_DOUBT);
 	}
 	else
@@ -1275,7 +1238,12 @@ zk_client_dispatch(void)
 	{
 		bool is_ours = zk_handle && event->number == zk_handle_number; /* of SESSION and WATCH */
 		Event *next = event->next;
-		char  *sentence;
+		char   server[128];
+		int	   code = 0;
+		int	   error = 0;
+		int	   nfields;
+		bool   in_use; /* the connection that a complaint is about */
+		bool   closed;
 
 		switch (event->kind)
 		{
@@ -1329,10 +1297,38 @@ zk_client_dispatch(void)
 					break;
 				if (config.sasl && strstr(event->text, "SASL"))
 					sasl_fault = true;
-				sentence = sentence_of(event->text);
+
+				/*
+				 * The library's "Socket address:port zk retcode=..., errno=...(...): ..." becomes a
+				 * sentence.  Its word for the end of a connection is EHOSTDOWN.
+				 */
+				nfields = sscanf(event->text, "Socket %127s zk retcode=%d, errno=%d(", server,
+								 &code, &error);
+				in_use = zk_connection == ZK_ANSWERED;
+				closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
+				if (strstr(event->text, "SASL negotiation: invalid parameter"))
+					/* Cyrus SASL's complaint about the empty answer of a server that cannot go on */
+					complain(pstrdup("SASL with ZooKeeper fails: its servers may not have it"));
+				else if (nfields != 3)
+					complain(pstrdup(event->text));
+				else if (silent || error == ETIMEDOUT)
+					complain(psprintf("ZooKeeper server %s does not answer", server));
+				else if (code == ZSSLCONNECTIONERROR)
+					complain(psprintf("TLS with ZooKeeper server %s fails", server));
+				else if (closed && in_use)
+					complain(psprintf("ZooKeeper server %s closed the connection", server));
+				else if (closed)
+					complain(psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, lack data that we have seen (wiped or restored), demand TLS or refuse the certificate, or have reached its limit of connections per client (maxClientCnxns)",
+									  server));
+				else if (code == ZSESSIONEXPIRED)
+					complain(psprintf("server %s says that the session is over", server));
+				else if (in_use)
+					complain(psprintf("lost the connection to ZooKeeper server %s: %s", server,
+									  strerror(error)));
+				else
+					complain(psprintf("could not connect to ZooKeeper server %s: %s", server,
+									  strerror(error)));
 				silent = false;
-				complain(sentence);
-				pfree(sentence);
 				break;
 			case EVENT_LOOKED_UP:
 				zk_callbacks.looked_up(event->number, event->text);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * test_missing_path.c
- *	  Unit tests of missing_path.c: which node of a missing path comes next, and which nodes
+ *	  Unit tests of node_name.c and recipe.c: which node of a missing path comes next, and which nodes
  *	  cannot be children together.
  *
  * Copyright (c) 2026, zklock contributors
