@@ -56,7 +56,6 @@
 #include "postmaster/interrupt.h"
 #include "shared/common.h"
 #include "shared/entry.h"
-#include "shared/stats.h"
 #include "storage/ipc.h"
 #include "worker/worker_internal.h"
 #include "zk/zk_client.h"
@@ -77,30 +76,6 @@ static void
 on_exit_last(int code, Datum arg)
 {
 	_exit(code);
-}
-
-/*
- * Restarts the worker: a server's answer makes no sense.  The next worker takes the session
- * over on another connection; whatever was under way is settled like a lost reply.
- */
-pg_noreturn static void
-on_malformed(const char *fault)
-{
-	session_info_set_error(psprintf("malformed answer: %s", fault));
-	zklock_worker_restart(psprintf("a malformed answer of ZooKeeper server %s: %s",
-								   zklock_session->info.server, fault));
-}
-
-/*
- * Restarts the worker: its handle cannot connect any more, so the next worker makes another
- * one.
- */
-pg_noreturn static void
-on_stuck(const char *why)
-{
-	zklock_session->failures++;
-	session_info_set_error(why);
-	zklock_worker_restart(psprintf("a connection that does not serve: %s", why));
 }
 
 /* Wakes, at any exit, backends that wait; they then wait for the next worker. */
@@ -161,27 +136,6 @@ add_context(void *arg)
 		errcontext("path \"%s\"", path);
 }
 
-/*
- * Counts an answer in the statistics; one that a recipe expects, such as a missing node, is no
- * error.
- */
-static void
-count_answer(CallOutcome outcome, int64 us)
-{
-	pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
-	pg_atomic_fetch_add_u64(&stats_shared->request_us, us);
-	if (outcome == CALL_UNKNOWN || outcome == CALL_REFUSED)
-		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
-}
-
-/* Handles a watch that has fired, on a path with contenders or on a queue with elements. */
-static void
-on_watch(ZkWatchEvent event, const char *path)
-{
-	engine_watch(event, path);
-	worker_calls_watch_event(path);
-}
-
 /* Returns the sooner of two times.  Unlike Min(), this calls what returns one of them once. */
 static int64
 sooner(int64 a, int64 b)
@@ -193,14 +147,7 @@ sooner(int64 a, int64 b)
 void
 zklock_worker_main(Datum arg)
 {
-	static ErrorContextCallback	   log_context = {.callback = add_context};
-	static const ZkClientCallbacks callbacks = {.session = worker_session_event,
-												.watch = on_watch,
-												.looked_up = worker_session_looked_up,
-												.malformed = on_malformed,
-												.stuck = on_stuck,
-												.answered = count_answer,
-												.complaint = session_info_set_error};
+	static ErrorContextCallback log_context = {.callback = add_context};
 	struct sigaction terminate = {.sa_sigaction = on_sigterm, .sa_flags = SA_RESTART | SA_SIGINFO};
 	WaitEventSet *events;
 	int			  queue_fd;
@@ -217,11 +164,6 @@ zklock_worker_main(Datum arg)
 		AllocSetContextCreate(TopMemoryContext, "zklock worker", ALLOCSET_DEFAULT_SIZES));
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
-	queue_fd = zk_client_start(&callbacks);
-	events = compat_create_wait_event_set(3);
-	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
-	AddWaitEventToSet(events, WL_SOCKET_READABLE, queue_fd, NULL, NULL);
 
 	/*
 	 * Requests from before, which woke nobody, are seen when this looks afterwards: here and in
@@ -234,7 +176,12 @@ zklock_worker_main(Datum arg)
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	engine_start();
 	worker_calls_start();
-	worker_session_start();
+	queue_fd = worker_session_start();
+
+	events = compat_create_wait_event_set(3);
+	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	AddWaitEventToSet(events, WL_SOCKET_READABLE, queue_fd, NULL, NULL);
 
 	log_context.previous = error_context_stack;
 	error_context_stack = &log_context;

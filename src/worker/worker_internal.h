@@ -18,10 +18,8 @@
  * ------------------------------------------------------------------------
  */
 
-extern void	 worker_session_start(void);
+extern int	 worker_session_start(void);
 extern void	 worker_session_reload(void);
-extern void	 worker_session_event(ZkSessionEvent event, const ZkSession *session);
-extern void	 worker_session_looked_up(uintptr_t lookup, const char *addresses);
 extern void	 worker_session_attend(void);
 extern int64 worker_session_give_way(void);
 extern int64 worker_session_shut_down(bool with_server);

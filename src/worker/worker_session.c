@@ -12,7 +12,7 @@
  *		  ^					 | no address known				  | expired, refused, in doubt;
  *		  '------------------'--------------------------------' or not opened at all
  *
- * What becomes of a handle, worker_session_event() has in one place.
+ * What becomes of a handle, on_session_event() has in one place.
  *
  * The session outlives the worker: its id and password are in shared memory, the next worker
  * resumes it, and locks, queue places and waiting backends go on.
@@ -71,6 +71,7 @@
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
+#include "shared/stats.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
@@ -813,8 +814,8 @@ take_addresses_up(void)
  * Takes the addresses that the servers' names have.  Those that were looked up last serve as
  * long as no name can be resolved.
  */
-void
-worker_session_looked_up(uintptr_t lookup_, const char *found)
+static void
+on_looked_up(uintptr_t lookup_, const char *found)
 {
 	char *addresses = zklock_session->addresses;
 
@@ -846,8 +847,8 @@ worker_session_looked_up(uintptr_t lookup_, const char *found)
  */
 
 /* Handles an event of the handle, which is our session's, or that of the leftover one. */
-void
-worker_session_event(ZkSessionEvent event, const ZkSession *session)
+static void
+on_session_event(ZkSessionEvent event, const ZkSession *session)
 {
 	SessionInfo now;
 	const char *fault;
@@ -993,6 +994,64 @@ worker_session_event(ZkSessionEvent event, const ZkSession *session)
 }
 
 /* ------------------------------------------------------------------------
+ * What else the client reports
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Restarts the worker: a server's answer makes no sense.  The next worker takes the session
+ * over on another connection; whatever was under way is settled like a lost reply.
+ */
+pg_noreturn static void
+on_malformed(const char *fault)
+{
+	session_info_set_error(psprintf("malformed answer: %s", fault));
+	zklock_worker_restart(psprintf("a malformed answer of ZooKeeper server %s: %s",
+								   zklock_session->info.server, fault));
+}
+
+/*
+ * Restarts the worker: its handle cannot connect any more, so the next worker makes another
+ * one.
+ */
+pg_noreturn static void
+on_stuck(const char *why)
+{
+	zklock_session->failures++;
+	session_info_set_error(why);
+	zklock_worker_restart(psprintf("a connection that does not serve: %s", why));
+}
+
+/*
+ * Counts an answer in the statistics; one that a recipe expects, such as a missing node, is no
+ * error.
+ */
+static void
+count_answer(CallOutcome outcome, int64 us)
+{
+	pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
+	pg_atomic_fetch_add_u64(&stats_shared->request_us, us);
+	if (outcome == CALL_UNKNOWN || outcome == CALL_REFUSED)
+		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
+}
+
+/* Handles a watch that has fired, on a path with contenders or on a queue with elements. */
+static void
+on_watch(ZkWatchEvent event, const char *path)
+{
+	engine_watch(event, path);
+	worker_calls_watch_event(path);
+}
+
+static const ZkClientCallbacks callbacks = {.session = on_session_event,
+											.watch = on_watch,
+											.looked_up = on_looked_up,
+											.malformed = on_malformed,
+											.stuck = on_stuck,
+											.answered = count_answer,
+											.complaint = session_info_set_error};
+
+/* ------------------------------------------------------------------------
  * The main loop
  * ------------------------------------------------------------------------
  */
@@ -1005,10 +1064,13 @@ worker_session_event(ZkSessionEvent event, const ZkSession *session)
  * leftover session, and files that settings name.  A session without these files would not be
  * the one that is wanted.  So then, or if there is nothing to do without, or that has not
  * helped, none is opened before a reload.
+ *
+ * Returns a descriptor that wakes the main loop; see zk_event_may_sleep().
  */
-void
+int
 worker_session_start(void)
 {
+	int			queue_fd = zk_client_start(&callbacks);
 	struct stat file = {.st_size = 0};
 	int			fd;
 	int			ncrashes;
@@ -1044,7 +1106,7 @@ worker_session_start(void)
 
 	ncrashes = (int) Min(crashes_before, INT_MAX);
 	if (ncrashes < OPENING_MAX_CRASHES)
-		return;
+		return queue_fd;
 	had_leftover = leftover.id != 0;
 	ereport(WARNING,
 			(errmsg("zklock worker has crashed %d times in a row while it opened a ZooKeeper session",
@@ -1059,6 +1121,7 @@ worker_session_start(void)
 			"the worker has crashed again and again while it opened a session; it waits for a reload");
 		open_at = NEVER;
 	}
+	return queue_fd;
 }
 
 /*

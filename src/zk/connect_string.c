@@ -23,7 +23,16 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#define MAX_HOSTS 32
+#define MAX_HOST 255 /* bytes of one host name */
+#define DEFAULT_PORT 2181
 #define ADDRESS_SIZE 64 /* the longest of IPv6, with its interface and a port */
+
+typedef struct ConnectHost
+{
+	char name[MAX_HOST + 1];
+	int	 port;
+} ConnectHost;
 
 /*
  * Takes the next server off a connect string: "name", "name:port" or
@@ -33,7 +42,7 @@
  *
  * Returns NULL, or a sentence that says what is wrong with the server.
  */
-const char *
+static const char *
 connect_string_next(const char **rest, ConnectHost *host)
 {
 	const char *name = *rest + strspn(*rest, " ");
@@ -62,7 +71,7 @@ connect_string_next(const char **rest, ConnectHost *host)
 
 	if (len == 0)
 		return "A host name is empty.";
-	if (len > CONNECT_STRING_MAX_HOST)
+	if (len > MAX_HOST)
 		return "A host name is too long.";
 	for (size_t i = 0; i < len; i++)
 	{
@@ -72,7 +81,7 @@ connect_string_next(const char **rest, ConnectHost *host)
 	memcpy(host->name, name, len);
 	host->name[len] = '\0';
 	if (behind == end)
-		host->port = CONNECT_STRING_DEFAULT_PORT;
+		host->port = DEFAULT_PORT;
 	else
 	{
 		char *stop;
@@ -111,8 +120,7 @@ connect_string_fault(const char *string)
 		fault = path_check(chroot, strlen(chroot));
 	}
 	for (int n = 1; rest != NULL && fault == NULL; n++)
-		fault = n <= CONNECT_STRING_MAX_HOSTS ? connect_string_next(&rest, &host)
-											  : "There are too many servers.";
+		fault = n <= MAX_HOSTS ? connect_string_next(&rest, &host) : "There are too many servers.";
 	return fault;
 }
 

@@ -17,20 +17,10 @@
  * ------------------------------------------------------------------------
  */
 
-#define CONNECT_STRING_MAX_HOSTS 32
-#define CONNECT_STRING_MAX_HOST 255 /* bytes of one host name */
-#define CONNECT_STRING_DEFAULT_PORT 2181
 #define CONNECT_STRING_NOWHERE "255.255.255.255:1" /* nobody can connect to it */
-
-typedef struct ConnectHost
-{
-	char name[CONNECT_STRING_MAX_HOST + 1];
-	int	 port;
-} ConnectHost;
 
 extern const char *connect_string_fault(const char *string);
 extern const char *connect_string_chroot(const char *string);
-extern const char *connect_string_next(const char **rest, ConnectHost *host);
 extern int	connect_string_machine(const char *resolved, const char *address, size_t len);
 extern bool connect_string_has_new(const char *resolved, const char *known);
 extern bool connect_string_has_port(const char *resolved, const char *port);
