@@ -28,7 +28,7 @@
  *									that was sent later: that is decided for all of a path together
  *		a cohort's queue			those behind one node, among whom it is handed on
  *		engine.marked				what a round brings to a path, however much, has one look
- *		a line (zk_client.c)			a connection has limited room, and each role and session its
+ *		a line (zk_client.c)		a connection has limited room, and each role and session its
  *									share of it
  *		in_flight					each call is answered once, whatever the library does
  *		the events (zk_library.c)	the library's threads must not call PostgreSQL
