@@ -539,7 +539,6 @@ zk_handle_open(const char *addresses, const ZkClientConfig *config)
 	char	   hosts[ZKLOCK_ADDRESSES_SIZE + sizeof(CONNECT_STRING_NOWHERE)];
 	clientid_t id = {.client_id = config->session_id};
 	sigset_t   former;
-	int		   saved_errno;
 
 	memcpy(id.passwd, config->session_password, sizeof(id.passwd));
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
@@ -547,12 +546,10 @@ zk_handle_open(const char *addresses, const ZkClientConfig *config)
 	block_signals(0, &former);
 	zk_handle = zk_security_open(config, hosts, on_event, config->session_id != 0 ? &id : NULL,
 								 (void *) ++zk_handle_number, on_log);
-	saved_errno = errno;
 	pthread_sigmask(SIG_SETMASK, &former, NULL);
 	explicit_bzero(&id, sizeof(id));
 	if (zk_handle)
 		zoo_set_servers_resolution_delay(zk_handle, -1);
-	errno = saved_errno;
 	return zk_handle != NULL;
 }
 
