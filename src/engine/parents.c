@@ -107,29 +107,6 @@ is_sibling(const Path *path)
 		   memcmp(guess, path->path, guess_length) == 0;
 }
 
-/*
- * Takes note that the node that was tried exists.  A new container may have to be deleted
- * again, and paths beside a new one may be missing, too.
- */
-static void
-note_created(Path *path, const ZkReply *reply)
-{
-	size_t length = path->missing.length;
-	size_t above = missing_path_above(path->path, length);
-	bool   is_new = reply->outcome == CALL_OK && reply->asked->node_kind == ZK_CONTAINER;
-
-	if (is_new && (path->created_to == 0 || path->created_to != above))
-		path->created_from = length;
-	path->created_to = is_new ? length : 0;
-	if (reply->outcome == CALL_OK && path->path[length] == '\0')
-	{
-		guess_created = is_sibling(path) ? guess_created + 1 : 1;
-		guess_length = above;
-		memcpy(guess, path->path, above);
-		guess_until = zklock_now_ms() + GUESS_MS;
-	}
-}
-
 /* ------------------------------------------------------------------------
  * Neighbours
  * ------------------------------------------------------------------------
@@ -194,32 +171,49 @@ fail_without_path(Cohort *cohort)
 	}
 }
 
-/* Handles the reply to a create of a node of the path. */
+/*
+ * Handles the reply to a create of a node of the path: one of the walk, or one that went ahead of
+ * the create of a cohort's node, whose reply follows.
+ */
 static void
 on_parent_created(void *arg, const ZkReply *reply)
 {
-	Path *path = arg;
+	Path  *path = arg;
+	size_t length = path->missing.length;
+	size_t above = missing_path_above(path->path, length);
+	bool   ahead = path->parents_attempts == 0; /* there is no walk */
+	bool   exists = reply->outcome == CALL_OK || reply->outcome == CALL_NODE_EXISTS;
+	bool   is_new = reply->outcome == CALL_OK && reply->asked->node_kind == ZK_CONTAINER;
 
 	parents_call_end(path);
-	switch (reply->outcome)
+
+	/* A new container may have to be deleted again. */
+	if (is_new && (path->created_to == 0 || path->created_to != above))
+		path->created_from = length;
+	if (exists)
+		path->created_to = is_new ? length : 0;
+
+	/* Paths beside a new one may be missing, too. */
+	if (reply->outcome == CALL_OK && path->path[length] == '\0')
 	{
-		case CALL_OK:
-		case CALL_NODE_EXISTS:
-			note_created(path, reply);
-			take_missing_step(path, missing_path_next(&path->missing, path->path, true));
-			break;
-		case CALL_NO_NODE:
-			take_missing_step(path, missing_path_next(&path->missing, path->path, false));
-			break;
-		case CALL_REFUSED:
-			path->parents_refusal = (Refusal){FAILURE_REFUSED, reply->code};
-			break;
-		case CALL_NO_CHILDREN:
-			path->parents_refusal = (Refusal){FAILURE_NO_CHILDREN, reply->code};
-			break;
-		default: /* unknown: the cohort's node is tried again */
-			break;
+		guess_created = is_sibling(path) ? guess_created + 1 : 1;
+		guess_length = above;
+		memcpy(guess, path->path, above);
+		guess_until = zklock_now_ms() + GUESS_MS;
 	}
+	else if (ahead)
+		guess_until = 0;
+
+	if (ahead)
+		return;
+	if (exists || reply->outcome == CALL_NO_NODE)
+		take_missing_step(path, missing_path_next(&path->missing, path->path, exists));
+	else if (reply->outcome == CALL_REFUSED)
+		path->parents_refusal = (Refusal){FAILURE_REFUSED, reply->code};
+	else if (reply->outcome == CALL_NO_CHILDREN)
+		path->parents_refusal = (Refusal){FAILURE_NO_CHILDREN, reply->code};
+
+	/* If the answer is unknown, the cohort's node is tried again. */
 }
 
 /*
@@ -271,15 +265,12 @@ on_parent_seen(void *arg, const ZkReply *reply)
 		bool		is_ours = ours && cohort_by_name(ours, child);
 
 		if (neighbour_is_harmed(is_ours ? harm & ~HARMS_LOCK : harm, child))
-		{
 			path->parents_refusal = (Refusal){FAILURE_HARMFUL, 0};
-			return;
-		}
-		if (is_semaphore_part(cohort) && recipe_shows_election(child))
-		{
+		else if (is_semaphore_part(cohort) && recipe_shows_election(child))
 			path->parents_refusal = (Refusal){FAILURE_IS_ELECTION, 0};
-			return;
-		}
+		else
+			continue;
+		return;
 	}
 	if (harm & HARMS_LOCK)
 	{
@@ -371,19 +362,6 @@ parents_missing(Cohort *cohort, int code)
 	}
 }
 
-/* Handles the reply to parents_create_ahead(); that to the create of a node below follows. */
-static void
-on_created_ahead(void *arg, const ZkReply *reply)
-{
-	Path *path = arg;
-
-	parents_call_end(path);
-	if (reply->outcome == CALL_OK)
-		note_created(path, reply);
-	else
-		guess_until = 0;
-}
-
 /*
  * Creates the path ahead of a cohort's node, if it is taken to be missing.  Returns true if so.
  */
@@ -400,7 +378,7 @@ parents_create_ahead(Cohort *cohort)
 		possible_harm(cohort, path_above(path, above), path->path + above + 1) != 0)
 		return false;
 	path->missing = (MissingPath){.end = length, .length = length};
-	parents_call(path, cohort, create_call(cohort), on_created_ahead);
+	parents_call(path, cohort, create_call(cohort), on_parent_created);
 	return true;
 }
 

@@ -213,13 +213,10 @@ contender_arrive(Contender *c, Path *path)
 	c->came_at = zklock_now_ms();
 	c->gives_up = 0;
 	dlist_push_tail(&path->arrivals, &c->link);
-	if (entry->node.cohort_id != 0)
-	{
-		SpinLockAcquire(&entry->mutex);
-		entry->status.deletion = LOSS_DELETED;
-		entry->node = (EntryNode){0};
-		SpinLockRelease(&entry->mutex);
-	}
+	SpinLockAcquire(&entry->mutex);
+	entry->status.deletion = LOSS_DELETED;
+	entry->node = (EntryNode){0};
+	SpinLockRelease(&entry->mutex);
 	path_mark(path);
 }
 
