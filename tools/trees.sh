@@ -11,6 +11,7 @@
 in_tree() {
 	unshare --mount --pid --fork sh -c '
 		mount -t proc proc "$0/proc" && mount -t tmpfs -o mode=1777 tmpfs "$0/dev/shm" &&
+			mkdir -p "$0/dev/pts" && mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$0/dev/pts" &&
 			exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
 				DEBIAN_FRONTEND=noninteractive NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt "$@"
 	' "$tree" "$@"
