@@ -261,20 +261,17 @@ engine_session_unreachable(int refused_code)
 	{
 		Contender  *c = &engine.contenders[i];
 		EntryStatus status = entry_status(i);
+		bool		releases = status.state == ENTRY_RELEASING || status.downgrading;
+		bool		waits = c->place == PLACE_ARRIVED || c->place == PLACE_WAITING;
 
 		/*
 		 * A backend that waits for a release need not wait for ZooKeeper; one that waits for a
 		 * lock reports the outage to its client.
 		 */
-		if (c->place == PLACE_NONE)
-			continue;
-		if (status.state == ENTRY_RELEASING || status.downgrading)
+		if (c->place != PLACE_NONE &&
+			(releases || (waits && entry_at(i)->request.manner == ASK_AND_WAIT)))
 			entry_set_owner_latch(entry_at(i));
-		else if (c->place != PLACE_ARRIVED && c->place != PLACE_WAITING)
-			continue;
-		else if (entry_at(i)->request.manner == ASK_AND_WAIT)
-			entry_set_owner_latch(entry_at(i));
-		else
+		else if (waits)
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
 	}
 	path_mark_all(false);

@@ -1532,7 +1532,9 @@ path_place_arrivals(Path *path)
 		const Recipe	   *recipe = engine_recipes[asked->kind];
 		RecipeRequest		request = contender_request(c);
 		Failure				failure = arrival_failure(c);
-		Cohort			   *last = NULL;
+		Cohort			   *last = dlist_is_empty(&path->cohorts)
+									   ? NULL
+									   : dlist_tail_element(Cohort, link, &path->cohorts);
 		bool				open;
 		bool				looked;
 		bool				must_look;
@@ -1542,8 +1544,6 @@ path_place_arrivals(Path *path)
 			contender_fail(c, failure, 0);
 			continue;
 		}
-		if (!dlist_is_empty(&path->cohorts))
-			last = dlist_tail_element(Cohort, link, &path->cohorts);
 
 		/*
 		 * The path is used for something else if no node of ours is left; what listings have
@@ -1842,9 +1842,8 @@ engine_attend(void)
 void
 engine_start(void)
 {
-	HASHCTL		paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
-	HASHCTL		payers = {.keysize = sizeof(int64), .entrysize = sizeof(Account)};
-	SessionInfo session;
+	HASHCTL paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
+	HASHCTL payers = {.keysize = sizeof(int64), .entrysize = sizeof(Account)};
 
 	engine.scratch =
 		AllocSetContextCreate(CurrentMemoryContext, "zklock round", ALLOCSET_DEFAULT_SIZES);
@@ -1852,8 +1851,7 @@ engine_start(void)
 	engine.accounts = hash_create("zklock accounts", 64, &payers, HASH_ELEM | HASH_BLOBS);
 	engine.contenders = palloc0(entry_pool->max_entries * sizeof(Contender));
 	dlist_init(&engine.marked);
-	session_info_read(&session);
-	engine.chroot_len = strlen(session.chroot);
+	engine.chroot_len = strlen(zklock_session->info.chroot);
 
 	batch = palloc(entry_pool->max_entries * sizeof(int));
 	for (int i = 0; i < entry_pool->max_entries; i++)

@@ -284,15 +284,17 @@ on_parent_seen(void *arg, const ZkReply *reply)
 		take_missing_step(path, MISSING_CREATE);
 }
 
-/* Returns the create of the node that is missing. */
-static ZkCall
-create_call(const Cohort *cohort)
+/* Creates the node that is missing. */
+static void
+create_missing(Path *path, const Cohort *cohort)
 {
 	ParentNodes kind = entry_of(cohort_head(cohort))->request.parent_nodes;
 
-	return (ZkCall){.kind = ZK_CREATE,
-					.path = path_above(cohort->path, cohort->path->missing.length),
-					.node_kind = kind == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER};
+	parents_call(path, cohort,
+				 (ZkCall){.kind = ZK_CREATE,
+						  .path = path_above(path, path->missing.length),
+						  .node_kind = kind == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER},
+				 on_parent_created);
 }
 
 /* Does what comes next, for those who have come meanwhile as well. */
@@ -321,7 +323,7 @@ take_missing_step(Path *path, MissingStep step)
 			if (cohort)
 				fail_without_path(cohort);
 			if (cohort && !dlist_is_empty(&cohort->queue))
-				parents_call(path, cohort, create_call(cohort), on_parent_created);
+				create_missing(path, cohort);
 			break;
 		case MISSING_END: /* the cohort's node is tried again */
 			break;
@@ -378,7 +380,7 @@ parents_create_ahead(Cohort *cohort)
 		possible_harm(cohort, path_above(path, above), path->path + above + 1) != 0)
 		return false;
 	path->missing = (MissingPath){.end = length, .length = length};
-	parents_call(path, cohort, create_call(cohort), on_parent_created);
+	create_missing(path, cohort);
 	return true;
 }
 

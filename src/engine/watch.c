@@ -508,18 +508,6 @@ path_list(Path *path, ZkOwner owner, ListWatch watch)
  * ------------------------------------------------------------------------
  */
 
-/* Counts a reply about our own node.  Returns false if the cohort, or that node, is gone. */
-static bool
-own_call_end(Cohort *cohort, const ZkReply *reply)
-{
-	/*
-	 * A downgraded node, the shared node that replaces an exclusive one, may have taken its
-	 * place.
-	 */
-	return cohort_call_end(cohort) &&
-		   strcmp(path_node(cohort->path, cohort->name), reply->asked->path) == 0;
-}
-
 /*
  * Returns true if the node that was read by the cohort's name exists and is the cohort's.  If
  * it is not, the cohort's is gone.
@@ -563,8 +551,10 @@ on_own_read(void *arg, const ZkReply *reply)
 	Cohort	   *cohort = arg;
 	const Path *path = cohort->path;
 	bool		watch = reply->asked->watch;
-	bool		ours = own_call_end(cohort, reply);
+	bool		ours = cohort_call_end(cohort) &&
+				strcmp(path_node(path, cohort->name), reply->asked->path) == 0;
 
+	/* If a downgraded node has taken its place meanwhile, this is about the node before. */
 	if (ours && watch && reply->outcome == CALL_REFUSED)
 	{
 		watch_own_refused(cohort);
@@ -1000,9 +990,10 @@ on_checked(void *arg, const ZkReply *reply)
 	Cohort	  *cohort = c->checked;
 	Entry	  *entry = entry_of(c);
 	bool	   reusable = cohort->reusable;
-	bool	   is_node = own_call_end(cohort, reply);
-	bool	   is_asker = entry_generation(entry_index(c)) == c->check_generation;
-	bool	   passed;
+	bool	   is_node = cohort_call_end(cohort) &&
+				   strcmp(path_node(cohort->path, cohort->name), reply->asked->path) == 0;
+	bool is_asker = entry_generation(entry_index(c)) == c->check_generation;
+	bool passed;
 
 	if (reply->asked->kind == ZK_EXISTS)
 		passed = is_node && cohort_confirm(cohort, reply);
