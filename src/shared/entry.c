@@ -477,26 +477,6 @@ entries_all_consumed(void)
  * ------------------------------------------------------------------------
  */
 
-/* Finds the reservation of a path that has a token.  Returns false if there is none. */
-bool
-reservation_find(const char *path, int64 token, Reservation *reservation)
-{
-	for (int i = 0; i < entry_pool->max_entries; i++)
-	{
-		EntryStatus status = entry_status(i);
-		EntryCopy	copy;
-
-		if (status.state != ENTRY_GRANTED || !status.reserved || status.token != token ||
-			!entry_copy(i, &copy) || copy.status.token != token ||
-			strcmp(copy.request.path, path) != 0)
-			continue;
-		*reservation =
-			(Reservation){.index = i, .generation = copy.generation, .role = copy.request.role};
-		return lease_state() != LEASE_OVER && reservation_status(reservation, &status);
-	}
-	return false;
-}
-
 /*
  * Returns the entry of a reservation, with its spinlock, for the caller to release; or NULL,
  * without it, if the reservation is over.

@@ -388,11 +388,9 @@ typedef struct Reservation
 {
 	int	   index;
 	uint32 generation;
-	Oid	   role; /* whose it is */
 } Reservation;
 
 /* Backends */
-extern bool reservation_find(const char *path, int64 token, Reservation *reservation);
 extern bool reservation_status(const Reservation *reservation, EntryStatus *status);
 extern bool reservation_renew(const Reservation *reservation, int duration_ms);
 extern bool reservation_end(const Reservation *reservation, int latch);

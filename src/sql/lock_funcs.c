@@ -346,13 +346,22 @@ zk_semaphore_release(PG_FUNCTION_ARGS)
 static bool
 find_reservation(FunctionCallInfo fcinfo, const char *path, Reservation *reservation)
 {
-	Contenders contenders;
-	Caller	   call = {0};
+	Contenders	contenders;
+	Caller		call = {0};
+	LockView	ours;
+	EntryStatus status;
 
 	argument_refuse_null(fcinfo, 1, "token");
-	if (reservation_find(path, PG_GETARG_INT64(1), reservation))
+	ours = lock_view_take(path, false);
+	for (int i = 0; i < ours.n; i++)
 	{
-		if (!has_privs_of_role(GetUserId(), reservation->role))
+		const EntryCopy *entry = ours.entries[i];
+
+		*reservation = (Reservation){.index = entry->index, .generation = entry->generation};
+		if (!entry->status.reserved || entry->status.token != PG_GETARG_INT64(1) ||
+			lease_state() == LEASE_OVER || !reservation_status(reservation, &status))
+			continue;
+		if (!has_privs_of_role(GetUserId(), entry->request.role))
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("permission denied for the reservation of ZooKeeper path \"%s\"",
