@@ -104,16 +104,16 @@ hold_of_lock(const char *path, LockMode mode)
 }
 
 /*
- * Returns the entry of a hold, and its status; ENTRY_NONE if the lock is lost, or its time is
- * over.  A caller that relies on the lease reads it first: then it is the lease of the grant.
+ * Copies the status of a hold's entry.  Returns false if the lock is lost, or its time is over.  A
+ * caller that relies on the lease reads it first: then it is the lease of the grant.
  */
-int
-hold_entry(const Hold *hold, EntryStatus *status)
+bool
+hold_stands(const Hold *hold, EntryStatus *status)
 {
 	*status = entry_status(hold->entry);
-	if (status->state == ENTRY_GRANTED && zklock_now_us() >= status->expires_us)
-		return ENTRY_NONE;
-	return status->state == ENTRY_LOST ? ENTRY_NONE : hold->entry;
+	if (status->state == ENTRY_GRANTED)
+		return zklock_now_us() < status->expires_us;
+	return status->state != ENTRY_LOST;
 }
 
 /*
@@ -126,7 +126,7 @@ hold_is_lost(const Hold *hold)
 	bool		over = lease_state() == LEASE_OVER;
 	EntryStatus status;
 
-	return hold_entry(hold, &status) == ENTRY_NONE || (over && status.state == ENTRY_GRANTED);
+	return !hold_stands(hold, &status) || (over && status.state == ENTRY_GRANTED);
 }
 
 /*

@@ -47,7 +47,7 @@ typedef struct Hold
 
 extern Hold *hold_next(const Hold *hold);
 extern Hold *hold_of_lock(const char *path, LockMode mode);
-extern int	 hold_entry(const Hold *hold, EntryStatus *status);
+extern bool	 hold_stands(const Hold *hold, EntryStatus *status);
 extern bool	 hold_is_lost(const Hold *hold);
 extern void	 hold_refuse_lost(const Hold *hold);
 

@@ -507,7 +507,7 @@ look_at_hold(const Wait *wait, void *arg)
 	const Hold *hold = arg;
 	bool		lease_holds = lease_state() == LEASE_HOLDS;
 	EntryStatus status;
-	bool		lost = hold_entry(hold, &status) == ENTRY_NONE;
+	bool		lost = !hold_stands(hold, &status);
 	bool		turn = hold->kind == REQUEST_TURN;
 
 	ZKLOCK_SLOW("slow-backends", 120, 25);

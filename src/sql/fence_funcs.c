@@ -164,7 +164,7 @@ proved_token(const char *path)
 	EntryStatus status;
 
 	/* Read the lease first: a lease that was seen before the lock is its own. */
-	if (hold == NULL || lease_state() != LEASE_HOLDS || hold_entry(hold, &status) == ENTRY_NONE)
+	if (hold == NULL || lease_state() != LEASE_HOLDS || !hold_stands(hold, &status))
 		return 0;
 	return status.state == ENTRY_GRANTED ? status.token : 0;
 }

@@ -274,7 +274,7 @@ zk_lease_remaining(PG_FUNCTION_ARGS)
 
 		if (!hold_is_acquired(hold) || hold->kind == REQUEST_ELEMENT || strcmp(hold->path, path) != 0)
 			continue;
-		if (hold_entry(hold, &status) == ENTRY_NONE)
+		if (!hold_stands(hold, &status))
 			hold_refuse_lost(hold);
 		result->time = Min(result->time, Max(status.expires_us - now, 0));
 		holds = true;
