@@ -170,13 +170,13 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 }
 
 /*
- * Reads the lines of a record, in the current memory context; the last is WAIT_LINE_END.  Returns
- * false if the record is not valid: then nothing of it counts.
+ * Reads the lines of a record, which is followed by a NUL, in the current memory context; the last
+ * is WAIT_LINE_END.  Returns false if the record is not valid: then nothing of it counts.
  */
 static bool
 read_lines(const char *text, Size length, const WaitLine **lines)
 {
-	char		*rest;
+	char		*rest = memcpy(palloc(length + 1), text, length + 1); /* lines point into it */
 	WaitLine	*line;
 	WaitLineKind last = WAIT_LINE_END;
 	int			 n = 1;
@@ -185,12 +185,9 @@ read_lines(const char *text, Size length, const WaitLine **lines)
 		n += text[i] == '\n';
 	*lines = line = palloc(n * sizeof(WaitLine));
 	*line = (WaitLine){.kind = WAIT_LINE_END};
-	if (length == 0 || length > WAIT_RECORD_MAX || strcmp(text + length - 1, "\n") != 0 ||
-		strcspn(text, CONTROL_CHARACTERS) != length)
+	if (length == 0 || length > WAIT_RECORD_MAX || strcmp(rest + length - 1, "\n") != 0 ||
+		strcspn(rest, CONTROL_CHARACTERS) != length)
 		return false;
-
-	/* Lines point into a copy, without the last line feed. */
-	rest = memcpy(palloc(length), text, length);
 	rest[length - 1] = '\0';
 	while (rest)
 	{
