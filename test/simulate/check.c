@@ -39,7 +39,7 @@
 #define NOBODY SIM_SERVERS
 #define REMEMBERED 65536
 #define PIN_PREFIX "zk-queue-"	/* as in ELEMENT_PIN */
-#define MAX_MEMORY (512 * 1024) /* of a process that has nothing to do */
+#define MAX_MEMORY (512 * 1024) /* in use by a process that has nothing to do */
 
 char *zklock_faults = NULL; /* faults are for servers, not for the recipes as the world knows them */
 
@@ -1031,6 +1031,20 @@ check_left(const char *of, const char *what, size_t n, size_t most)
 		sim_violation(NULL, "left: %s has %zu %s", of, n, what);
 }
 
+/* Returns the bytes that a context and those below it have in use. */
+static Size
+memory_in_use(MemoryContext context)
+{
+	MemoryContextCounters counters = {0};
+	Size				  used;
+
+	context->methods->stats(context, NULL, NULL, &counters, false);
+	used = counters.totalspace - counters.freespace;
+	for (MemoryContext child = context->firstchild; child; child = child->nextchild)
+		used += memory_in_use(child);
+	return used;
+}
+
 /* Nobody has anything, or waits: nothing is left. */
 void
 check_drained(void)
@@ -1054,8 +1068,7 @@ check_drained(void)
 		const SimProcess *process = &sim_processes[i];
 
 		check_left(process->name, "bytes of memory",
-				   process->memory ? MemoryContextMemAllocated(process->memory, true) : 0,
-				   MAX_MEMORY);
+				   process->memory ? memory_in_use(process->memory) : 0, MAX_MEMORY);
 	}
 	for (const zhandle_t *h = library_handles; h; h = h->next)
 	{
