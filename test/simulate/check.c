@@ -18,12 +18,12 @@
  *	S	who waits for an element gets one that is free; nobody joins who is to be downgraded, or was
  *	H	a session holds what its calls have promised, and nothing else (session.c)
  *	L	a lease ends before the leader would end the session, if it heard no more of it
+ *	K	no more nodes are kept for nobody than the setting allows
  *
  * In calm, moreover:
  *
  *	W	who holds would hear of the end of its node
- *	K	a node that is kept for nobody is alone, and its server would hear of another; there are
- *		no more than the setting allows
+ *	K	a node that is kept for nobody is alone, and its server would hear of another
  *	S	who waits does so for somebody else
  *
  * A session holds what its entry and the lease tell it at this moment.  What somebody
@@ -785,6 +785,13 @@ check_step(void)
 							  b->node, a->server, a->entry, a->node);
 		}
 	}
+	for (int s = 0; s < sim_nservers; s++)
+	{
+		const EntryPool *pool = *server_worker(s)->api->pool;
+
+		if (pool->nkept > pool->nspare)
+			sim_violation(NULL, "K: %d nodes are kept for nobody, of %d", pool->nkept, pool->nspare);
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -998,8 +1005,8 @@ check_calm(void)
 				entry->request.kind != REQUEST_PERMIT && entry->request.kind != REQUEST_ELEMENT)
 				check_waits(s, pool, entry);
 		}
-		if (nkept > pool->nspare)
-			sim_violation(NULL, "K: %d nodes are kept for nobody, of %d", nkept, pool->nspare);
+		if (nkept != pool->nkept)
+			sim_violation(NULL, "K: %d nodes are kept for nobody, not %d", nkept, pool->nkept);
 	}
 }
 
