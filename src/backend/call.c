@@ -403,7 +403,7 @@ create_with_parents(Caller *caller, const char *used, const ZkCall *node)
  *			a sequential one is a contender's below it
  *
  * Returns the creation of the node, or that of the parent which was refused: then the node has
- * not been created.  A contender's node is deleted unless call_slot_settle_node(true) follows.
+ * not been created.  A contender's node is deleted unless call_slot_settle_node(NODE_STAYS) follows.
  */
 const CallStep *
 call_create_path(Caller *caller, const char *path, ZkCall node)
@@ -418,12 +418,12 @@ call_create_path(Caller *caller, const char *path, ZkCall node)
 	}
 	PG_CATCH();
 	{
-		call_slot_settle_node(false);
+		call_slot_settle_node(NODE_GOES);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	if (node.node_kind != ZK_PERSISTENT_SEQUENTIAL)
-		call_slot_settle_node(false);
+		call_slot_settle_node(NODE_GOES);
 	return made;
 }
 

@@ -115,12 +115,12 @@ call_slot_give_up(void)
  * nothing more is created below it.  Cannot fail.
  */
 void
-call_slot_settle_node(bool stays)
+call_slot_settle_node(NodeFate fate)
 {
 	CallSlot *slot = &call_pool->slots[compat_my_proc_number()];
 
 	SpinLockAcquire(&slot->mutex);
-	if (stays)
+	if (fate == NODE_STAYS)
 	{
 		Assert(slot->state == CALL_FREE && (slot->provisional_wanted || slot->provisional[0] == '\0'));
 		slot->provisional[0] = '\0';

@@ -161,9 +161,16 @@ typedef struct CallPool
 extern CallPool *call_pool;
 extern dsa_area *call_area;
 
+/* What becomes of a provisional node */
+typedef enum NodeFate
+{
+	NODE_STAYS,
+	NODE_GOES
+} NodeFate;
+
 /* Backends, each for its own slot */
 extern void call_slot_give_up(void);
-extern void call_slot_settle_node(bool stays);
+extern void call_slot_settle_node(NodeFate fate);
 
 /* Any process */
 extern bool		 call_slot_step(CallSlot *slot, CallState from, CallState to);

@@ -615,7 +615,7 @@ persistent_take(Persistent *lock)
 		interrupt_check_client();
 	else
 		(void) call_delete_node(&lock->call, path, &lock->stat);
-	call_slot_settle_node(true);
+	call_slot_settle_node(NODE_STAYS);
 	return taken;
 }
 
@@ -636,7 +636,7 @@ lock_persistently(FunctionCallInfo fcinfo, LockMode mode)
 	}
 	PG_CATCH();
 	{
-		call_slot_settle_node(false);
+		call_slot_settle_node(NODE_GOES);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

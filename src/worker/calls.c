@@ -930,11 +930,11 @@ worker_calls_connected(void)
  * Returns true if a session has created a node that may not stay, and that can be deleted when
  * the session gives it up.
  *
- *	in_doubt	also if something that may change a node has been sent, and its outcome is not
- *				known, whether its session still waits for that or not
+ *	what	UNSETTLED_NODES_AND_WRITES: also if something that may change a node has been sent, and
+ *			its outcome is not known, whether its session still waits for that or not
  */
 bool
-worker_calls_unsettled(bool in_doubt)
+worker_calls_unsettled(Unsettled what)
 {
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
@@ -943,7 +943,7 @@ worker_calls_unsettled(bool in_doubt)
 
 		if (slot->provisional[0] != '\0' && zk_connection >= ZK_CONNECTED)
 			return true;
-		if (in_doubt && slot->writes && lease_state() != LEASE_OVER &&
+		if (what == UNSETTLED_NODES_AND_WRITES && slot->writes && lease_state() != LEASE_OVER &&
 			(state == CALL_SENT || (state == CALL_GIVEN_UP && works[i].pending > 0)))
 			return true;
 	}

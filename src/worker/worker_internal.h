@@ -41,11 +41,18 @@ extern int64 lease_attend_obstacle(void);
  * ------------------------------------------------------------------------
  */
 
+/* What of sessions' calls must not be left as it is */
+typedef enum Unsettled
+{
+	UNSETTLED_NODES,		   /* a node that goes if its session gives it up */
+	UNSETTLED_NODES_AND_WRITES /* or a write that is under way, with unknown outcome */
+} Unsettled;
+
 extern void	 worker_calls_start(void);
 extern int64 worker_calls_attend(void);
 extern void	 worker_calls_connected(void);
 extern void	 worker_calls_watch_event(const char *path);
-extern bool	 worker_calls_unsettled(bool in_doubt);
+extern bool	 worker_calls_unsettled(Unsettled what);
 
 /* ------------------------------------------------------------------------
  * candidacy.c: the elections at which this server stands

@@ -520,7 +520,8 @@ session_can_give_way(int *held)
 					  connect_string_chroot(used->servers)) == 0;
 	if (!waiting && lease_is_possible() && entries_in_use() > 0)
 		return false; /* a longer timeout costs nobody a place or a term */
-	return *held == 0 && entries_all_consumed() && !worker_calls_unsettled(true);
+	return *held == 0 && entries_all_consumed() &&
+		   !worker_calls_unsettled(UNSETTLED_NODES_AND_WRITES);
 }
 
 /*
@@ -678,7 +679,7 @@ worker_session_shut_down(bool with_server)
 
 		released = status.state == ENTRY_FREE || status.state == ENTRY_RELEASING || status.reserved;
 	}
-	released = released && !worker_calls_unsettled(false);
+	released = released && !worker_calls_unsettled(UNSETTLED_NODES);
 	if (begins && !released)
 		ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
 	if (!released && now > drain_until)
