@@ -176,9 +176,9 @@ watch_child_give_up(Path *path)
 {
 	if (path->child_watch == WATCH_SET)
 	{
+		/* Queue waits there lose the watch, too. */
 		zk_call((ZkCall){.kind = ZK_UNWATCH_CHILDREN, .path = path->path}, NULL, NULL);
-		queue_wait_wake(path->path, strlen(path->path)); /* queue waits there lose the watch,
-														  * too */
+		queue_wait_wake(path->path, strlen(path->path));
 	}
 	watch_child_set(path, WATCH_NONE);
 }
