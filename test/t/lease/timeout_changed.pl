@@ -69,7 +69,7 @@ subtest 'a longer timeout counts as soon as nobody depends on the session, which
 	hold($b, 'foreigner', '/t/foreign');
 	queue($g, 'waiter', '/t/foreign');
 	$g->set_conf('zklock.session_timeout' => scaled('40s'));
-	$g->wait_value("SELECT last_error = 'the lease goes by a session timeout of @{[ scaled(6000) ]} ms, not @{[ scaled(40000) ]} ms, until another ZooKeeper session begins'
+	$g->wait_value("SELECT last_error = 'the lease goes by a session timeout of @{[ 1000 * scaled(6) ]} ms, not @{[ 1000 * scaled(40) ]} ms, until another ZooKeeper session begins'
 		FROM zk_session", 't');
 	is($g->session_id, $id, 'who waits keeps the place, in the same session; zk_session says what counts');
 	$s{foreigner}->hands_over('/t/foreign', $s{waiter}, 'it is served');
