@@ -99,7 +99,7 @@ my ($capping, $c) = cast('c', zk => { maxSessionTimeout => 2000 },
 
 subtest 'ZooKeeper caps the session timeout' => sub {
 	$c->wait_log(qr/WARNING:  "zklock\.tick_time" is 1100 ms, too long for a session timeout of 2000 ms/, 0);
-	my $told = qr/ZooKeeper has granted a session timeout of 2000 ms of the @{[ scaled(10000) ]} ms asked for\. .* 2200 ms are needed\./;
+	my $told = qr/ZooKeeper has granted a session timeout of 2000 ms of the @{[ 1000 * scaled(10) ]} ms asked for\. .* 2200 ms are needed\./;
 	$c->assert_log(0, qr/DETAIL:  .*locks are neither granted nor kept\. $told/, 'the log tells what was asked for, granted, and needed');
 	$c->assert_log(0, qr/HINT: .*maxSessionTimeout/, 'and where it is set');
 	my $beats = $c->zk_session->{requests};
