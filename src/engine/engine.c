@@ -281,7 +281,7 @@ engine_session_unreachable(int refused_code)
  * Takes note that the session is proved to be alive again, and wakes the backends that wait for
  * that; or that it has not been for so long that it may be over, and others may have our locks.
  * Holders have lost them then, for good, even if the session turns out to be alive; then their
- * nodes are deleted.
+ * nodes are deleted, unless others of this server wait behind them.
  */
 void
 engine_session_proved(bool is_alive)

@@ -630,10 +630,11 @@ on_node_created(void *arg, const ZkReply *reply)
 			 */
 			if (!zk_error(reply->code).is_breakdown)
 				cohort_step(cohort, COHORT_PLANNED);
-			else if (fixed_name)
+			else
 			{
 				cohort->retry_at = zklock_now_ms() + BREAKDOWN_MS;
-				break;
+				if (fixed_name)
+					break;
 			}
 
 			/* A node whose name has a sequence exists if the counter has stopped at its end. */
@@ -1089,7 +1090,7 @@ contender_grant(Contender *c)
  *	GONE			taken off its path; freed when its last call is answered
  *
  * This makes the next step, by what is known now, or sends what that waits for.  Answers make
- * two: that the node was created (CREATED), or was not (PLANNED).  cohort_end() makes the one to
+ * two: that the node was created (CREATED), or was not (PLANNED).  cohort_gone() makes the one to
  * GONE.  Returns true if the cohort may go on from the state that it has now; if not, it may be
  * freed.
  */

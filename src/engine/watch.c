@@ -42,10 +42,10 @@
  * same.  The read sets a watch on the node, so from its reply on we hear of the node's end
  * before anything that follows.  A new connection makes that void.  Until then
  *
- *	- nobody is granted under the node (watch_covers());
+ *	- nobody is granted under the node (cohort_next_step());
  *	- those behind it wait, as it may be another client's, even if nobody is in its cohort's
  *	  queue any more (find_blocker());
- *	- it is not deleted or replaced (cohort_advance()).
+ *	- it is not deleted or replaced (cohort_identify()).
  *
  * It does not matter whose it was when the path was listed: if it is ours now it was ours
  * then, as our nodes are listed after their creation.
@@ -593,7 +593,9 @@ watch_own(Cohort *cohort)
 		return;
 	if (!packet_has_room(0, path_cost(path, cohort->name), NULL))
 	{
-		watch_own_refused(cohort);
+		/* Who holds something keeps it.  Nobody else is granted under the node meanwhile. */
+		cohort->own_watch_at = zklock_now_ms() + RETRY_MS;
+		(void) engine_await(cohort->own_watch_at);
 		return;
 	}
 	watch_own_set(cohort, WATCH_ASKED);

@@ -281,13 +281,23 @@ subtest 'no room for a watch' => sub {
 	my $permit = q(SELECT zk_semaphore_acquire('/f/own', 1));
 	is(on($a, 'holder')->query($permit), 't', 'a permit is held, whose path is not listed again');
 	hold($b, 'foreigner', '/f/foreign');
+	hold($a, 'owner', '/f/mine');
+	queue($a, 'mate', '/f/mine');
 	$a->set_faults('watches-full');
 	# The news of a newcomer uses up the watch that covers the holder's node.
 	on($b, 'newcomer')->query_start($permit);
 	$zk->wait_children('/f/own/leases', 2);
 	fails(on($a, 'asker')->try("SELECT zk_lock('/f/foreign')"), '53200', 'who would have to watch is refused', message => qr/too many paths are locked$/);
 	my $node = $a->wait_holder($s{holder}, '/f/own')->{node};
+	on($b, 'late')->query_start(q{SELECT zk_lock('/f/mine')});
+	$zk->wait_children('/f/mine', 2);
+	is($s{owner}->query(q{SELECT zk_unlock('/f/mine')}), 't', 'a lock is released, whose node is not watched');
+	$a->settle;
+	is($a->lock_count(q{path = '/f/mine' AND state = 'held'}), 0, 'nobody is granted under a node whose end would not be heard of');
 	$a->set_faults('');
+	is($s{mate}->finish, 't', 'before there is room');
+	is($s{mate}->query(q{SELECT zk_unlock('/f/mine')}), 't', 'it is released');
+	is($s{late}->finish, 't', 'and the next one has it');
 	$zk->wait_watched("/f/own/leases/$node", $a->session_id);
 	$zk->shell->delete("/f/own/leases/$node");
 	$a->wait_lock($s{holder}, 'lost', '/f/own');
