@@ -321,6 +321,8 @@ engine_session_ended(const char *reason)
 	Losses			losses = {0};
 	int				nwaiting = 0;
 
+	/* All calls have been answered: no reply comes to what is freed here. */
+	Assert(zk_connection == ZK_NO_HANDLE);
 	for (int i = 0; i < entry_pool->max_entries; i++)
 	{
 		report_losses_add(&losses, &engine.contenders[i]);

@@ -579,9 +579,7 @@ cohort_created(Cohort *cohort, const char *name, int64 czxid)
 
 	/* Nobody is served under a node that is near the last one, or beyond it. */
 	if (cohort->peer.sequence < 0 || cohort->peer.sequence >= SEQUENCE_LIMIT)
-	{
 		cohort->refusal = (Refusal){FAILURE_WORN_OUT, 0};
-	}
 }
 
 /*
@@ -1054,6 +1052,15 @@ cohort_identify(Cohort *cohort)
  * ------------------------------------------------------------------------
  */
 
+/* Has the engine look at a holder when its time is over, which its backend may change meanwhile. */
+static void
+contender_note_end(const Contender *c)
+{
+	int64 expires_us = entry_status(entry_index(c)).expires_us;
+
+	engine.overrun_us = Min(engine.overrun_us, expires_us);
+}
+
 /* Grants the lock, unless the backend has given up meanwhile. */
 static void
 contender_grant(Contender *c)
@@ -1068,7 +1075,7 @@ contender_grant(Contender *c)
 	}
 	cohort->grants++;
 	c->place = PLACE_GRANTED;
-	engine.overrun_us = Min(engine.overrun_us, entry_status(entry_index(c)).expires_us);
+	contender_note_end(c);
 }
 
 /*
@@ -1114,6 +1121,8 @@ cohort_next_step(Cohort *cohort)
 			{
 				int code = cohort->no_path_code;
 
+				if (path->parents_pending)
+					return false; /* the create of the path that went ahead is not answered yet */
 				cohort->no_path_code = 0;
 				parents_missing(cohort, code);
 				return false;
@@ -1665,8 +1674,14 @@ path_pump_marked(void)
 				contender_fail(dlist_container(Contender, link, iter.cur),
 							   path->refusal.failure, path->refusal.code);
 			dlist_foreach_modify (iter, &path->cohorts)
-				cohort_fail(dlist_container(Cohort, link, iter.cur), path->refusal.failure,
-							path->refusal.code);
+			{
+				Cohort *cohort = dlist_container(Cohort, link, iter.cur);
+				bool	closed = cohort->closed;
+
+				/* Refused credentials say nothing of the node: it may be joined, and kept. */
+				cohort_fail(cohort, path->refusal.failure, path->refusal.code);
+				cohort->closed = closed || engine.refused_code == 0;
+			}
 			path->refusal.failure = FAILURE_NONE;
 		}
 
@@ -1798,7 +1813,7 @@ engine_attend(void)
 
 			case ENTRY_GRANTED:
 				contender_check(c);
-				engine.overrun_us = Min(engine.overrun_us, entry_status(batch[i]).expires_us);
+				contender_note_end(c);
 				if (c->place != PLACE_GRANTED || contender_request(c).mode != LOCK_MODE_SHARED)
 					break;
 

@@ -23,7 +23,7 @@
  *									fail, as at the end of a transaction: it takes no lock of the
  *									worker's, and a bit that is set twice is looked at once
  *		the worker's latch			is set once for all that was asked while it sleeps
- *		batch (node.c)			bits have no order; tickets have: first come, first served
+ *		batch (node.c)				bits have no order; tickets have: first come, first served
  *		a path's arrivals			who comes may join a node of ours, or must look behind a listing
  *									that was sent later: that is decided for all of a path together
  *		a cohort's queue			those behind one node, among whom it is handed on

@@ -99,14 +99,13 @@ typedef struct SessionKey
 } SessionKey;
 
 /* The way to a session */
-static int64	 open_at;	/* without a handle: when to look for the servers, ms; NEVER: not
+static int64	 open_at;	 /* without a handle: when to look for the servers, ms; NEVER: not
 								 * before a reload */
-static int64	 open_by;	/* ... when to open one with known addresses, ms */
-static int64	 opened_at; /* when a handle was opened last, us */
-static int		 handle_timeout; /* of its session: asked for, then granted, ms */
-static uintptr_t lookup;		 /* the look-up of the servers' addresses under way; 0: none */
-static int64	 look_up_at;	 /* with a handle: when to begin another, ms */
-static bool		 new_addresses;	 /* of which the handle does not know */
+static int64	 open_by;	 /* ... when to open one with known addresses, ms */
+static int64	 opened_at;	 /* when a handle was opened last, us */
+static uintptr_t lookup;	 /* the look-up of the servers' addresses under way; 0: none */
+static int64	 look_up_at; /* with a handle: when to begin another, ms */
+static bool		 new_addresses; /* of which the handle does not know */
 static int64	 give_up_at; /* not connected any more: the handle, if the lease is over, ms */
 static int64	 check_at;	 /* not connected: ms */
 static bool		 doubt_logged; /* since the session was connected last */
@@ -754,7 +753,6 @@ open_handle(void)
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	opened_at = zklock_now_us();
-	handle_timeout = used->session_timeout;
 	if (leftover.id != 0)
 	{
 		config.session_id = leftover.id;
@@ -890,7 +888,7 @@ on_session_event(ZkSessionEvent event, const ZkSession *session)
 				now.state = SESSION_CONNECTED;
 				now.id = session->id;
 				memcpy(now.password, session->password, sizeof(now.password));
-				now.negotiated_timeout = handle_timeout = session->negotiated_timeout;
+				now.negotiated_timeout = session->negotiated_timeout;
 				strlcpy(now.server, session->server, sizeof(now.server));
 				strlcpy(now.chroot, connect_string_chroot(used->servers), sizeof(now.chroot));
 				now.connected_since = GetCurrentTimestamp();
@@ -1175,7 +1173,7 @@ worker_session_attend(void)
 	 */
 	if (now >= check_at)
 	{
-		if (handle_timeout > used->session_timeout)
+		if (zk_client_timeout() > used->session_timeout)
 			zklock_worker_restart("a ZooKeeper server that does not answer");
 		read_files_anew();
 		check_at = zklock_now_ms() + CHECK_MS;

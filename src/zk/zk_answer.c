@@ -164,9 +164,23 @@ zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 		case ZK_GET_DATA:
 		case ZK_GET_CHILDREN: /* the children were checked before they were copied */
 			return impossible ? "The transaction numbers of the node are impossible." : NULL;
-		default: /* these answers consist of the code; on_acl() has checked the entries of an ACL */
-			return NULL;
+		case ZK_GET_ACL: /* on_acl() has checked each entry */
+		case ZK_REPLACE:
+		case ZK_DELETE:
+		case ZK_CREATE_RECORD:
+		case ZK_CHECK:
+		case ZK_SYNC:
+		case ZK_UNWATCH_DATA:
+		case ZK_UNWATCH_CHILDREN:
+		case ZK_REPLACE_RECORD:
+		case ZK_REMOVE:
+		case ZK_PUBLISH:
+		case ZK_PIN:
+		case ZK_WATCH_DATA:
+		case ZK_REMOTE_WAITS:
+			break; /* these answers consist of the code */
 	}
+	return NULL;
 }
 
 /* Checks the children of a node.  Entries may be NULL. */

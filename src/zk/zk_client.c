@@ -182,10 +182,8 @@ static char addresses[ZKLOCK_ADDRESSES_SIZE]; /* the handle's */
 static int unanswered; /* connections in a row that ended without an answer */
 
 /* Silence */
-static int	  may_last; /* a third of the session timeout, as it was asked for and granted, ms:
-						   * the session outlives two silent servers */
-static int64  look_at;	/* when to look for it next, ms */
-static uint64 attempt;	/* the inode of the socket that tries to connect; 0: none */
+static int64  look_at;	  /* when to look for it next, ms */
+static uint64 attempt;	  /* the inode of the socket that tries to connect; 0: none */
 static int64  attempt_at; /* when it was seen first, ms */
 static int	  nleft;	  /* machines left, since one has answered in time */
 static uint32 to_skip;	  /* a bit for each machine that is left at once if it comes again */
@@ -979,7 +977,6 @@ zk_client_open(const char *addresses_, const ZkClientConfig *config_)
 	Assert(zk_handle == NULL);
 	config = *config_;
 	strlcpy(addresses, addresses_, sizeof(addresses));
-	may_last = config.session_timeout / 3;
 	nleft = 0;
 	to_skip = 0;
 	sasl_fault = false;
@@ -1085,7 +1082,6 @@ connection_changed(int state)
 		}
 		config.session_id = session.id;
 		memcpy(config.session_password, session.password, sizeof(config.session_password));
-		may_last = Min(config.session_timeout, session.negotiated_timeout) / 3;
 		zk_connection = ZK_CONNECTED;
 		connection++;
 		again_at = zklock_now_ms();
@@ -1109,6 +1105,28 @@ zk_client_look_again(void)
  * Silent servers
  * ------------------------------------------------------------------------
  */
+
+/*
+ * Returns the session timeout of the handle, ms: as it was asked for, and once a server has granted
+ * one, that, even if the server goes on silent then.  There is a handle.
+ */
+int
+zk_client_timeout(void)
+{
+	return zoo_recv_timeout(zk_handle);
+}
+
+/*
+ * Returns for how long a server may be silent, ms: a third of the session timeout, as it was asked
+ * for and granted.  The session outlives two of them.
+ */
+static int
+silence_may_last(void)
+{
+	int granted = zk_client_timeout();
+
+	return Min(config.session_timeout, granted) / 3;
+}
 
 /*
  * Finds the socket with which the library is connected, or tries to connect, to one of the
@@ -1196,7 +1214,7 @@ leave_silent_server(void)
 	}
 	machine = connect_string_machine(addresses, address, len);
 	its_bit = machine < 0 ? 0 : UINT32_C(1) << machine;
-	patience = may_last;
+	patience = silence_may_last();
 	if (nleft >= connect_string_machine(addresses, "", 0))
 		patience *= 2;
 	else if (socket != 0 && (to_skip & its_bit) != 0)
@@ -1256,7 +1274,7 @@ zk_client_dispatch(void)
 				}
 				if (zk_connection >= ZK_CONNECTED && zk_error(event->reply.code).outcome != CALL_UNKNOWN)
 				{
-					if (zklock_now_ms() - waits_since() < may_last)
+					if (zklock_now_ms() - waits_since() < silence_may_last())
 						nleft = to_skip = 0;
 					zk_connection = ZK_ANSWERED;
 					unanswered = 0;

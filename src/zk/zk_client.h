@@ -147,6 +147,7 @@ extern int	zk_client_start(const ZkClientCallbacks *callbacks);
 extern bool zk_client_open(const char *addresses, const ZkClientConfig *config);
 extern bool zk_client_close(void);
 extern void zk_client_look_again(void);
+extern int	zk_client_timeout(void);
 
 /* zk_library.c */
 extern ZklockAcl zk_acl; /* of nodes that are created from now on */

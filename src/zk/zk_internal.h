@@ -73,7 +73,7 @@ typedef struct Call
 	void		   *arg;
 	int64			sent_at; /* us */
 	ZkTurnKind		turn;
-	int				ahead;		/* calls under way when it was taken */
+	int				ahead;		/* calls under way when it was taken, but for urgent ones */
 	uint64			connection; /* on which it was sent */
 	struct ZkShare *share;		/* of which it is a part; see zk_client.c */
 	struct Call	   *next; /* CREATE, DELETE: goes out in the same request; NULL at the end */

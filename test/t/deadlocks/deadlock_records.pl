@@ -305,7 +305,7 @@ subtest 'records that are none, or claim what is not so' => sub {
 	my %node   = map { my ($session, $path) = @$_; ("$session->{name} $path" => $session->wait_row('true', $path)->{node}) }
 	  ([ $a1, '/r/a' ], [ $a1, '/r/b' ], [ $b1, '/r/b' ], [ $b1, '/r/c' ], [ $b2, '/r/c' ]);
 	my $good   = $sh->get("$root/" . ($zk->children($root))[0]);
-	# test/unit/test_wait_record.c has more of what is no record.
+	# test/unit/test_wait_search.c has more of what is no record.
 	$sh->create(name(), data => record(map { wait_of('/r/b', "n-$_", "/r/b/n-$_") } 1 .. 300), ephemeral => 1);
 	$sh->create(name(), hex => '00ff0a09' x 2000, ephemeral => 1);
 	$sh->create(name(), hex => unpack('H*', $good) . '00', ephemeral => 1);
