@@ -279,7 +279,7 @@ call_context(void *arg)
 
 /*
  * Adds to errors, such as a cancellation, what the caller is doing, until it pops "context": texts
- * that are composed beforehand, as an error's context must not compose them.
+ * that are composed beforehand, so that nothing can fail while an error is written.
  *
  *	doubt	is added while that may have been done
  */

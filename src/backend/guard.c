@@ -522,7 +522,7 @@ guard_check(GuardMoment moment)
 			if (guard == COMMIT_GUARD_OFF)
 				continue;
 			if (!hold_stands(hold, &status))
-				hold_refuse_lost(hold);
+				hold_report_lost(hold);
 			rely_on(&look, guard, hold->entry, &status, &hold->check);
 		}
 

@@ -129,21 +129,15 @@ hold_is_lost(const Hold *hold)
 	return !hold_stands(hold, &status) || (over && status.state == ENTRY_GRANTED);
 }
 
-/*
- * Raises an error if a hold is lost.  A lock at transaction level goes with the
- * transaction.
- */
+/* Raises the error for a hold that is lost.  A lock at transaction level goes with the transaction. */
 void
-hold_refuse_lost(const Hold *hold)
+hold_report_lost(const Hold *hold)
 {
 	const EntryRequest *request = &entry_at(hold->entry)->request;
 	EntryStatus			status;
 	LossReason			reason;
 	const char		   *name = strrchr(hold->path, '/') + 1;
 	const char		   *why;
-
-	if (!hold_is_lost(hold))
-		return;
 
 	/* If the worker has not said why yet, the clock or the lease has ended the lock. */
 	status = entry_status(hold->entry);
@@ -169,6 +163,14 @@ hold_refuse_lost(const Hold *hold)
 			 hold_is_acquired_at(hold, LOCK_SCOPE_SESSION)
 				 ? errhint("Others may have held the lock meanwhile. Release it and retry the work.")
 				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
+}
+
+/* Raises an error if a hold is lost. */
+void
+hold_refuse_lost(const Hold *hold)
+{
+	if (hold_is_lost(hold))
+		hold_report_lost(hold);
 }
 
 /* ------------------------------------------------------------------------

@@ -401,6 +401,6 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 	/* A later cancellation would find a reservation whose token nobody knows. */
 	interrupt_check_client();
 	if (!hold_hand_over(hold))
-		hold_refuse_lost(hold);
+		hold_report_lost(hold);
 	return true;
 }

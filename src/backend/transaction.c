@@ -307,12 +307,9 @@ transaction_leads(int election, int64 *term)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Raises a WARNING for each hold that was lost, of those that have been given up or downgraded, and
- * waits until the worker is done with them.  Returns true if any was lost.
- */
+/* Raises a WARNING for each hold that was lost.  Returns true if there were any. */
 static bool
-see_releases_through(Hold *const *released, int n)
+warn_lost(Hold *const *released, int n)
 {
 	bool any = false;
 
@@ -329,9 +326,15 @@ see_releases_through(Hold *const *released, int n)
 					 ? errmsg("lock on ZooKeeper path \"%s\" was lost before it was released", shown)
 					 : errmsg("permit of semaphore \"%s\" was lost before it was released", shown)));
 	}
+	return any;
+}
+
+/* Waits until the worker is done with holds that have been given up or downgraded. */
+static void
+wait_for_releases(Hold *const *released, int n)
+{
 	for (int i = 0; i < n; i++)
 		(void) wait_for_release(NULL, released[i]->path, released[i]->entry, released[i]->generation);
-	return any;
 }
 
 /*
@@ -346,6 +349,7 @@ lock_release(LockSet set)
 	Hold **released = palloc(set.n * sizeof(Hold *));
 	int	   n = 0;
 	bool   held = true;
+	bool   lost;
 
 	for (int i = 0; i < set.n; i++)
 	{
@@ -363,6 +367,7 @@ lock_release(LockSet set)
 		released[n++] = set.targets[i].hold;
 		guard_release(set.targets[i].hold, set.targets[i].mode, 1);
 	}
+	lost = warn_lost(released, n);
 	for (int i = set.n - 1; i >= 0; i--)
 	{
 		const LockTarget *target = &set.targets[i];
@@ -381,7 +386,8 @@ lock_release(LockSet set)
 					 ? errhint("The transaction owns the lock, and releases it at its end.")
 					 : 0));
 	}
-	return !see_releases_through(released, n) && held;
+	wait_for_releases(released, n);
+	return held && !lost;
 }
 
 /*
@@ -413,7 +419,8 @@ lock_release_those(HoldChoice chosen, const void *arg)
 				guard_release(hold, mode, hold->acquired[mode][LOCK_SCOPE_SESSION]);
 		}
 	}
-	(void) see_releases_through(released, n);
+	(void) warn_lost(released, n);
+	wait_for_releases(released, n);
 }
 
 /*
@@ -451,7 +458,9 @@ permit_release(const char *path)
 		return false;
 	}
 	guard_release(chosen, LOCK_MODE_EXCLUSIVE, 1);
-	return !see_releases_through(&chosen, 1);
+	lost = warn_lost(&chosen, 1);
+	wait_for_releases(&chosen, 1);
+	return !lost;
 }
 
 /* ------------------------------------------------------------------------

@@ -516,7 +516,7 @@ look_at_hold(const Wait *wait, void *arg)
 	if (status.state == ENTRY_GRANTED && !turn && ZKLOCK_FAULT("fail-granted"))
 		elog(ERROR, "fault: fail-granted");
 	if (lost && !turn)
-		hold_refuse_lost(hold);
+		hold_report_lost(hold);
 	if (lost)
 		return WAIT_OVER;
 	if (status.state == ENTRY_GRANTED)

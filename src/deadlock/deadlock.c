@@ -19,8 +19,9 @@
  * Contenders of other clients and servers are not in this graph; a cycle through other
  * servers is found by the session that searches for all.  A process that waits for anything
  * else has no edges, such as a commit that waits for proof of its locks, or a session that
- * waits for a leader or for an element of a queue, which any client may provide.  Neither has the startup process of a standby, which PostgreSQL does
- * not show here, nor autovacuum, which PostgreSQL cancels when it blocks somebody.
+ * waits for a leader or for an element of a queue, which any client may provide.  Neither has
+ * the startup process of a standby, which PostgreSQL does not show here, nor autovacuum, which
+ * PostgreSQL cancels when it blocks somebody.
  * Prepared transactions, reservations and the server's candidacies are no processes, and so
  * no vertices: they give nothing up, or end by themselves, and a candidacy shares its path
  * with no session of its server.

@@ -102,7 +102,7 @@ typedef enum Heed
 extern Heed heed_expected(NodeDialect dialect, LockMode mode, const char *name);
 
 /* ------------------------------------------------------------------------
- * Creating the missing levels of a path, and whom a new node would harm (recipe.c)
+ * Creating the missing levels of a path; whom a new node would harm (recipe.c)
  * ------------------------------------------------------------------------
  */
 

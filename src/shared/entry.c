@@ -260,7 +260,7 @@ entry_fail(int index, Failure failure, int code)
 }
 
 /*
- * GRANTED -> LOST.  Wakes the owner, and interrupts it if it wants that; backend/wait.c turns
+ * GRANTED -> LOST.  Wakes the owner, and interrupts it if it wants that; backend/guard.c turns
  * the interrupt into the message.  A reservation is RELEASING at once, as it has no owner that
  * would give it up.
  *

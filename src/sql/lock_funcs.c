@@ -159,11 +159,19 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode, bool has
  * ------------------------------------------------------------------------
  */
 
-static Datum
-acquire_locks(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, bool array)
+/* What the first argument of an SQL function is */
+typedef enum PathArgument
 {
-	LockSet set = array ? paths_argument(fcinfo, ALLOWED_PATHS_ONLY, mode)
-						: branch_arguments(fcinfo, ALLOWED_PATHS_ONLY, mode, PG_NARGS() == 3);
+	ONE_PATH,
+	PATH_ARRAY
+} PathArgument;
+
+static Datum
+acquire_locks(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, PathArgument argument)
+{
+	LockSet set = argument == PATH_ARRAY
+					  ? paths_argument(fcinfo, ALLOWED_PATHS_ONLY, mode)
+					  : branch_arguments(fcinfo, ALLOWED_PATHS_ONLY, mode, PG_NARGS() == 3);
 
 	argument_check_scope(fcinfo, scope);
 	PG_RETURN_BOOL(lock_acquire(set, scope,
@@ -171,14 +179,15 @@ acquire_locks(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, bool arra
 												: argument_timeout(fcinfo, PG_NARGS() - 1)));
 }
 
-SQL_FUNCTION(zk_lock, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, false);
-SQL_FUNCTION(zk_xact_lock, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, false);
-SQL_FUNCTION(zk_lock_shared, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, false);
-SQL_FUNCTION(zk_xact_lock_shared, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, false);
-SQL_FUNCTION(zk_lock_array, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, true);
-SQL_FUNCTION(zk_xact_lock_array, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, true);
-SQL_FUNCTION(zk_lock_shared_array, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, true);
-SQL_FUNCTION(zk_xact_lock_shared_array, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, true);
+SQL_FUNCTION(zk_lock, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, ONE_PATH);
+SQL_FUNCTION(zk_xact_lock, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, ONE_PATH);
+SQL_FUNCTION(zk_lock_shared, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, ONE_PATH);
+SQL_FUNCTION(zk_xact_lock_shared, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, ONE_PATH);
+SQL_FUNCTION(zk_lock_array, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, PATH_ARRAY);
+SQL_FUNCTION(zk_xact_lock_array, acquire_locks, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, PATH_ARRAY);
+SQL_FUNCTION(zk_lock_shared_array, acquire_locks, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, PATH_ARRAY);
+SQL_FUNCTION(zk_xact_lock_shared_array, acquire_locks, LOCK_MODE_SHARED,
+			 LOCK_SCOPE_TRANSACTION, PATH_ARRAY);
 
 /* ------------------------------------------------------------------------
  * Unlocking
@@ -194,16 +203,17 @@ SQL_FUNCTION(zk_xact_lock_shared_array, acquire_locks, LOCK_MODE_SHARED, LOCK_SC
  */
 
 static Datum
-release_locks(FunctionCallInfo fcinfo, LockMode mode, bool array)
+release_locks(FunctionCallInfo fcinfo, LockMode mode, PathArgument argument)
 {
-	PG_RETURN_BOOL(lock_release(array ? paths_argument(fcinfo, ANY_PATH, mode)
-									  : branch_arguments(fcinfo, ANY_PATH, mode, PG_NARGS() == 2)));
+	PG_RETURN_BOOL(lock_release(argument == PATH_ARRAY
+									? paths_argument(fcinfo, ANY_PATH, mode)
+									: branch_arguments(fcinfo, ANY_PATH, mode, PG_NARGS() == 2)));
 }
 
-SQL_FUNCTION(zk_unlock, release_locks, LOCK_MODE_EXCLUSIVE, false);
-SQL_FUNCTION(zk_unlock_shared, release_locks, LOCK_MODE_SHARED, false);
-SQL_FUNCTION(zk_unlock_array, release_locks, LOCK_MODE_EXCLUSIVE, true);
-SQL_FUNCTION(zk_unlock_shared_array, release_locks, LOCK_MODE_SHARED, true);
+SQL_FUNCTION(zk_unlock, release_locks, LOCK_MODE_EXCLUSIVE, ONE_PATH);
+SQL_FUNCTION(zk_unlock_shared, release_locks, LOCK_MODE_SHARED, ONE_PATH);
+SQL_FUNCTION(zk_unlock_array, release_locks, LOCK_MODE_EXCLUSIVE, PATH_ARRAY);
+SQL_FUNCTION(zk_unlock_shared_array, release_locks, LOCK_MODE_SHARED, PATH_ARRAY);
 
 /* zk_unlock_all() returns void: undoes all session-level acquisitions. */
 Datum
@@ -263,11 +273,13 @@ zk_lease_remaining(PG_FUNCTION_ARGS)
 	int		  election = election_find(path);
 	Interval *result = palloc0(sizeof(Interval));
 	int64	  now = zklock_now_us();
+	int64	  until;
 	bool	  holds = false;
 	int64	  term;
 
 	/* The lease is read before the holds: then it is the lease of their grants. */
-	result->time = Max(lease_until() - now, 0);
+	until = lease_until();
+	result->time = Max(until - now, 0);
 	for (const Hold *hold = hold_next(NULL); hold; hold = hold_next(hold))
 	{
 		EntryStatus status;
@@ -275,7 +287,7 @@ zk_lease_remaining(PG_FUNCTION_ARGS)
 		if (!hold_is_acquired(hold) || hold->kind == REQUEST_ELEMENT || strcmp(hold->path, path) != 0)
 			continue;
 		if (!hold_stands(hold, &status))
-			hold_refuse_lost(hold);
+			hold_report_lost(hold);
 		result->time = Min(result->time, Max(status.expires_us - now, 0));
 		holds = true;
 	}
@@ -805,7 +817,7 @@ utility_hook_of_keys(PlannedStmt *pstmt, const char *queryString, bool readOnlyT
  * without the lock.
  */
 static Datum
-acquire_key(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, bool waits)
+acquire_key(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, int64 timeout_ms)
 {
 	LockTarget target = {.path = key_argument(fcinfo, ALLOWED_PATHS_ONLY), .mode = mode};
 	LockSet	   set = {.targets = &target, .n = 1};
@@ -820,24 +832,28 @@ acquire_key(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, bool waits)
 		ProcessUtility_hook = utility_hook_of_keys;
 		hooked = true;
 	}
-	acquired = lock_acquire(set, scope, waits ? LOCK_WAIT_FOREVER : LOCK_NO_WAIT);
-	if (!acquired && waits)
+	acquired = lock_acquire(set, scope, timeout_ms);
+	if (!acquired && timeout_ms != LOCK_NO_WAIT)
 		elog(ERROR, "advisory lock has been waited for and not been acquired");
 	PG_RETURN_BOOL(acquired);
 }
 
 /* Each serves both signatures of an SQL function. */
-SQL_FUNCTION(zk_advisory_lock, acquire_key, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, true);
-SQL_FUNCTION(zk_advisory_lock_shared, acquire_key, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, true);
-SQL_FUNCTION(zk_advisory_xact_lock, acquire_key, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, true);
-SQL_FUNCTION(zk_advisory_xact_lock_shared, acquire_key, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, true);
+SQL_FUNCTION(zk_advisory_lock, acquire_key, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, LOCK_WAIT_FOREVER);
+SQL_FUNCTION(zk_advisory_lock_shared, acquire_key, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION,
+			 LOCK_WAIT_FOREVER);
+SQL_FUNCTION(zk_advisory_xact_lock, acquire_key, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION,
+			 LOCK_WAIT_FOREVER);
+SQL_FUNCTION(zk_advisory_xact_lock_shared, acquire_key, LOCK_MODE_SHARED,
+			 LOCK_SCOPE_TRANSACTION, LOCK_WAIT_FOREVER);
 
-SQL_FUNCTION(zk_try_advisory_lock, acquire_key, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, false);
-SQL_FUNCTION(zk_try_advisory_lock_shared, acquire_key, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, false);
+SQL_FUNCTION(zk_try_advisory_lock, acquire_key, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, LOCK_NO_WAIT);
+SQL_FUNCTION(zk_try_advisory_lock_shared, acquire_key, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION,
+			 LOCK_NO_WAIT);
 SQL_FUNCTION(zk_try_advisory_xact_lock, acquire_key, LOCK_MODE_EXCLUSIVE,
-			 LOCK_SCOPE_TRANSACTION, false);
+			 LOCK_SCOPE_TRANSACTION, LOCK_NO_WAIT);
 SQL_FUNCTION(zk_try_advisory_xact_lock_shared, acquire_key, LOCK_MODE_SHARED,
-			 LOCK_SCOPE_TRANSACTION, false);
+			 LOCK_SCOPE_TRANSACTION, LOCK_NO_WAIT);
 
 /* The warning is PostgreSQL's. */
 static Datum

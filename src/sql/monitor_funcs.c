@@ -105,7 +105,8 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 	row_add_if(&row, !status->reserved, Int32GetDatum(request->pid));
 	row_add_text(&row, all ? get_database_name(request->database) : NULL);
 	/* A path that was locked from this database can be shown in its encoding. */
-	path = request->database == MyDatabaseId ? display_path(path) : display_utf8(path);
+	if (all)
+		path = request->database == MyDatabaseId ? display_path(path) : display_utf8(path);
 	row_add_text(&row, all ? path : NULL);
 	row_add_text(&row, lock ? "lock" : "semaphore");
 	row_add_text(&row, lock ? mode_names[mode] : NULL);
@@ -547,15 +548,19 @@ typedef struct Search
 static void
 search_below(Search *search, const char *path, const char *name, QueueKind kind)
 {
-	char *below = psprintf("%s%s%s", path, name[0] != '\0' ? "/" : "", name);
+	const char	 *slash = name[0] != '\0' ? "/" : "";
+	MemoryContext caller;
 
-	if (search->n == search->most || strlen(below) > ZKLOCK_MAX_PATH)
+	/* Anybody may have made very many nodes: nothing is composed for those that are left. */
+	if (search->n == search->most || strlen(path) + strlen(slash) + strlen(name) > ZKLOCK_MAX_PATH)
 	{
 		search->nleft++;
 		return;
 	}
-	search->nodes[search->n].path = MemoryContextStrdup(search->context, below);
+	caller = MemoryContextSwitchTo(search->context);
+	search->nodes[search->n].path = psprintf("%s%s%s", path, slash, name);
 	search->nodes[search->n++].kind = kind;
+	MemoryContextSwitchTo(caller);
 }
 
 /*

@@ -274,6 +274,8 @@ read_all(const char *text, size_t len)
 	int				n = 0;
 	bool			good;
 
+	if (copy == NULL)
+		abort();
 	memcpy(copy, text, len);
 	copy[len] = '\0';
 	good = read_lines(copy, len, &lines);
