@@ -178,7 +178,7 @@ zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 		case ZK_PIN:
 		case ZK_WATCH_DATA:
 		case ZK_REMOTE_WAITS:
-			break; /* these answers consist of the code */
+			break; /* such an answer consists of its code */
 	}
 	return NULL;
 }
