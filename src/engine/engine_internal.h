@@ -438,7 +438,7 @@ extern void	   watch_candidates(Path *path);
 extern void	   contender_check(Contender *c);
 
 /* parents.c */
-extern void parents_missing(Cohort *cohort, int code);
+extern void parents_missing(Cohort *cohort);
 extern bool parents_create_ahead(Cohort *cohort);
 extern bool parents_delete(Path *path);
 

@@ -1119,12 +1119,7 @@ cohort_next_step(Cohort *cohort)
 
 			if (cohort->no_path_code != 0)
 			{
-				int code = cohort->no_path_code;
-
-				if (path->parents_pending)
-					return false; /* the create of the path that went ahead is not answered yet */
-				cohort->no_path_code = 0;
-				parents_missing(cohort, code);
+				parents_missing(cohort);
 				return false;
 			}
 

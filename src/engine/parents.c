@@ -342,10 +342,14 @@ take_missing_step(Path *path, MissingStep step)
  * failed.
  */
 void
-parents_missing(Cohort *cohort, int code)
+parents_missing(Cohort *cohort)
 {
 	Path *path = cohort->path;
+	int	  code = cohort->no_path_code;
 
+	if (path->parents_pending)
+		return; /* the create of the path that went ahead is not answered yet */
+	cohort->no_path_code = 0;
 	fail_without_path(cohort);
 	if (path->parents_refusal.failure == FAILURE_NONE && path->parents_attempts >= MISSING_PATH_ATTEMPTS)
 		path->parents_refusal = (Refusal){FAILURE_REFUSED, code};
