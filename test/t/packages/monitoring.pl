@@ -122,6 +122,7 @@ subtest 'who leads, where a candidacy has failed, and when a slot was claimed' =
 	wait_value('sum(sql_zklock_elections{col="has_leader"})', 2);
 	wait_value('sum(sql_zklock_elections{col="failed"})', 0);
 	$server->set_conf('zklock.elections' => '/watched/leader');
+	wait_until { !$zk->children('/watched/other') } 'the server to stand there no more';
 	my $lock = $zk->foreigner('/watched/other');
 	$server->set_conf('zklock.elections' => '/watched/leader, /watched/other');
 	wait_value('sql_zklock_elections{path="/watched/other", col="failed"}', 1);
