@@ -1056,6 +1056,7 @@ connection_changed(int state)
 	 * yet, the handle goes with it.  The library cannot give up a connection and keep a session
 	 * (trap 16); the worker can, by starting again.
 	 */
+	Assert(zk_handle != NULL && zk_connection < ZK_CONNECTED);
 	zk_library_session(&session);
 	fault = state == ZOO_READONLY_STATE ? "The session is read-only."
 										: zk_answer_session_fault(&session, &config);
