@@ -1,18 +1,22 @@
 // Copyright (c) 2026, zklock contributors
 
 // Goroutines that lock and unlock with concurrency.Mutex of etcd's Go client, all on one
-// connection. Each has a lease of its own: mutexes of one lease do not exclude each other.
+// connection. Each has a lease of its own: mutexes of one lease do not exclude each other. And
+// goroutines whose transactions such a lock guards, each on a database connection of its own.
 //
 // The form of requests and paths, and the clock, are those of load.h. Times are in microseconds.
 //
 //	connect     hosts, timeout (ms): all members; a follower among them is the server
 //	run         sessions, path, think, begin, from, end: each of so many goroutines acquires,
 //	            thinks, releases, again and again. Result: how long each acquisition took
+//	run         ..., conninfo: each acquires, updates a row of the database, commits, releases.
+//	            Result: how long all of that took, each time
 package main
 
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"fmt"
 	"log"
 	"math/rand"
@@ -22,6 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	_ "github.com/lib/pq"
 	"go.etcd.io/etcd/clientv3"
 	"go.etcd.io/etcd/clientv3/concurrency"
 	"golang.org/x/sys/unix"
@@ -34,6 +39,7 @@ var (
 	client   *clientv3.Client
 	lifetime int // of a lease, seconds
 	sessions []*concurrency.Session
+	opened   = map[string][]*sql.Conn{} // of transactions, by conninfo
 	used     int64
 )
 
@@ -97,7 +103,34 @@ func connect(a arguments) string {
 	return "1"
 }
 
-func lockAndUnlock(session *concurrency.Session, number int, a arguments, durations chan<- []int64) {
+func database(conninfo string, number int) *sql.Conn {
+	for len(opened[conninfo]) < number {
+		pool, err := sql.Open("postgres", conninfo)
+		check(err)
+		connection, err := pool.Conn(context.Background())
+		check(err)
+		opened[conninfo] = append(opened[conninfo], connection)
+	}
+	return opened[conninfo][number-1]
+}
+
+func execute(connection *sql.Conn, statements string) {
+	_, err := connection.ExecContext(context.Background(), statements)
+	check(err)
+}
+
+// A transaction, in as many messages as by JDBC. What is guarded by one lock is one row.
+func update(connection *sql.Conn, number int, a arguments) {
+	row := 1
+	if strings.Contains(a["path"], "%") {
+		row = number
+	}
+	execute(connection, fmt.Sprintf("BEGIN; UPDATE guarded SET n = n + 1 WHERE id = %d", row))
+	execute(connection, "COMMIT")
+}
+
+// Without a connection to a database, nothing but the lock is timed.
+func lockAndUnlock(session *concurrency.Session, connection *sql.Conn, number int, a arguments, durations chan<- []int64) {
 	background := context.Background()
 	think, from, end := a.number("think"), a.number("from"), a.number("end")
 	var counted []int64
@@ -105,6 +138,10 @@ func lockAndUnlock(session *concurrency.Session, number int, a arguments, durati
 	for before := now(); before < end; before = now() {
 		mutex := concurrency.NewMutex(session, expand(a["path"], number))
 		check(mutex.Lock(background))
+		if connection != nil {
+			update(connection, number, a)
+			check(mutex.Unlock(background))
+		}
 		acquired := now()
 		if acquired >= from && acquired <= end {
 			counted = append(counted, acquired-before)
@@ -114,7 +151,9 @@ func lockAndUnlock(session *concurrency.Session, number int, a arguments, durati
 		if think > 0 {
 			sleepUntil(min(acquired+think, end))
 		}
-		check(mutex.Unlock(background))
+		if connection == nil {
+			check(mutex.Unlock(background))
+		}
 	}
 	durations <- counted
 }
@@ -128,7 +167,11 @@ func run(a arguments) string {
 	}
 	durations := make(chan []int64)
 	for i := 0; i < count; i++ {
-		go lockAndUnlock(sessions[i], i+1, a, durations)
+		var connection *sql.Conn
+		if a["conninfo"] != "" {
+			connection = database(a["conninfo"], i+1)
+		}
+		go lockAndUnlock(sessions[i], connection, i+1, a, durations)
 	}
 	var words []string
 	others := 0

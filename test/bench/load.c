@@ -74,9 +74,9 @@ load_serve(const Command *commands, int ncommands)
 	}
 }
 
-/* The value of a key in the request. */
-const char *
-load_word(const char *key)
+/* The value of a key in the request; NULL without the key. */
+static const char *
+find_word(const char *key)
 {
 	size_t length = strlen(key);
 
@@ -85,7 +85,24 @@ load_word(const char *key)
 		if (strncmp(words[i], key, length) == 0 && words[i][length] == '=')
 			return words[i] + length + 1;
 	}
-	load_fail("%s without %s", words[1], key);
+	return NULL;
+}
+
+bool
+load_has(const char *key)
+{
+	return find_word(key) != NULL;
+}
+
+/* The value of a key that the request must have. */
+const char *
+load_word(const char *key)
+{
+	const char *word = find_word(key);
+
+	if (word == NULL)
+		load_fail("%s without %s", words[1], key);
+	return word;
 }
 
 int64_t

@@ -42,6 +42,7 @@ typedef struct Command
 
 extern int64_t	   load_now_us(void);
 extern void		   load_serve(const Command *commands, int ncommands);
+extern bool		   load_has(const char *key);
 extern const char *load_word(const char *key);
 extern int64_t	   load_number(const char *key);
 extern void		   load_expand_path(char *dst, size_t size, const char *path, int number);

@@ -1,7 +1,8 @@
 /*
  * redis_load.c
  *		Threads that lock and unlock in Redis, as its documentation has it for one
- *		server: SET NX PX, and a deletion that compares.
+ *		server: SET NX PX, and a deletion that compares; and threads whose transactions
+ *		such a lock guards, each on a database connection of its own.
  *
  * See load.h for the form of requests and paths.
  *
@@ -11,6 +12,8 @@
  *					a connection of its own, acquires, thinks for so many
  *					microseconds, releases, again and again.  Result: how long each
  *					acquisition took
+ *		run			..., conninfo: each thread acquires, updates a row of the database,
+ *					commits, releases.  Result: how long all of that took, each time
  *
  * Nobody is told that a lock is free: who does not get one asks again in a
  * millisecond.
@@ -20,6 +23,7 @@
 #define _GNU_SOURCE
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
+#include <libpq-fe.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +43,7 @@ static const char script[] = "if redis.call('get', KEYS[1]) == ARGV[1] then "
 typedef struct Session
 {
 	redisContext *redis;
+	PGconn		 *database; /* of transactions */
 	int			  number;
 	pthread_t	  thread;
 	Samples		  durations;
@@ -50,6 +55,7 @@ static char		   hosts[64];
 static int64_t	   timeout;
 static char		   script_hash[64];
 static const char *path; /* these are of the run */
+static bool		   guards;
 static int64_t	   think, begin, from, end;
 
 /* Connects a session; the server may still be starting. */
@@ -107,6 +113,38 @@ release(Session *session, const char *key, const char *token)
 }
 
 static void
+connect_database(Session *session, const char *conninfo)
+{
+	if (session->database)
+		return;
+	session->database = PQconnectdb(conninfo);
+	if (PQstatus(session->database) != CONNECTION_OK)
+		load_fail("PostgreSQL: %s", PQerrorMessage(session->database));
+}
+
+static void
+execute(Session *session, const char *sql)
+{
+	PGresult *result = PQexec(session->database, sql);
+
+	if (PQresultStatus(result) != PGRES_COMMAND_OK)
+		load_fail("PostgreSQL: %s", PQerrorMessage(session->database));
+	PQclear(result);
+}
+
+/* A transaction, in as many messages as by JDBC.  What is guarded by one lock is one row. */
+static void
+update(Session *session)
+{
+	char sql[100];
+
+	snprintf(sql, sizeof(sql), "BEGIN; UPDATE guarded SET n = n + 1 WHERE id = %d",
+			 strchr(path, '%') ? session->number : 1);
+	execute(session, sql);
+	execute(session, "COMMIT");
+}
+
+static void
 sleep_until(int64_t time)
 {
 	int64_t left = time - load_now_us();
@@ -125,12 +163,17 @@ work(void *arg)
 	sleep_until(begin);
 	for (int64_t before; (before = load_now_us()) < end;)
 	{
-		int64_t acquired;
+		int64_t acquired; /* or all is done */
 
 		load_expand_path(key, sizeof(key), path, session->number);
 		load_expand_path(token, sizeof(token), "%n", session->number);
 		while (!acquire(session, key, token))
 			usleep(POLL_US);
+		if (guards)
+		{
+			update(session);
+			release(session, key, token);
+		}
 		acquired = load_now_us();
 		if (acquired >= from && acquired <= end)
 			load_sample(&session->durations, acquired - before);
@@ -138,7 +181,8 @@ work(void *arg)
 			session->others++;
 		if (think > 0)
 			sleep_until(acquired + think < end ? acquired + think : end);
-		release(session, key, token);
+		if (!guards)
+			release(session, key, token);
 	}
 	return NULL;
 }
@@ -153,6 +197,7 @@ run(void)
 	if (n < 1 || n > MAX_SESSIONS)
 		load_fail("from 1 to %d sessions, please", MAX_SESSIONS);
 	path = load_word("path");
+	guards = load_has("conninfo");
 	think = load_number("think");
 	begin = load_number("begin");
 	from = load_number("from");
@@ -161,6 +206,8 @@ run(void)
 	{
 		sessions[i].number = i + 1;
 		connect_session(&sessions[i]);
+		if (guards)
+			connect_database(&sessions[i], load_word("conninfo"));
 		if (pthread_create(&sessions[i].thread, NULL, work, &sessions[i]) != 0)
 			load_fail("cannot start a thread");
 	}

@@ -26,8 +26,8 @@ moment, as C<zklock> and as C<zklock, keep_idle = 0>. A job is a closed loop, an
              contestant has paths of its own, so that nothing that one leaves behind is in another's way
   think      microseconds between lock and unlock, default 0
 
-C<guarded(...)> returns all contestants of a job in which Java programs, one for each database server, run transactions
-that a lock guards. In its path %s is the number of the server.
+C<guarded(...)> returns all contestants of a job in which programs, one for each database server, run transactions
+that a lock guards: in Java, but for etcd and Redis. In its path %s is the number of the server.
 
 A queue stands before the measurement begins: the first session holds the lock, the others wait. When it begins
 the first releases, and so does each that gets the lock, at once. The durations are those between one grant and
@@ -197,7 +197,7 @@ sub kazoo { return _clients('kazoo', @_); }
 sub etcd($stage, %job) { return $stage->has_etcd ? _clients('etcd', $stage, %job) : (); }
 sub redis($stage, %job) { return $stage->has_redis ? _clients('Redis', $stage, %job) : (); }
 
-# Transactions of Java programs, by JDBC; the lock is an expression, or empty: then Curator locks
+# Transactions; of Java programs, by JDBC, the lock is an expression, or empty: then Curator locks
 sub _transactions($name, $stage, $kind, $lock, $used, %job)
 {
 	my @share = _shares($job{sessions} || 1, scalar @$used);
@@ -206,7 +206,7 @@ sub _transactions($name, $stage, $kind, $lock, $used, %job)
 	foreach my $i (0 .. $#share)
 	{
 		my $peer = $stage->$kind($i + 1);
-		my %guard = (url => $stage->url($used->[$i]), lock => $lock);
+		my %guard = $kind =~ /^(?:etcd|redis)$/ ? (conninfo => $stage->conninfo($used->[$i])) : (url => $stage->url($used->[$i]), lock => $lock);
 		$stage->warm_up($peer, 'transactions', %guard);
 		push @requests, [ $peer, 'run', sessions => $share[$i], path => $path =~ s/%s/$i/r, think => 0, %guard ];
 	}
@@ -221,6 +221,8 @@ sub guarded($stage, %job)
 		(map { my ($name, @its) = @$_;
 			_transactions($name, $stage, 'jdbc', 'zk_xact_lock($path)', \@its, %job, _keeping($stage, $name, $job{path}, @its)) } @zklocks),
 		_transactions('Curator', $stage, 'curator', '', \@used, %job),
+		$stage->has_etcd ? _transactions('etcd', $stage, 'etcd', '', \@used, %job) : (),
+		$stage->has_redis && $job{path} =~ /%/ ? _transactions('Redis', $stage, 'redis', '', \@used, %job) : (),
 		@used == 1 ? _transactions('pg_advisory_lock', $stage, 'jdbc', 'pg_advisory_xact_lock(hashtext($path))', \@used, %job) : ());
 }
 

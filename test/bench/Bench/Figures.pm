@@ -108,7 +108,8 @@ our %columns = (
 	bytes      => 'bytes',
 	watches    => 'watches',
 	cpu        => 'client CPU µs',
-	server_cpu => 'ZooKeeper CPU µs');
+	server_cpu => 'ZooKeeper CPU µs',
+	switches   => 'switches');
 
 sub find($measure, $place, $case, $contestant, @series)
 {

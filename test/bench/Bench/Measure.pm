@@ -218,7 +218,7 @@ sub _fleet_busy($stage, $name, $path, $think, @servers)
 my %usual = (
 	compares       => 'rate',
 	places         => [qw(memory disk ensemble)],
-	columns        => [qw(p50 p99 rate ratio requests bytes watches cpu)],
+	columns        => [qw(p50 p99 rate ratio requests bytes watches cpu switches)],
 	finish         => sub { return; },
 	rounds_factor  => 1,
 	seconds_factor => 1,
@@ -230,7 +230,8 @@ my @all = ({
 	text  => <<'END',
 Threads of a Java program do what locks are for: lock, `UPDATE` of a row, COMMIT, unlock. zklock: in the transaction, by
 JDBC alone, with `zk_xact_lock`. Curator: with `InterProcessMutex` around it. "pg_advisory_lock" is
-`pg_advisory_xact_lock`, which excludes nobody on another server. The times are those of all of it. Each thread has a
+`pg_advisory_xact_lock`, which excludes nobody on another server. etcd's program is in Go (lib/pq), Redis' in C (libpq); they send a
+transaction in two messages, as JDBC does. The times are those of all of it. Each thread has a
 connection of its own; on two servers there is a program for each, with half of the threads.
 END
 	places  => [qw(memory disk ensemble delay)],

@@ -95,7 +95,7 @@ sub jdbc($class) { return $class->_java('jdbc'); }
 # Debian's sources of Go programs
 my $go_path = '/usr/share/gocode';
 
-sub can_etcd { return -x '/usr/bin/etcd' && -x '/usr/bin/go' && -d "$go_path/src/go.etcd.io/etcd/clientv3"; }
+sub can_etcd { return -x '/usr/bin/etcd' && -x '/usr/bin/go' && -d "$go_path/src/go.etcd.io/etcd/clientv3" && -d "$go_path/src/github.com/lib/pq"; }
 sub can_redis { return -x '/usr/bin/redis-server' && -e '/usr/include/hiredis/hiredis.h'; }
 
 sub etcd($class, $hosts)
@@ -110,7 +110,7 @@ sub etcd($class, $hosts)
 	return $class->_start('etcd_load', $program)->_connected($hosts);
 }
 
-sub redis($class, $host) { return $class->_start('redis_load', _compiled('redis_load', qw(-lhiredis -lpthread)))->_connected($host); }
+sub redis($class, $host) { return $class->_start('redis_load', _compiled('redis_load', qw(-lhiredis -lpq -lpthread)))->_connected($host); }
 
 sub relay($port, $target, $delay)
 {

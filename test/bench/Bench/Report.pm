@@ -200,15 +200,15 @@ sub _guarded($self)
 	} @cases);
 	return <<"END";
 **What locks are for**: lock, `UPDATE` of a row, COMMIT, unlock, in a Java program, by JDBC alone with `zk_xact_lock`, or with
-Curator's `InterProcessMutex` around the transaction. zklock proves before each COMMIT that the lock is still held, which
-Curator leaves to the program; Curator's `release()` waits until ZooKeeper has removed the node, which COMMIT does not.
+Curator's `InterProcessMutex` around the transaction; with etcd in a program in Go, with Redis in C. zklock proves before each
+COMMIT that the lock is still held, which the others leave to the program; they wait until the lock is released, which COMMIT does not.
 Transactions a second, with one ZooKeeper server, data in memory:
 
 $rows
 And elsewhere:
 
 $places
-"0.5 ms" is what each message between the Java program, PostgreSQL and ZooKeeper takes, by relays (`test/bench/relay.c`) on
+"0.5 ms" is what each message between program, PostgreSQL and ZooKeeper takes, by relays (`test/bench/relay.c`) on
 the same processors: not every kernel has netem.
 
 END

@@ -26,6 +26,7 @@ The n-th round of each is the same round. Figures that do not exist are missing.
   cpu         what the client's processes took, in microseconds, as the kernel counts it for each of their threads
               (/proc/PID/task/TID/schedstat)
   server_cpu  the same of ZooKeeper's servers
+  switches    context switches of the whole machine (/proc/stat), to which the processor time is nearly proportional
 
 =cut
 
@@ -65,9 +66,16 @@ sub cpu_of(@pids)
 	return $sum;
 }
 
+sub switches
+{
+	open(my $fh, '<', '/proc/stat') or return 0;
+	my ($count) = grep { defined } map { /^ctxt (\d+)/ ? $1 : undef } <$fh>;
+	return $count // 0;
+}
+
 sub _processors($stage, @pids)
 {
-	return (cpu => cpu_of(@pids), server_cpu => cpu_of(map { $_->pid } $stage->zk->servers));
+	return (cpu => cpu_of(@pids), server_cpu => cpu_of(map { $_->pid } $stage->zk->servers), switches => switches());
 }
 
 sub cost($before, $after, $acquisitions)

@@ -11,6 +11,7 @@ Bench::Stage - the servers and load generators of a benchmark, started when they
   $stage->server('a');         # Zklock::Server: with zklock
   $stage->central;             # one without, for everybody's advisory locks
   $stage->url('a');            # for JDBC; there is a table
+  $stage->conninfo('a');       # the same for libpq
   $stage->sql; $stage->c; $stage->curator(2); $stage->jdbc(2); $stage->kazoo(1);   # Bench::Peer
   $stage->etcd(1) if $stage->has_etcd; $stage->redis(1) if $stage->has_redis;      # likewise
   $stage->warm_up($peer, $what, sessions => 16, ...);    # once for each of what it does
@@ -21,8 +22,8 @@ The places are
   memory    one ZooKeeper server, data in memory
   disk      one ZooKeeper server, data on a disk; it and PostgreSQL use fsync
   ensemble  three ZooKeeper servers, data in memory; all are clients of the same follower
-  delay     as memory, but what is sent between programs on different hosts takes 0.5 ms: clients of ZooKeeper and
-            of JDBC connect to relays
+  delay     as memory, but what is sent between programs on different hosts takes 0.5 ms: clients of ZooKeeper, etcd
+            and PostgreSQL connect to relays
 
 ZooKeeper has its sample configuration's tickTime of 2 s. PostgreSQL logs no statements. etcd has one member, or
 three in place of an ensemble, and its data where ZooKeeper has its own; Redis keeps nothing.
@@ -152,14 +153,21 @@ sub server($self, $name, %opt)
 sub central($self) { return $self->server('central', preload => 0, extension => 0); }
 
 # A page has one row, so that they do not get into each other's way.
-sub url($self, $name)
+sub _guarded_table($self, $name)
 {
 	my $server = $self->server($name);
 	$server->value($_) foreach
 	  q(CREATE TABLE IF NOT EXISTS guarded (id int PRIMARY KEY, n int NOT NULL DEFAULT 0, filler char(500) NOT NULL DEFAULT '')
 		WITH (fillfactor = 10)),
 	  'INSERT INTO guarded (id) SELECT generate_series(1, 16) ON CONFLICT DO NOTHING';
-	return 'jdbc:postgresql://127.0.0.1:' . $self->_way($server->port) . '/postgres';
+	return $self->_way($server->port);
+}
+
+sub url($self, $name) { return 'jdbc:postgresql://127.0.0.1:' . $self->_guarded_table($name) . '/postgres'; }
+
+sub conninfo($self, $name)
+{
+	return 'host=127.0.0.1 port=' . $self->_guarded_table($name) . ' dbname=postgres sslmode=disable';
 }
 
 sub sql($self) { return $self->{peers}{sql} ||= Bench::Peer->sql; }
@@ -193,7 +201,7 @@ sub _etcd_servers($self)
 			'--listen-peer-urls', $url{"$_-peer"}, '--initial-advertise-peer-urls', $url{"$_-peer"},
 			'--initial-cluster', join(',', map { "$_=" . $url{"$_-peer"} } @names),
 			'--auto-compaction-mode', 'revision', '--auto-compaction-retention', '1000') foreach @names;
-		join(',', map { $url{"$_-client"} =~ s{http://}{}r } @names);
+		join(',', map { '127.0.0.1:' . $self->_way($url{"$_-client"} =~ s/.*://r) } @names);
 	};
 }
 
