@@ -159,6 +159,15 @@ subtest 'a candidate that renews its node while it is looked for' => sub {
 	is($s->query("SELECT owner FROM zk_leader('/g/renewed')"), '', 'when it has gone nobody leads');
 };
 
+subtest 'a leader that goes while it is looked for' => sub {
+	my ($first) = map { $shell->create('/g/gone/latch-', ephemeral => 1, sequence => 1, makepath => 1, data => $_) } qw(first second);
+	$proxy->hold_request_of($s, "SELECT owner FROM zk_leader('/g/gone')", op => 'getData', path => "^$first\$");
+	$shell->delete($first);
+	$proxy->heal;
+	is($s->finish, 'second', 'the one behind it leads, as the same listing shows');
+	$shell->delete("/g/gone/$_") foreach $zk->children('/g/gone');
+};
+
 subtest 'a server all of whose locks are taken stands when there is room again' => sub {
 	my $c = Zklock::Server->new('c', zookeeper => $zk, conf => [ 'zklock.max_locks = 10', 'zklock.max_locks_per_session = 10' ]);
 	my $holder = $c->session;
