@@ -77,9 +77,11 @@ story 'one that is in a loop, which the next of its server does not wait for' =>
 	ok($busy->busy, 'while the other goes on');
 	is($busy->cancelled, '57014', 'until somebody cancels it');
 	$busy->query('ROLLBACK');
-	my $result = $busy->try("SELECT zk_unlock('/h/loop')");
+	my $result = $busy->try("SELECT zk_unlock(array['/h/never', '/h/loop'])");
 	is($result->{text}, 'f', 'the loss is not silent');
 	like($result->{notices}[0], qr/lock on ZooKeeper path "\/h\/loop" was lost before it was released/, 'as the warning says');
+	like($result->{notices}[1], qr/you don't own a session-level exclusive lock on ZooKeeper path "\/h\/never"/,
+		'before that of a lock that was not held');
 	is($s{next}->query("SELECT zk_unlock('/h/loop')"), 't', 'the other has the lock still');
 };
 
