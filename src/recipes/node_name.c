@@ -23,7 +23,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/node_name.h"
+#include "recipes/recipe.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -227,17 +227,17 @@ read_uuid(const char *name, size_t prefix_len, NodeDialect dialect, uint8_t uuid
 /*
  * Reads the name of a child of a lock path.
  *
- * Returns true and fills *parsed if the node contends for the lock in any dialect; else
- * returns false and leaves *parsed alone.
+ * Returns true and fills *parsed if the node contends for the lock in any dialect, whichever
+ * is written; else returns false and leaves *parsed alone.
  *
  * Where a client of the dialect in question would accept more than it writes, so does this
  * function: to wait for a node that is no contender costs time, to overlook one that is costs
  * exclusion.
  */
 bool
-node_name_parse(const char *name, NodeName *parsed)
+node_name_parse(const char *name, RecipePeer *parsed)
 {
-	NodeName	  read = {.mode = LOCK_MODE_EXCLUSIVE, .dialect = DIALECT_ZOOKEEPER};
+	RecipePeer read = {.numbered = true, .mode = LOCK_MODE_EXCLUSIVE, .dialect = DIALECT_ZOOKEEPER};
 	const Marker *found = NULL;
 	size_t		  prefix_len;
 	uint8_t		  uuid[ZKLOCK_UUID_BYTES];
@@ -266,8 +266,10 @@ node_name_parse(const char *name, NodeName *parsed)
 	/* A node that may be kept is exclusive, and has exactly the name that we give to it. */
 	if (read_uuid(name, prefix_len, read.dialect, uuid) && uuid[6] >> 4 == UUID_VERSION_KEPT)
 	{
-		node_name_prefix(ours, sizeof(ours), read.dialect, LOCK_MODE_EXCLUSIVE, uuid);
-		read.kept = strlen(ours) == prefix_len && memcmp(name, ours, prefix_len) == 0;
+		node_name_prefix(ours, sizeof(ours),
+						 &(RecipeRequest){.mode = LOCK_MODE_EXCLUSIVE, .dialect = read.dialect},
+						 uuid);
+		read.may_be_kept = strlen(ours) == prefix_len && memcmp(name, ours, prefix_len) == 0;
 	}
 	*parsed = read;
 	return true;
@@ -294,10 +296,10 @@ node_name_has_sequence(const char *name)
  * than needed, the name is cut off (and no use), but always terminated.
  */
 void
-node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
+node_name_prefix(char *dst, size_t size, const RecipeRequest *request,
 				 const uint8_t uuid[ZKLOCK_UUID_BYTES])
 {
-	const DialectName *name = &dialects[dialect][mode];
+	const DialectName *name = &dialects[request->dialect][request->mode];
 	char			   text[UUID_TEXT_SIZE];
 
 	uuid_format(text, sizeof(text), uuid, name->uuid);
@@ -309,10 +311,11 @@ node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
  * has room for size bytes.  It has the same sequence and, as far as the dialect allows, the
  * same UUID; so the one name follows from the other.
  *
- * Returns false if name is not one that we give to an exclusive node.
+ * Returns false if name is not one that we give to an exclusive node, or no shared one is asked
+ * for.
  */
 bool
-node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name)
+node_name_downgraded(char *dst, size_t size, const char *name, const RecipeRequest *request)
 {
 	uint8_t uuid[ZKLOCK_UUID_BYTES];
 	char	prefix[ZKLOCK_MAX_NODE_NAME + 1];
@@ -320,9 +323,10 @@ node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *na
 	int64_t sequence;
 	int		written;
 
-	if (!split_sequence(name, &prefix_len, &sequence) || !read_uuid(name, prefix_len, dialect, uuid))
+	if (request->mode != LOCK_MODE_SHARED || !split_sequence(name, &prefix_len, &sequence) ||
+		!read_uuid(name, prefix_len, request->dialect, uuid))
 		return false;
-	node_name_prefix(prefix, sizeof(prefix), dialect, LOCK_MODE_SHARED, uuid);
+	node_name_prefix(prefix, sizeof(prefix), request, uuid);
 	written = snprintf(dst, size, "%s%s", prefix, name + prefix_len);
 	return written > 0 && (size_t) written < size;
 }
@@ -484,7 +488,7 @@ path_check(const char *path, size_t len)
 
 		end = slash ? (size_t) (slash - path) : len;
 		memcpy(name, path + start, end - start);
-		if (node_name_parse(name, &(NodeName){.kept = false}))
+		if (node_name_parse(name, &(RecipePeer){.sequence = 0}))
 			fault = "A path must not have a component that looks like a node of a lock, such as \"lock-0000000001\".";
 	}
 	return fault;

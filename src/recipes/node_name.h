@@ -67,28 +67,14 @@ typedef enum UuidForm
 	UUID_HALF	 /* the first 16 of these */
 } UuidForm;
 
-/* The request of a lock node's owner, as the node's name shows it */
-typedef struct NodeName
-{
-	LockMode	mode;
-	int64_t		sequence; /* in the range of a 32-bit signed integer */
-	NodeDialect dialect;  /* whose clients write such names; for names that
-						   * several do, the one to write for all of them */
-	bool		kept;	  /* the UUID is of UUID_VERSION_KEPT: the node may be kept */
-} NodeName;
-
 /* The names of the dialects in settings and views, with a NULL behind the last */
 extern const char *const node_dialect_names[];
 
 extern const char *path_check(const char *path, size_t len);
 extern const char *path_check_node(const char *path, size_t len);
-extern bool		   node_name_parse(const char *name, NodeName *parsed);
 extern bool		   node_name_has_sequence(const char *name);
 extern bool		   node_name_read_number(const char *text, size_t len, int64_t *number);
 extern bool		   node_name_is_possible(const char *name);
-extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
-									const uint8_t uuid[ZKLOCK_UUID_BYTES]);
-extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
 extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidForm form);
 
 /* recipe.c: which clients wait for the names that we write */

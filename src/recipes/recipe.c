@@ -105,7 +105,7 @@ Heed
 heed_expected(NodeDialect dialect, LockMode mode, const char *name)
 {
 	const char *uuid = name + strlen(GO_PREFIX);
-	NodeName	parsed;
+	RecipePeer	parsed;
 	Heed		heed;
 
 	if (!node_name_parse(name, &parsed))
@@ -136,27 +136,6 @@ heed_expected(NodeDialect dialect, LockMode mode, const char *name)
  * ------------------------------------------------------------------------
  */
 
-/* Every dialect's contenders are recognised, whichever dialect is written. */
-static bool
-lock_read(const char *child, RecipePeer *peer)
-{
-	NodeName parsed;
-
-	if (!node_name_parse(child, &parsed))
-		return false;
-	*peer = (RecipePeer){.sequence = parsed.sequence,
-						 .numbered = true,
-						 .may_be_kept = parsed.kept,
-						 .mode = parsed.mode};
-	return true;
-}
-
-static void
-lock_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t uuid[ZKLOCK_UUID_BYTES])
-{
-	node_name_prefix(dst, size, request->dialect, request->mode, uuid);
-}
-
 /* Hive's names have no UUID. */
 static bool
 lock_name_is_reusable(const RecipeRequest *request)
@@ -175,7 +154,7 @@ lock_excludes(const RecipePeer *peer, const RecipeRequest *request)
 static bool
 lock_heedless(const char *child, const RecipeRequest *request, RecipeHeedless *why)
 {
-	NodeName parsed;
+	RecipePeer parsed;
 
 	if (heed_expected(request->dialect, request->mode, child) != HEED_NO ||
 		!node_name_parse(child, &parsed))
@@ -194,21 +173,14 @@ lock_may_join(const RecipeRequest *node, const RecipeRequest *request)
 	return node->mode == request->mode && node->dialect == request->dialect;
 }
 
-static bool
-lock_downgraded_name(char *dst, size_t size, const char *name, const RecipeRequest *request)
-{
-	return request->mode == LOCK_MODE_SHARED &&
-		   node_name_downgraded(dst, size, request->dialect, name);
-}
-
 const Recipe lock_recipe = {.name = "lock",
-							.read = lock_read,
-							.write = lock_write,
+							.read = node_name_parse,
+							.write = node_name_prefix,
 							.name_is_reusable = lock_name_is_reusable,
 							.excludes = lock_excludes,
 							.heedless = lock_heedless,
 							.may_join = lock_may_join,
-							.downgraded_name = lock_downgraded_name};
+							.downgraded_name = node_name_downgraded};
 
 /* ------------------------------------------------------------------------
  * The permits of semaphores
@@ -350,7 +322,7 @@ election_read(const char *child, RecipePeer *peer)
 {
 	const char *latch = after_last(child, LATCH_MARKER);
 	const char *support = after_last(child, SUPPORT_PREFIX);
-	NodeName	lock;
+	RecipePeer	lock;
 
 	*peer = (RecipePeer){.numbered = true, .mode = LOCK_MODE_EXCLUSIVE};
 	if (latch && node_name_read_number(latch, strlen(latch), &peer->sequence))
@@ -383,7 +355,7 @@ election_write(char *dst, size_t size, const RecipeRequest *request,
 			snprintf(dst, size, SUPPORT_PREFIX);
 			break;
 		case ELECTION_LOCK:
-			node_name_prefix(dst, size, request->dialect, LOCK_MODE_EXCLUSIVE, uuid);
+			node_name_prefix(dst, size, request, uuid);
 			break;
 	}
 }
@@ -518,7 +490,7 @@ const Recipe element_recipe = {.name = "element",
 const char *
 element_name_other_use(const char *child)
 {
-	NodeName lock;
+	RecipePeer lock;
 
 	if (node_name_parse(child, &lock) || strcmp(child, &PERMIT_LEASES[1]) == 0 ||
 		strcmp(child, &PERMIT_TURNS[1]) == 0)

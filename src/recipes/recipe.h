@@ -53,7 +53,8 @@ typedef struct RecipePeer
 	bool	 numbered;	  /* it has a sequence; the recipe says what follows if not */
 	bool	 may_be_kept; /* its server may keep the node for a moment when nobody needs it */
 	LockMode mode;
-	int32_t	 permits;	   /* the semaphore's in its owner's opinion, 0 if the name has none */
+	NodeDialect dialect;   /* of a lock: the one to write for all clients with such names */
+	int32_t		permits;   /* the semaphore's in its owner's opinion, 0 if the name has none */
 	ElectionFamily family; /* of a candidate */
 } RecipePeer;
 
@@ -145,7 +146,7 @@ typedef struct Recipe
 
 	/*
 	 * Writes the name of the shared node that replaces an exclusive one, "name", when its only
-	 * contender downgrades to "request".  Returns false if there is none.
+	 * contender downgrades to "request".  Returns false if there is none, or no room for it.
 	 */
 	bool (*downgraded_name)(char *dst, size_t size, const char *name, const RecipeRequest *request);
 } Recipe;
@@ -166,6 +167,12 @@ extern const Recipe lock_recipe;   /* exclusive and shared locks */
 extern const Recipe permit_recipe; /* the permits of a semaphore */
 extern const Recipe election_recipe;
 extern const Recipe element_recipe; /* an element of a queue, which a transaction takes */
+
+/* The names of lock nodes; node_name.c */
+extern bool node_name_parse(const char *name, RecipePeer *parsed);
+extern void node_name_prefix(char *dst, size_t size, const RecipeRequest *request,
+							 const uint8_t uuid[ZKLOCK_UUID_BYTES]);
+extern bool node_name_downgraded(char *dst, size_t size, const char *name, const RecipeRequest *request);
 
 extern bool recipe_shows_election(const char *child);
 

@@ -426,10 +426,9 @@ put_contender(FunctionCallInfo fcinfo, QueueKind kind, const Contenders *queue,
 	const EntryCopy		*entry = lock_view_of_node(ours, queue->path, node);
 	ContenderOwner		 owner = contenders_owner(node, entry);
 	char *path = pnstrdup(queue->path, strlen(queue->path) - strlen(queue_kinds[kind].below));
-	NodeName parsed;
-	bool	 kept = entry && entry->status.kept;
-	bool	 granted = node->holds && !kept;
-	bool	 may_be_kept = entry == NULL && granted && node->peer.may_be_kept && queue->n == 1;
+	bool  kept = entry && entry->status.kept;
+	bool  granted = node->holds && !kept;
+	bool  may_be_kept = entry == NULL && granted && node->peer.may_be_kept && queue->n == 1;
 	TimestampTz granted_at = 0;
 	int64		token = 0;
 	const char *dialect = node_dialect_names[DIALECT_CURATOR];
@@ -466,8 +465,8 @@ put_contender(FunctionCallInfo fcinfo, QueueKind kind, const Contenders *queue,
 	/* Whose names these are */
 	if (recipe == &election_recipe)
 		dialect = election_family_names[node->peer.family];
-	else if (recipe == &lock_recipe && node_name_parse(node->name, &parsed))
-		dialect = node_dialect_names[parsed.dialect];
+	else if (recipe == &lock_recipe)
+		dialect = node_dialect_names[node->peer.dialect];
 
 	row_add_text(&row, display_utf8(path));
 	row_add(&row, Int32GetDatum(i + 1));

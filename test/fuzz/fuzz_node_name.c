@@ -187,7 +187,7 @@ fuzz_path(const uint8_t *data, size_t size)
  * a marker of that mode at the end of the prefix.
  */
 static bool
-derives_again(const char *name, const NodeName *parsed)
+derives_again(const char *name, const RecipePeer *parsed)
 {
 	static const char *const markers[2][6] = {{"lock-", "__lock__", "__WRIT__", "-write-",
 											   "LOCK-EXCLUSIVE-", NULL},
@@ -226,7 +226,7 @@ fuzz_name(const uint8_t *data, size_t size)
 	const regex_t *expressions = compiled_names();
 	const size_t   len = strnlen((const char *) data, size);
 	char		  *name = malloc(len + 1);
-	NodeName	   parsed = {.mode = LOCK_MODE_SHARED, .sequence = INT64_MIN};
+	RecipePeer	   parsed = {.mode = LOCK_MODE_SHARED, .sequence = INT64_MIN};
 	int64_t		   sequence = 0;
 	bool		   recognised;
 
@@ -263,40 +263,40 @@ fuzz_name(const uint8_t *data, size_t size)
 static void
 fuzz_written_name(const uint8_t *data, size_t size)
 {
-	uint8_t		input[ZKLOCK_UUID_BYTES + 7] = {0};
-	int32_t		sequence;
-	NodeDialect dialect;
-	LockMode	mode;
-	size_t		room;
-	char	   *cut;
-	char		name[ZKLOCK_MAX_NODE_NAME + 1];
-	size_t		prefix_len;
-	NodeName	parsed;
+	uint8_t		  input[ZKLOCK_UUID_BYTES + 7] = {0};
+	int32_t		  sequence;
+	RecipeRequest request;
+	size_t		  room;
+	char		 *cut;
+	char		  name[ZKLOCK_MAX_NODE_NAME + 1];
+	size_t		  prefix_len;
+	RecipePeer	  parsed;
 
 	memcpy(input, data, size < sizeof(input) ? size : sizeof(input));
 	memcpy(&sequence, input + ZKLOCK_UUID_BYTES, sizeof(sequence));
-	dialect = (NodeDialect) (input[ZKLOCK_UUID_BYTES + 4] % (DIALECT_HIVE + 1));
-	mode = (input[ZKLOCK_UUID_BYTES + 5] & 1) ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE;
+	request =
+		(RecipeRequest){.mode = (input[ZKLOCK_UUID_BYTES + 5] & 1) ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE,
+						.dialect = (NodeDialect) (input[ZKLOCK_UUID_BYTES + 4] % (DIALECT_HIVE + 1))};
 	room = input[ZKLOCK_UUID_BYTES + 6] % sizeof(name) + 1;
 
 	/* a server writes fewer than ten digits of these */
 	if (sequence < 0 && sequence > -1000000000)
 		sequence = -sequence;
 
-	node_name_prefix(name, sizeof(name), dialect, mode, input);
+	node_name_prefix(name, sizeof(name), &request, input);
 	prefix_len = strlen(name);
 
 	cut = malloc(room);
 	if (cut == NULL)
 		abort();
-	node_name_prefix(cut, room, dialect, mode, input);
+	node_name_prefix(cut, room, &request, input);
 	require(strlen(cut) == (prefix_len < room ? prefix_len : room - 1) &&
 				strncmp(cut, name, strlen(cut)) == 0,
 			"a name that does not fit is cut off");
 	free(cut);
 
 	snprintf(name + prefix_len, sizeof(name) - prefix_len, "%010d", (int) sequence);
-	require(node_name_parse(name, &parsed) && parsed.mode == mode && parsed.sequence == sequence,
+	require(node_name_parse(name, &parsed) && parsed.mode == request.mode && parsed.sequence == sequence,
 			"what is written is read back");
 }
 

@@ -7,7 +7,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/node_name.h"
+#include "recipes/recipe.h"
 #include "unit.h"
 
 #define UUID "12345678-1234-4234-8234-123456789abc"
@@ -53,7 +53,8 @@ test_own_names(void)
 			{
 				char name[ZKLOCK_MAX_NODE_NAME + 1];
 
-				node_name_prefix(name, sizeof(name), dialect, other, uuid);
+				node_name_prefix(name, sizeof(name),
+								 &(RecipeRequest){.mode = other, .dialect = dialect}, uuid);
 				strcat(name, N);
 				ok(heed_expected(dialect, mode, name) != HEED_NO,
 				   "%s: no alarm about zklock elsewhere", node_dialect_names[dialect]);

@@ -7,13 +7,16 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/node_name.h"
+#include "recipes/recipe.h"
 #include "unit.h"
 
 #include <stdlib.h>
 
 #define UUID36 "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
 #define HEX32 "3f2504e04f8911d39a0c0305e82c3301"
+
+/* One in that mode, and in the names of that dialect */
+#define REQUEST(asked_mode, names) (&(RecipeRequest){.mode = (asked_mode), .dialect = (names)})
 
 /* Array length, for string literals that may hold a NUL. */
 #define LITERAL(text) text, sizeof(text) - 1
@@ -426,7 +429,7 @@ test_names(void)
 	for (i = 0; i < LENGTH(name_cases); i++)
 	{
 		const NameCase *c = &name_cases[i];
-		NodeName		parsed = {.mode = LOCK_MODE_SHARED, .sequence = 77};
+		RecipePeer		parsed = {.mode = LOCK_MODE_SHARED, .sequence = 77};
 		bool			recognised = node_name_parse(c->node, &parsed);
 
 		if (!c->recognised)
@@ -465,9 +468,9 @@ test_may_be_kept(void)
 
 	for (i = 0; i < LENGTH(cases); i++)
 	{
-		NodeName parsed = {.kept = !cases[i].may_be_kept};
+		RecipePeer parsed = {.may_be_kept = !cases[i].may_be_kept};
 
-		ok(node_name_parse(cases[i].node, &parsed) && parsed.kept == cases[i].may_be_kept,
+		ok(node_name_parse(cases[i].node, &parsed) && parsed.may_be_kept == cases[i].may_be_kept,
 		   "%s kept: %s", cases[i].may_be_kept ? "may be" : "is not", cases[i].node);
 	}
 }
@@ -491,7 +494,7 @@ static void
 test_long_name(void)
 {
 	static char name[5000];
-	NodeName	parsed;
+	RecipePeer	parsed;
 
 	memset(name, 'a', sizeof(name));
 	strcpy(name + sizeof(name) - sizeof("lock-0000000012"), "lock-0000000012");
@@ -507,12 +510,13 @@ test_prefixes(void)
 
 	for (i = 0; i < LENGTH(prefix_cases); i++)
 	{
-		node_name_prefix(name, sizeof(name), prefix_cases[i].dialect, prefix_cases[i].mode, sample_uuid);
+		node_name_prefix(name, sizeof(name),
+						 REQUEST(prefix_cases[i].mode, prefix_cases[i].dialect), sample_uuid);
 		is_str(name, prefix_cases[i].prefix, prefix_cases[i].prefix);
 	}
 
 	memset(name, '#', sizeof(name));
-	node_name_prefix(name, 8, DIALECT_CURATOR, LOCK_MODE_EXCLUSIVE, sample_uuid);
+	node_name_prefix(name, 8, REQUEST(LOCK_MODE_EXCLUSIVE, DIALECT_CURATOR), sample_uuid);
 	is_str(name, "_c_3f25", "a prefix is cut off where the room ends");
 	ok(name[8] == '#', "nothing is written beyond it");
 }
@@ -541,11 +545,11 @@ test_round_trip(void)
 
 			for (s = 0; s < LENGTH(sequences); s++)
 			{
-				char	 name[2 * ZKLOCK_MAX_NODE_NAME];
-				size_t	 len;
-				NodeName parsed;
+				char	   name[2 * ZKLOCK_MAX_NODE_NAME];
+				size_t	   len;
+				RecipePeer parsed;
 
-				node_name_prefix(name, sizeof(name), prefix_cases[i].dialect, mode, uuid);
+				node_name_prefix(name, sizeof(name), REQUEST(mode, prefix_cases[i].dialect), uuid);
 				len = strlen(name);
 				snprintf(name + len, sizeof(name) - len, "%010d", (int) sequences[s]);
 				if (strlen(name) > ZKLOCK_MAX_NODE_NAME || !node_name_parse(name, &parsed) ||
@@ -571,7 +575,7 @@ test_downgraded(void)
 	char					 name[ZKLOCK_MAX_NODE_NAME + 1];
 	char					 downgraded_name[ZKLOCK_MAX_NODE_NAME + 1];
 	char					 expected[ZKLOCK_MAX_NODE_NAME + 1];
-	NodeName				 parsed;
+	RecipePeer				 parsed;
 	size_t					 i;
 	size_t					 s;
 
@@ -585,31 +589,36 @@ test_downgraded(void)
 			/* These names have room for half of it. */
 			if (dialects[i] == DIALECT_ZOOKEEPER)
 				memset(uuid + sizeof(uuid) / 2, 0, sizeof(uuid) / 2);
-			node_name_prefix(name, sizeof(name), dialects[i], LOCK_MODE_EXCLUSIVE, uuid);
+			node_name_prefix(name, sizeof(name), REQUEST(LOCK_MODE_EXCLUSIVE, dialects[i]), uuid);
 			strcat(name, sequences[s]);
-			node_name_prefix(expected, sizeof(expected), dialects[i], LOCK_MODE_SHARED, uuid);
+			node_name_prefix(expected, sizeof(expected), REQUEST(LOCK_MODE_SHARED, dialects[i]), uuid);
 			strcat(expected, sequences[s]);
-			ok(node_name_downgraded(downgraded_name, sizeof(downgraded_name), dialects[i], name),
+			ok(node_name_downgraded(downgraded_name, sizeof(downgraded_name), name,
+									REQUEST(LOCK_MODE_SHARED, dialects[i])),
 			   "%s downgraded", name);
 			is_str(downgraded_name, expected, expected);
 			ok(node_name_parse(downgraded_name, &parsed) && parsed.mode == LOCK_MODE_SHARED &&
 				   parsed.sequence == strtol(sequences[s], NULL, 10),
 			   "it is a shared one of the same sequence");
-			ok(!node_name_downgraded(downgraded_name, strlen(expected), dialects[i], name),
+			ok(!node_name_downgraded(downgraded_name, strlen(expected), name,
+									 REQUEST(LOCK_MODE_SHARED, dialects[i])),
 			   "if there is room");
 		}
 	}
-	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_CURATOR, ""), "no name");
-	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_CURATOR,
-							 "_c_lock-0000000001"),
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), "",
+							 REQUEST(LOCK_MODE_SHARED, DIALECT_CURATOR)),
+	   "no name");
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), "_c_lock-0000000001",
+							 REQUEST(LOCK_MODE_SHARED, DIALECT_CURATOR)),
 	   "no uuid");
-	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_CURATOR,
-							 "_c_g" UUID36 "-lock-0000000001"),
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), "_c_g" UUID36 "-lock-0000000001",
+							 REQUEST(LOCK_MODE_SHARED, DIALECT_CURATOR)),
 	   "no hexadecimal digit");
-	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_KAZOO, HEX32 "__lock__"),
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), HEX32 "__lock__",
+							 REQUEST(LOCK_MODE_SHARED, DIALECT_KAZOO)),
 	   "no sequence");
-	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), DIALECT_ZOOKEEPER,
-							 "x-3f2504e0-0000000001"),
+	ok(!node_name_downgraded(downgraded_name, sizeof(downgraded_name), "x-3f2504e0-0000000001",
+							 REQUEST(LOCK_MODE_SHARED, DIALECT_ZOOKEEPER)),
 	   "too short a uuid");
 }
 
