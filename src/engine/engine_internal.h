@@ -228,8 +228,8 @@ struct Cohort
 	bool	  sought; /* COHORT_CREATING: a search is over, and has not found the node ... */
 	int		  list_error; /* ... since ZooKeeper does not show it, by this code; or 0 */
 	bool  downgraded; /* the downgraded node is there, the other gone; nobody joins any more */
-	bool  marked;	  /* COHORT_DOWNGRADING: its data were written again ... */
-	int32 version;	  /* ... and have this version */
+	int32 version;	  /* COHORT_DOWNGRADING: of its data, if they were written again, or
+					   * ZK_ANY_VERSION */
 	bool  identified; /* on this connection it was read, and it is the cohort's */
 	bool  claim_gone; /* COHORT_DELETING: it is gone, but what it stands for may be there */
 
@@ -424,7 +424,6 @@ extern void	 kept_expire(void);
 /* watch.c */
 extern Failure path_has_room(const Path *path, const Entry *entry);
 extern void	   watch_own_set(Cohort *cohort, WatchState state);
-extern void	   watch_blocker_set(Cohort *cohort, WatchState state);
 extern void	   watch_forget(Forget what);
 extern void	   path_list(Path *path, ZkOwner owner, ListWatch watch);
 extern void	   path_foreign_clear(Path *path);

@@ -11,9 +11,15 @@
  * events and requests store what they learn, in the cohort and its path, and mark the path.
  * path_pump_marked() looks at the marked paths in each round of the main loop, as they then
  * are, until none is left, and has cohort_advance() make the next step of each cohort: it alone
- * sends what concerns a node, grants, refuses, keeps and deletes.  (Outside of it, those who do
- * not wait for others are refused when ZooKeeper cannot be reached, and holders lose what they
- * have held for too long or cannot prove: engine.c.)
+ * grants, keeps nodes, and has those of cohorts created, replaced and deleted.  Besides,
+ *
+ *	path_pump_marked()	lists for arrivals and holders, places arrivals, and refuses who waits
+ *	watch.c				looks at nodes and watches them, and deletes those that no cohort has
+ *	parents.c			creates the path, and refuses who does not want that
+ *	handlers			ask on where an answer is not enough, and delete a downgraded node that
+ *						nobody needs
+ *	engine.c			refuses who does not wait for others when ZooKeeper cannot be reached, and
+ *						takes away what was held for too long or cannot be proved
  *
  * Who is granted
  * --------------
@@ -435,9 +441,10 @@ cohort_has_others(const Cohort *cohort, const Contender *c)
  * one.
  */
 static Blocker
-find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
+find_blocker(Contender *c, PeerSet set)
 {
 	const Path	  *path = c->path;
+	RecipeRequest  request = c->cohort ? c->cohort->request : contender_request(c);
 	const Cohort **cohorts;
 	RecipePeer	  *peers;
 	Blocker		   blocker = {.position = 1};
@@ -472,7 +479,7 @@ find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
 		blocker.position += peers[i].sequence < c->cohort->peer.sequence;
 
 	found = recipe_blocker(path->recipe, peers, n, c->cohort ? &c->cohort->peer : NULL,
-						   request, &others_permits);
+						   &request, &others_permits);
 	if (others_permits != 0 && set == PEERS_ALL)
 	{
 		Entry *entry = entry_of(c);
@@ -489,23 +496,6 @@ find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
 	pfree(cohorts);
 	pfree(peers);
 	return blocker;
-}
-
-/*
- * Returns the cohort of ours for which a contender of a granted cohort waits: its own, if it
- * is not its turn, or an older one that did not stand in the way of those before it.  Returns
- * NULL if there is none, or if those in the cohort are granted together.
- */
-static const Cohort *
-contender_own_blocker(Contender *c)
-{
-	const Recipe *recipe = c->path->recipe;
-
-	if (recipe->excludes && !recipe->excludes(&c->cohort->peer, &c->cohort->request))
-		return NULL;
-	if (cohort_has_others(c->cohort, c))
-		return c->cohort;
-	return find_blocker(c, &c->cohort->request, PEERS_OWN).cohort;
 }
 
 /* Returns true if it must not even have a node, by what the last listing showed. */
@@ -790,10 +780,7 @@ on_node_answered(void *arg, const ZkReply *reply)
 			if (reply->outcome == CALL_REFUSED)
 				cohort->retry_at = zklock_now_ms() + RETRY_MS;
 			else if (cohort_confirm(cohort, reply))
-			{
-				cohort->marked = true;
 				cohort->version = reply->stat.version;
-			}
 			break;
 
 		case ZK_REPLACE:
@@ -926,7 +913,7 @@ cohort_downgrading(Cohort *cohort)
 		elog(ERROR, "unexpected node name \"%s\"", cohort->name);
 	cohort_step(cohort, COHORT_DOWNGRADING);
 	cohort->closed = true;
-	cohort->marked = false;
+	cohort->version = ZK_ANY_VERSION;
 }
 
 /* Ends a downgrade: others can share the lock, or no session waits for that. */
@@ -1052,20 +1039,28 @@ cohort_identify(Cohort *cohort)
  * ------------------------------------------------------------------------
  */
 
-/* Has the engine look at a holder when its time is over, which its backend may change meanwhile. */
-static void
-contender_note_end(const Contender *c)
-{
-	int64 expires_us = entry_status(entry_index(c)).expires_us;
-
-	engine.overrun_us = Min(engine.overrun_us, expires_us);
-}
-
-/* Grants the lock, unless the backend has given up meanwhile. */
+/*
+ * Grants the lock, unless its backend has given up meanwhile.  May this contender be granted now?
+ * All of this holds then, and is looked at in
+ *
+ *	path_place_arrivals()	what it asks for is what its cohort's node stands for, no other client
+ *							is known between that node and it, and tokens under it are left
+ *	path_pump_marked()		the path is not in use for claims or a queue; our credentials hold
+ *	cohort_advance()		the node has not ended, nor is its sequence near the last one; a
+ *							connection stands, and a sync was answered on it
+ *	COHORT_CREATED			a listing on this connection has shown the node; the path's data, if
+ *							there are any, have been read; by the recipe, nobody older keeps it out
+ *	COHORT_GRANTED			the node is not about to be downgraded; a listing on this connection has
+ *							shown it, unless it is held already; the lease holds; we would hear of
+ *							the node's end, and it is ours if the name is reusable; it is this
+ *							contender's turn among those of this server
+ *	entry_grant()			the entry is QUEUED, under its mutex
+ */
 static void
 contender_grant(Contender *c)
 {
 	Cohort *cohort = c->cohort;
+	int64	expires_us;
 
 	ZKLOCK_SLOW("slow-grants", 400, 150);
 	if (!entry_grant(entry_index(c), token_of_grant(cohort->czxid, cohort->grants + 1)))
@@ -1075,7 +1070,8 @@ contender_grant(Contender *c)
 	}
 	cohort->grants++;
 	c->place = PLACE_GRANTED;
-	contender_note_end(c);
+	expires_us = entry_status(entry_index(c)).expires_us;
+	engine.overrun_us = Min(engine.overrun_us, expires_us);
 }
 
 /*
@@ -1201,12 +1197,10 @@ cohort_next_step(Cohort *cohort)
 				return false;
 			}
 
-			blocker = find_blocker(cohort_head(cohort), &cohort->request, PEERS_ALL);
+			blocker = find_blocker(cohort_head(cohort), PEERS_ALL);
 			if (blocker.cohort == NULL && (blocker.foreign == NULL || ZKLOCK_FAULT("grant-early")))
 			{
 				cohort_step(cohort, COHORT_GRANTED);
-				if (cohort->blocker_watch == WATCH_SET)
-					watch_blocker_set(cohort, WATCH_NONE);
 				return true;
 			}
 			dlist_foreach_modify (iter, &cohort->queue)
@@ -1273,23 +1267,28 @@ cohort_next_step(Cohort *cohort)
 				  ZKLOCK_FAULT("watched-early")))
 				return false;
 
-			/* Those whose turn it is are granted. */
+			/*
+			 * Those whose turn it is are granted: all together, or each when nobody of another
+			 * session is ahead of it in this cohort, nor in an older one of ours that did not
+			 * stand in the way of those before it.
+			 */
 			dlist_foreach_modify (iter, &cohort->queue)
 			{
 				Contender	 *c = dlist_container(Contender, link, iter.cur);
-				const Cohort *own = c->place == PLACE_WAITING ? contender_own_blocker(c) : NULL;
+				const Cohort *own = NULL;
 
+				if (c->place == PLACE_GRANTED)
+					continue;
+				if (recipe->excludes == NULL || recipe->excludes(&cohort->peer, &cohort->request))
+					own = cohort_has_others(cohort, c) ? cohort : find_blocker(c, PEERS_OWN).cohort;
 				if (own)
 				{
 					contender_blocked_by(c, (Blocker){.cohort = own});
 					break;
 				}
-				if (c->place == PLACE_WAITING)
-					contender_grant(c);
+				contender_grant(c);
 			}
-			if (cohort_head(cohort) == NULL)
-				return true; /* they have given up meanwhile */
-			return false;
+			return cohort_head(cohort) == NULL; /* they have given up meanwhile */
 
 		case COHORT_DOWNGRADING:
 			if (cohort->downgraded)
@@ -1310,7 +1309,7 @@ cohort_next_step(Cohort *cohort)
 			if (!cohort->listed)
 			{
 				/* It is not known which of the two nodes exists. */
-				cohort->marked = false;
+				cohort->version = ZK_ANY_VERSION;
 				if (path->lists_sent == path->lists_done && engine_await(cohort->retry_at))
 					path_list(path, cohort_owner(cohort), LIST_ONLY);
 				return false;
@@ -1327,7 +1326,7 @@ cohort_next_step(Cohort *cohort)
 			}
 
 			/* Under a reusable name, first the version of our node's data is made known. */
-			if (cohort->reusable && !cohort->marked)
+			if (cohort->reusable && cohort->version == ZK_ANY_VERSION)
 			{
 				if (cohort_identify(cohort))
 					node_call(cohort,
@@ -1344,10 +1343,10 @@ cohort_next_step(Cohort *cohort)
 							   .replaced = path_node(path, cohort->name),
 							   .data = entry_of(cohort_head(cohort))->data,
 							   .node_kind = ZK_EPHEMERAL,
-							   .version = cohort->marked ? cohort->version : ZK_ANY_VERSION,
+							   .version = cohort->version,
 							   .notice = true},
 					  on_node_answered);
-			cohort->marked = false;
+			cohort->version = ZK_ANY_VERSION;
 			return false;
 
 		case COHORT_DELETING:
@@ -1598,7 +1597,7 @@ path_place_arrivals(Path *path)
 		if (looked && asked->manner != ASK_AND_WAIT)
 		{
 			PeerSet set = path->recipe->blocker ? PEERS_ALL : PEERS_FOREIGN;
-			Blocker blocker = find_blocker(c, &request, set);
+			Blocker blocker = find_blocker(c, set);
 
 			if ((blocker.cohort || blocker.foreign) && !kept_wait_for(c))
 				failure = FAILURE_BUSY;
@@ -1794,9 +1793,10 @@ engine_attend(void)
 		elog(ERROR, "fault: fail-requests");
 	for (int i = 0; i < nbatch; i++)
 	{
-		Contender *c = &engine.contenders[batch[i]];
+		Contender  *c = &engine.contenders[batch[i]];
+		EntryStatus status = entry_status(batch[i]);
 
-		switch (entry_status(batch[i]).state)
+		switch (status.state)
 		{
 			case ENTRY_REQUESTED:
 				ZKLOCK_SLOW("slow-requests", 400, 150);
@@ -1808,8 +1808,10 @@ engine_attend(void)
 
 			case ENTRY_GRANTED:
 				contender_check(c);
-				contender_note_end(c);
-				if (c->place != PLACE_GRANTED || contender_request(c).mode != LOCK_MODE_SHARED)
+
+				/* Its backend may have changed when its time is over. */
+				engine.overrun_us = Min(engine.overrun_us, status.expires_us);
+				if (c->place != PLACE_GRANTED || status.mode != LOCK_MODE_SHARED)
 					break;
 
 				/*

@@ -60,17 +60,7 @@ static int64  guess_until;	 /* ms */
 static char	 harmless[ZKLOCK_MAX_PATH + 1]; /* a parent where no lock could be harmed */
 static int64 harmless_until;				/* ms */
 
-/* Returns the cohort for which parents are created, or NULL if nobody needs them now. */
-static Cohort *
-needy_cohort(Path *path)
-{
-	for (Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-	{
-		if (cohort->state == COHORT_PLANNED && !dlist_is_empty(&cohort->queue))
-			return cohort;
-	}
-	return NULL;
-}
+static void on_parents_answered(void *arg, const ZkReply *reply);
 
 /* Returns the first "length" bytes of the path, a node above ours; until the end of the round. */
 static char *
@@ -81,21 +71,12 @@ path_above(const Path *path, size_t length)
 
 /* Makes a call about the path's levels, of which there is one at a time, for a cohort or nobody. */
 static void
-parents_call(Path *path, const Cohort *cohort, ZkCall call, ZkReplyHandler handler)
+parents_call(Path *path, const Cohort *cohort, ZkCall call)
 {
 	path->calls++;
 	path->parents_pending = true;
 	call.owner = cohort ? cohort_owner(cohort) : (ZkOwner){.pid = ZK_WORKER};
-	zk_call(call, handler, path);
-}
-
-/* Takes note that its reply has come. */
-static void
-parents_call_end(Path *path)
-{
-	path_mark(path);
-	path->calls--;
-	path->parents_pending = false;
+	zk_call(call, on_parents_answered, path);
 }
 
 /* Returns true if the path is beside those to which the guess applies. */
@@ -154,8 +135,6 @@ possible_harm(const Cohort *cohort, const char *parent, const char *name)
  * ------------------------------------------------------------------------
  */
 
-static void take_missing_step(Path *path, MissingStep step);
-
 /* Refuses those in a cohort for whom the path, which does not exist, is not to be created. */
 static void
 fail_without_path(Cohort *cohort)
@@ -171,119 +150,6 @@ fail_without_path(Cohort *cohort)
 	}
 }
 
-/*
- * Handles the reply to a create of a node of the path: one of the walk, or one that went ahead of
- * the create of a cohort's node, whose reply follows.
- */
-static void
-on_parent_created(void *arg, const ZkReply *reply)
-{
-	Path  *path = arg;
-	size_t length = path->missing.length;
-	size_t above = missing_path_above(path->path, length);
-	bool   ahead = path->parents_attempts == 0; /* there is no walk */
-	bool   exists = reply->outcome == CALL_OK || reply->outcome == CALL_NODE_EXISTS;
-	bool   is_new = reply->outcome == CALL_OK && reply->asked->node_kind == ZK_CONTAINER;
-
-	parents_call_end(path);
-
-	/* A new container may have to be deleted again. */
-	if (is_new && (path->created_to == 0 || path->created_to != above))
-		path->created_from = length;
-	if (exists)
-		path->created_to = is_new ? length : 0;
-
-	/* Paths beside a new one may be missing, too. */
-	if (reply->outcome == CALL_OK && path->path[length] == '\0')
-	{
-		guess_created = is_sibling(path) ? guess_created + 1 : 1;
-		guess_length = above;
-		memcpy(guess, path->path, above);
-		guess_until = zklock_now_ms() + GUESS_MS;
-	}
-	else if (ahead)
-		guess_until = 0;
-
-	if (ahead)
-		return;
-	if (exists || reply->outcome == CALL_NO_NODE)
-		take_missing_step(path, missing_path_next(&path->missing, path->path, exists));
-	else if (reply->outcome == CALL_REFUSED)
-		path->parents_refusal = (Refusal){FAILURE_REFUSED, reply->code};
-	else if (reply->outcome == CALL_NO_CHILDREN)
-		path->parents_refusal = (Refusal){FAILURE_NO_CHILDREN, reply->code};
-
-	/* If the answer is unknown, the cohort's node is tried again. */
-}
-
-/*
- * Handles what is seen of the parent of the node to be created: its stat; the listing that
- * follows if it has children, and not too many; and its data, if it is a semaphore's and may be a
- * claim's.  If we may not see it, that is no reason to refuse.
- */
-static void
-on_parent_seen(void *arg, const ZkReply *reply)
-{
-	Path	   *path = arg;
-	Cohort	   *cohort = needy_cohort(path);
-	const char *parent = reply->asked->path;
-	const char *name = path_above(path, path->missing.length) + strlen(parent) + 1;
-	bool		ok = reply->outcome == CALL_OK;
-	int			harm;
-	Path	   *ours;
-
-	parents_call_end(path);
-	if (reply->outcome == CALL_NO_NODE && reply->asked->kind != ZK_GET_DATA)
-	{
-		take_missing_step(path, missing_path_next(&path->missing, path->path, false));
-		return;
-	}
-	if (reply->outcome == CALL_UNKNOWN || cohort == NULL)
-		return;
-	if (reply->asked->kind == ZK_GET_DATA)
-	{
-		if (ok && claim_record_recognised(reply->data, reply->data_length))
-			path->parents_refusal = (Refusal){FAILURE_IS_CLAIMS, 0};
-		else
-			take_missing_step(path, MISSING_CREATE);
-		return;
-	}
-	if (reply->asked->kind == ZK_EXISTS && ok && reply->stat.child_count > 0 &&
-		reply->stat.child_count <= MAX_LISTED)
-	{
-		parents_call(path, cohort, (ZkCall){.kind = ZK_GET_CHILDREN, .path = parent, .bulky = true},
-					 on_parent_seen);
-		return;
-	}
-
-	/* Our own lock nodes say nothing about others. */
-	harm = possible_harm(cohort, parent, name);
-	ours = (harm & HARMS_LOCK) ? path_find(parent) : NULL;
-	for (int i = 0; i < reply->nchildren; i++)
-	{
-		const char *child = reply->children[i];
-		bool		is_ours = ours && cohort_by_name(ours, child);
-
-		if (neighbour_is_harmed(is_ours ? harm & ~HARMS_LOCK : harm, child))
-			path->parents_refusal = (Refusal){FAILURE_HARMFUL, 0};
-		else if (is_semaphore_part(cohort) && recipe_shows_election(child))
-			path->parents_refusal = (Refusal){FAILURE_IS_ELECTION, 0};
-		else
-			continue;
-		return;
-	}
-	if (harm & HARMS_LOCK)
-	{
-		strlcpy(harmless, parent, sizeof(harmless));
-		harmless_until = zklock_now_ms() + GUESS_MS;
-	}
-	if (is_semaphore_part(cohort) && reply->stat.data_length > 0 &&
-		reply->stat.data_length < CLAIM_RECORD_SIZE)
-		parents_call(path, cohort, (ZkCall){.kind = ZK_GET_DATA, .path = parent}, on_parent_seen);
-	else
-		take_missing_step(path, MISSING_CREATE);
-}
-
 /* Creates the node that is missing. */
 static void
 create_missing(Path *path, const Cohort *cohort)
@@ -293,15 +159,16 @@ create_missing(Path *path, const Cohort *cohort)
 	parents_call(path, cohort,
 				 (ZkCall){.kind = ZK_CREATE,
 						  .path = path_above(path, path->missing.length),
-						  .node_kind = kind == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER},
-				 on_parent_created);
+						  .node_kind = kind == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER});
 }
 
-/* Does what comes next, for those who have come meanwhile as well. */
+/*
+ * Does what comes next of the walk, for those in a cohort who wait for the path, or have come
+ * meanwhile; NULL if nobody does.
+ */
 static void
-take_missing_step(Path *path, MissingStep step)
+take_missing_step(Path *path, Cohort *cohort, MissingStep step)
 {
-	Cohort	   *cohort = needy_cohort(path);
 	size_t		length = path->missing.length;
 	size_t		above;
 	const char *parent;
@@ -315,7 +182,7 @@ take_missing_step(Path *path, MissingStep step)
 				(is_semaphore_part(cohort) ||
 				 possible_harm(cohort, parent, path_above(path, length) + above + 1) != 0))
 			{
-				parents_call(path, cohort, (ZkCall){.kind = ZK_EXISTS, .path = parent}, on_parent_seen);
+				parents_call(path, cohort, (ZkCall){.kind = ZK_EXISTS, .path = parent});
 				break;
 			}
 			pg_fallthrough;
@@ -333,6 +200,141 @@ take_missing_step(Path *path, MissingStep step)
 		case MISSING_TOO_DEEP:
 			path->parents_refusal = (Refusal){FAILURE_TOO_DEEP, 0};
 			break;
+	}
+}
+
+/*
+ * Handles what is answered about a level of the path, by the kind of call, and goes on with the
+ * walk.  The parent of the node to be created has been looked at: its stat; the listing that
+ * follows if it has children, and not too many; and its data, if it is a semaphore's and may be a
+ * claim's.  If we may not see it, that is no reason to refuse.  Or a node was created, of the
+ * walk or ahead of a cohort's node, whose reply follows; or deleted, on the way back.
+ */
+static void
+on_parents_answered(void *arg, const ZkReply *reply)
+{
+	Path	   *path = arg;
+	const char *node = reply->asked->path;
+	size_t		length = path->missing.length;
+	bool		ok = reply->outcome == CALL_OK;
+	bool		gone = reply->outcome == CALL_NO_NODE;
+	Cohort	   *cohort = cohort_first(path);
+
+	path_mark(path);
+	path->calls--;
+	path->parents_pending = false;
+
+	/* The cohort for which parents are created, or NULL if nobody needs them now */
+	while (cohort && (cohort->state != COHORT_PLANNED || cohort_head(cohort) == NULL))
+		cohort = cohort_after(cohort);
+
+	switch (reply->asked->kind)
+	{
+		case ZK_EXISTS:
+		case ZK_GET_CHILDREN:
+		{
+			const char *parent = node;
+			const char *name = path_above(path, length) + strlen(parent) + 1;
+			int			harm;
+			Path	   *ours;
+
+			if (gone)
+			{
+				take_missing_step(path, cohort, missing_path_next(&path->missing, path->path, false));
+				break;
+			}
+			if (reply->outcome == CALL_UNKNOWN || cohort == NULL)
+				break;
+			if (reply->asked->kind == ZK_EXISTS && ok && reply->stat.child_count > 0 &&
+				reply->stat.child_count <= MAX_LISTED)
+			{
+				parents_call(path, cohort,
+							 (ZkCall){.kind = ZK_GET_CHILDREN, .path = parent, .bulky = true});
+				break;
+			}
+
+			/* Our own lock nodes say nothing about others. */
+			harm = possible_harm(cohort, parent, name);
+			ours = (harm & HARMS_LOCK) ? path_find(parent) : NULL;
+			for (int i = 0; i < reply->nchildren; i++)
+			{
+				const char *child = reply->children[i];
+				bool		is_ours = ours && cohort_by_name(ours, child);
+
+				if (neighbour_is_harmed(is_ours ? harm & ~HARMS_LOCK : harm, child))
+					path->parents_refusal = (Refusal){FAILURE_HARMFUL, 0};
+				else if (is_semaphore_part(cohort) && recipe_shows_election(child))
+					path->parents_refusal = (Refusal){FAILURE_IS_ELECTION, 0};
+				else
+					continue;
+				return;
+			}
+			if (harm & HARMS_LOCK)
+			{
+				strlcpy(harmless, parent, sizeof(harmless));
+				harmless_until = zklock_now_ms() + GUESS_MS;
+			}
+			if (is_semaphore_part(cohort) && reply->stat.data_length > 0 &&
+				reply->stat.data_length < CLAIM_RECORD_SIZE)
+				parents_call(path, cohort, (ZkCall){.kind = ZK_GET_DATA, .path = node});
+			else
+				take_missing_step(path, cohort, MISSING_CREATE);
+			break;
+		}
+
+		case ZK_GET_DATA:
+			if (reply->outcome == CALL_UNKNOWN || cohort == NULL)
+				break;
+			if (ok && claim_record_recognised(reply->data, reply->data_length))
+				path->parents_refusal = (Refusal){FAILURE_IS_CLAIMS, 0};
+			else
+				take_missing_step(path, cohort, MISSING_CREATE);
+			break;
+
+		case ZK_CREATE:
+		{
+			size_t above = missing_path_above(path->path, length);
+			bool   ahead = path->parents_attempts == 0; /* there is no walk */
+			bool   exists = ok || reply->outcome == CALL_NODE_EXISTS;
+			bool   is_new = ok && reply->asked->node_kind == ZK_CONTAINER;
+
+			/* A new container may have to be deleted again. */
+			if (is_new && (path->created_to == 0 || path->created_to != above))
+				path->created_from = length;
+			if (exists)
+				path->created_to = is_new ? length : 0;
+
+			/* Paths beside a new one may be missing, too. */
+			if (ok && path->path[length] == '\0')
+			{
+				guess_created = is_sibling(path) ? guess_created + 1 : 1;
+				guess_length = above;
+				memcpy(guess, path->path, above);
+				guess_until = zklock_now_ms() + GUESS_MS;
+			}
+			else if (ahead)
+				guess_until = 0;
+
+			/* If the answer is unknown, the cohort's node is tried again. */
+			if (ahead)
+				break;
+			if (exists || gone)
+				take_missing_step(path, cohort, missing_path_next(&path->missing, path->path, exists));
+			else if (reply->outcome == CALL_REFUSED)
+				path->parents_refusal = (Refusal){FAILURE_REFUSED, reply->code};
+			else if (reply->outcome == CALL_NO_CHILDREN)
+				path->parents_refusal = (Refusal){FAILURE_NO_CHILDREN, reply->code};
+			break;
+		}
+
+		case ZK_DELETE: /* it is gone, or in use by others */
+			path->created_to = (ok || gone) && path->created_to > path->created_from
+								   ? missing_path_above(path->path, path->created_to)
+								   : 0;
+			break;
+
+		default:
+			elog(ERROR, "unexpected answer about node \"%s\"", node);
 	}
 }
 
@@ -364,7 +366,7 @@ parents_missing(Cohort *cohort)
 	{
 		path->parents_attempts++;
 		path->missing = (MissingPath){.end = strlen(path->path), .length = strlen(path->path)};
-		take_missing_step(path, MISSING_LOOK);
+		take_missing_step(path, cohort, MISSING_LOOK);
 	}
 }
 
@@ -394,22 +396,6 @@ parents_create_ahead(Cohort *cohort)
  */
 
 /*
- * Handles the reply to a delete of a node created for the path: it is gone, or in use by
- * others.
- */
-static void
-on_parent_deleted(void *arg, const ZkReply *reply)
-{
-	Path *path = arg;
-	bool  gone = reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE;
-
-	parents_call_end(path);
-	path->created_to = gone && path->created_to > path->created_from
-						   ? missing_path_above(path->path, path->created_to)
-						   : 0;
-}
-
-/*
  * Deletes the lowest node that was created for a path that nobody needs any more, if nothing
  * has come below or into it.  Returns false if there is none.
  */
@@ -419,7 +405,6 @@ parents_delete(Path *path)
 	if (path->created_to == 0 || zk_connection < ZK_CONNECTED)
 		return false;
 	parents_call(path, NULL,
-				 (ZkCall){.kind = ZK_DELETE, .path = path_above(path, path->created_to), .versioned = true},
-				 on_parent_deleted);
+				 (ZkCall){.kind = ZK_DELETE, .path = path_above(path, path->created_to), .versioned = true});
 	return true;
 }

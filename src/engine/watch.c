@@ -154,7 +154,7 @@ watch_own_set(Cohort *cohort, WatchState state)
 }
 
 /* Sets the state of the watch on the blocker, whose name is forgotten with the watch. */
-void
+static void
 watch_blocker_set(Cohort *cohort, WatchState state)
 {
 	watch_set(&cohort->blocker_watch, state, path_cost(cohort->path, cohort->blocker));
@@ -524,23 +524,6 @@ cohort_confirm(Cohort *cohort, const ZkReply *reply)
 	return false;
 }
 
-static void on_own_read(void *arg, const ZkReply *reply);
-
-/*
- * Takes note that for the time being no watch can report the node's end.  ZooKeeper before
- * 3.9.3 shows all the same whose the node is; a reusable name is of no use without that.
- */
-static void
-watch_own_refused(Cohort *cohort)
-{
-	cohort->own_watch_at = zklock_now_ms() + RETRY_MS;
-	watch_own_set(cohort, cohort->reusable ? WATCH_ASKED : WATCH_REFUSED);
-	if (cohort->reusable)
-		cohort_call(cohort,
-					(ZkCall){.kind = ZK_EXISTS, .path = path_node(cohort->path, cohort->name)},
-					on_own_read);
-}
-
 /*
  * Handles the reply about our own node, which is read to set a watch on it, or looked at
  * because it cannot be watched.
@@ -557,7 +540,15 @@ on_own_read(void *arg, const ZkReply *reply)
 	/* If a downgraded node has taken its place meanwhile, this is about the node before. */
 	if (ours && watch && reply->outcome == CALL_REFUSED)
 	{
-		watch_own_refused(cohort);
+		/*
+		 * For the time being no watch can report the node's end.  ZooKeeper before 3.9.3 shows
+		 * all the same whose the node is; a reusable name is of no use without that.
+		 */
+		cohort->own_watch_at = zklock_now_ms() + RETRY_MS;
+		watch_own_set(cohort, cohort->reusable ? WATCH_ASKED : WATCH_REFUSED);
+		if (cohort->reusable)
+			cohort_call(cohort, (ZkCall){.kind = ZK_EXISTS, .path = path_node(path, cohort->name)},
+						on_own_read);
 		return;
 	}
 	if (ours)
