@@ -410,11 +410,6 @@ entry_copy(int index, EntryCopy *copy)
 	return true;
 }
 
-/* ------------------------------------------------------------------------
- * How many there are
- * ------------------------------------------------------------------------
- */
-
 /* Returns how many entries sessions, or the server itself, have. */
 int
 entries_in_use(void)
@@ -425,20 +420,6 @@ entries_in_use(void)
 	unused = entry_pool->nfree + entry_pool->nkept;
 	SpinLockRelease(&entry_pool->mutex);
 	return entry_pool->max_entries - unused;
-}
-
-/* Returns true if no element is still to be deleted with an entry that was given up. */
-bool
-entries_all_consumed(void)
-{
-	for (int i = 0; i < entry_pool->max_entries; i++)
-	{
-		EntryStatus status = entry_status(i);
-
-		if (status.state == ENTRY_RELEASING && status.consumed)
-			return false;
-	}
-	return true;
 }
 
 /* ------------------------------------------------------------------------

@@ -316,10 +316,7 @@ extern void entries_expect_deletion(uint64 cohort_id, LossReason deletion);
 /* Any process */
 extern void entry_mark_dirty(int index);
 extern bool entry_copy(int index, EntryCopy *copy);
-
-/* How many there are */
 extern int	entries_in_use(void);
-extern bool entries_all_consumed(void);
 
 static inline Entry *
 entry_at(int index)

@@ -29,7 +29,6 @@
 #include "fault.h"
 #include "port/pg_bitutils.h"
 #include "shared/session_info.h"
-#include "storage/ipc.h"
 #include "utils/timestamp.h"
 
 /* How often session_info_read() tries, once in a millisecond */
@@ -199,16 +198,6 @@ session_info_publish(const SessionInfo *info)
 	end_change();
 }
 
-/* Remembers the id of a ZooKeeper session of ours that has ended. */
-void
-session_info_ended(int64 id)
-{
-	int64 *ended = zklock_session->ended;
-
-	memmove(ended + 1, ended, (ZKLOCK_ENDED_SESSIONS - 1) * sizeof(int64));
-	ended[0] = id;
-}
-
 /* ------------------------------------------------------------------------
  * The worker
  * ------------------------------------------------------------------------
@@ -269,14 +258,6 @@ zklock_worker_ends(void)
 	set_obstacle(&zklock_session->info, NO_WORKER);
 	end_change();
 	pg_atomic_write_u32(&zklock_session->worker, ZKLOCK_NO_WORKER);
-}
-
-/* Ends the worker, so that the postmaster starts a new one a second later. */
-void
-zklock_worker_restart(const char *reason)
-{
-	ereport(LOG, (errmsg("zklock worker restarts because of %s", reason)));
-	proc_exit(1);
 }
 
 /* ------------------------------------------------------------------------

@@ -117,15 +117,13 @@ extern void		  zklock_wake_worker(void);
 extern LeaseState lease_state(void);
 
 /* The worker */
-extern void				zklock_worker_ends(void);
-pg_noreturn extern void zklock_worker_restart(const char *reason);
-extern void				zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit);
-extern void				session_info_set_state(SessionState state);
-extern void				session_info_set_error(const char *message);
-extern void				session_info_set_obstacle(const char *text);
-extern void				session_info_publish(const SessionInfo *info);
-extern void				session_info_ended(int64 id);
-extern void				lease_publish(int64 until, int64 over);
+extern void zklock_worker_ends(void);
+extern void zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit);
+extern void session_info_set_state(SessionState state);
+extern void session_info_set_error(const char *message);
+extern void session_info_set_obstacle(const char *text);
+extern void session_info_publish(const SessionInfo *info);
+extern void lease_publish(int64 until, int64 over);
 
 /* Returns when the lease ends, us; 0 for none. */
 static inline int64

@@ -181,24 +181,6 @@ path_settings_check_allowed(char **newval, void **extra, GucSource source)
 	return true;
 }
 
-/*
- * Returns true if the path may be locked.  It is in the server's encoding, like the
- * setting.
- */
-bool
-path_is_allowed(const char *path)
-{
-	PathListReader reader = {.syntax = PATH_LIST_PATHS, .rest = zklock_allowed_paths};
-	PathListItem   item;
-
-	while (path_list_next(&reader, &item))
-	{
-		if (item.fault == NULL && path_list_covers(&item, path))
-			return true;
-	}
-	return false;
-}
-
 /* ------------------------------------------------------------------------
  * zklock.path_dialects
  * ------------------------------------------------------------------------

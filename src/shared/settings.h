@@ -74,7 +74,6 @@ extern bool path_settings_check_dialects(char **newval, void **extra, GucSource 
 extern bool path_settings_check_elections(char **newval, void **extra, GucSource source);
 
 extern char		  *zklock_shown(const char *text, size_t len);
-extern bool		   path_is_allowed(const char *path);
 extern NodeDialect dialect_of_path(const char *path);
 extern bool		   election_list_next(PathListReader *reader, ElectionItem *item);
 

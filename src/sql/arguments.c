@@ -22,8 +22,11 @@
 char *
 argument_to_path(char *path, PathRule rule)
 {
-	char	   *utf8 = pg_server_to_any(path, strlen(path), PG_UTF8);
-	const char *fault = path_check(utf8, strlen(utf8));
+	char		  *utf8 = pg_server_to_any(path, strlen(path), PG_UTF8);
+	const char	  *fault = path_check(utf8, strlen(utf8));
+	PathListReader reader = {.syntax = PATH_LIST_PATHS, .rest = zklock_allowed_paths};
+	PathListItem   item;
+	bool		   allowed = rule != ALLOWED_PATHS_ONLY;
 
 	if (fault)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -31,7 +34,11 @@ argument_to_path(char *path, PathRule rule)
 						errdetail_internal("%s", fault),
 						path[0] == '{' ? errhint("To pass several paths, write ARRAY['/a', '/b'], or cast the text to text[].")
 									   : 0));
-	if (rule == ALLOWED_PATHS_ONLY && !path_is_allowed(path))
+
+	/* The setting is in the server's encoding, too. */
+	while (!allowed && path_list_next(&reader, &item))
+		allowed = item.fault == NULL && path_list_covers(&item, path);
+	if (!allowed)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for ZooKeeper path \"%s\"", path),

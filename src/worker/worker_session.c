@@ -120,6 +120,14 @@ static bool				waiting;		/* changed ones are taken up when no lock is held */
 static int64			check_locks_at; /* when to look whether one is held, ms */
 static uint64			shown;			/* a hash of the credentials that the handle has */
 
+/* Ends the worker, so that the postmaster starts a new one a second later. */
+pg_noreturn static void
+restart_worker(const char *reason)
+{
+	ereport(LOG, (errmsg("zklock worker restarts because of %s", reason)));
+	proc_exit(1);
+}
+
 /* ------------------------------------------------------------------------
  * The file from which the next server learns of the session
  *
@@ -401,13 +409,23 @@ read_files_anew(void)
 	changed = load_files(&config, true, &hash) && hash != shown;
 	explicit_bzero(&config, sizeof(config));
 	if (changed)
-		zklock_worker_restart("changed credentials");
+		restart_worker("changed credentials");
 }
 
 /* ------------------------------------------------------------------------
  * Ends of the session
  * ------------------------------------------------------------------------
  */
+
+/* Remembers the id of a session of ours that has ended. */
+static void
+remember_ended_session(int64 id)
+{
+	int64 *ended = zklock_session->ended;
+
+	memmove(ended + 1, ended, (ZKLOCK_ENDED_SESSIONS - 1) * sizeof(int64));
+	ended[0] = id;
+}
 
 /*
  * Ends the session, if there is one and it is not over, and forgets it, and the locks with it.
@@ -422,7 +440,7 @@ give_session_up(const char *reason)
 	(void) zk_client_close();
 	if (zklock_session->info.id == 0)
 		return;
-	session_info_ended(zklock_session->info.id);
+	remember_ended_session(zklock_session->info.id);
 	remove_session_file();
 	session_info_set_error(reason);
 	engine_session_ended(reason);
@@ -493,6 +511,20 @@ compare_settings(bool take)
 	return NULL;
 }
 
+/* Returns true if no element is still to be deleted with an entry that was given up. */
+static bool
+all_is_consumed(void)
+{
+	for (int i = 0; i < entry_pool->max_entries; i++)
+	{
+		EntryStatus status = entry_status(i);
+
+		if (status.state == ENTRY_RELEASING && status.consumed)
+			return false;
+	}
+	return true;
+}
+
 /*
  * Returns true if another worker can take over, with changed settings, or with another session
  * because this one is spoilt: nothing depends on the session, or the settings in use, which an
@@ -519,8 +551,7 @@ session_can_give_way(int *held)
 					  connect_string_chroot(used->servers)) == 0;
 	if (!waiting && lease_is_possible() && entries_in_use() > 0)
 		return false; /* a longer timeout costs nobody a place or a term */
-	return *held == 0 && entries_all_consumed() &&
-		   !worker_calls_unsettled(UNSETTLED_NODES_AND_WRITES);
+	return *held == 0 && all_is_consumed() && !worker_calls_unsettled(UNSETTLED_NODES_AND_WRITES);
 }
 
 /*
@@ -557,7 +588,7 @@ worker_session_reload(void)
 	if (changes)
 		pfree(changes);
 	if (open_at == NEVER)
-		zklock_worker_restart("a reload after crashes");
+		restart_worker("a reload after crashes");
 }
 
 /*
@@ -577,7 +608,7 @@ take_settings_up(void)
 	(void) compare_settings(true);
 	zklock_session->settings_work = false;
 	zklock_session->failures = 0; /* those were of other settings */
-	zklock_worker_restart(psprintf("changed settings: %s", changes));
+	restart_worker(psprintf("changed settings: %s", changes));
 }
 
 /*
@@ -605,7 +636,7 @@ worker_session_give_way(void)
 			{
 				take_settings_up();
 				give_session_up("ZooKeeper grants a longer timeout than it once did");
-				zklock_worker_restart("the end of its session");
+				restart_worker("the end of its session");
 			}
 		}
 		next = check_locks_at;
@@ -693,7 +724,7 @@ worker_session_shut_down(bool with_server)
 		settle_until = now + MAX_SETTLE_MS;
 
 	if (released && (zk_connection < ZK_CONNECTED || now >= settle_until ||
-					 (entries_all_consumed() && zk_client_idle())))
+					 (all_is_consumed() && zk_client_idle())))
 	{
 		if (zk_client_close())
 			remove_session_file();
@@ -806,7 +837,7 @@ take_addresses_up(void)
 	int64 until = opened_at / 1000 + Min(TRY_MS, used->session_timeout / 3);
 
 	if (new_addresses && zk_connection < ZK_CONNECTED && zklock_now_ms() >= until)
-		zklock_worker_restart("changed addresses of ZooKeeper servers");
+		restart_worker("changed addresses of ZooKeeper servers");
 }
 
 /*
@@ -926,7 +957,7 @@ on_session_event(ZkSessionEvent event, const ZkSession *session)
 			ereport(LOG, (errmsg("lost connection to ZooKeeper")));
 			if (!lease_is_possible())
 				/* The client library's handle will ask for no more than it was granted. */
-				zklock_worker_restart("a session timeout that is too short");
+				restart_worker("a session timeout that is too short");
 			take_addresses_up();
 			read_files_anew();
 			if (lookup == 0)
@@ -948,7 +979,7 @@ on_session_event(ZkSessionEvent event, const ZkSession *session)
 				else
 					ereport(DEBUG1, (errmsg("ZooKeeper session 0x%llx, which had been left behind, is over",
 											id)));
-				session_info_ended(leftover.id);
+				remember_ended_session(leftover.id);
 				forget_leftover_session();
 				zklock_session->failures = 0;
 				handle_is_gone(SESSION_CONNECTING);
@@ -1005,8 +1036,8 @@ pg_noreturn static void
 on_malformed(const char *fault)
 {
 	session_info_set_error(psprintf("malformed answer: %s", fault));
-	zklock_worker_restart(psprintf("a malformed answer of ZooKeeper server %s: %s",
-								   zklock_session->info.server, fault));
+	restart_worker(psprintf("a malformed answer of ZooKeeper server %s: %s",
+							zklock_session->info.server, fault));
 }
 
 /*
@@ -1018,7 +1049,7 @@ on_stuck(const char *why)
 {
 	zklock_session->failures++;
 	session_info_set_error(why);
-	zklock_worker_restart(psprintf("a connection that does not serve: %s", why));
+	restart_worker(psprintf("a connection that does not serve: %s", why));
 }
 
 /*
@@ -1164,7 +1195,7 @@ worker_session_attend(void)
 	 * the session; no lock depends on that any more, as its lease is over.
 	 */
 	if (now >= give_up_at && lease_over() == 0)
-		zklock_worker_restart("a ZooKeeper session that is not continued");
+		restart_worker("a ZooKeeper session that is not continued");
 
 	/*
 	 * Look for a way that the handle does not find.  The library pauses for a part of the
@@ -1174,7 +1205,7 @@ worker_session_attend(void)
 	if (now >= check_at)
 	{
 		if (zk_client_timeout() > used->session_timeout)
-			zklock_worker_restart("a ZooKeeper server that does not answer");
+			restart_worker("a ZooKeeper server that does not answer");
 		read_files_anew();
 		check_at = zklock_now_ms() + CHECK_MS;
 		zk_client_look_again();
