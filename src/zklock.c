@@ -14,7 +14,6 @@
 #include <limits.h>
 
 #include "backend/guard.h"
-#include "backend/lock.h"
 #include "compat.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"
@@ -227,7 +226,6 @@ _PG_init(void)
 	shmem_request_hook = shmem_request;
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
-	backend_install_hooks();
 
 	/* In pg_upgrade the settings may be those of a server that is to stay what it is. */
 	if (IsBinaryUpgrade)

@@ -73,7 +73,7 @@ static int			nacquisitions = 0;
 static int			max_acquisitions = FIRST_ACQUISITIONS;
 static int			call_begins = 0; /* those of the call under way are above */
 
-/* The callbacks have been registered. */
+/* The callbacks and the hook have been registered. */
 static bool started = false;
 
 /* ------------------------------------------------------------------------
@@ -190,10 +190,82 @@ end_session(int code, Datum arg)
 	guard_end_transaction();
 }
 
+/* ------------------------------------------------------------------------
+ * Commands
+ * ------------------------------------------------------------------------
+ */
+
+static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
+
+/*
+ * Acts on three commands, and on those that cannot be undone.
+ *
+ * DISCARD ALL releases what is held at session level, as for advisory locks.  PostgreSQL has
+ * no callback for it.
+ *
+ * The command COMMIT only marks the transaction, which is committed when the hook has
+ * returned.  So the guard checks after the command and before any callback, of which some
+ * commit in other databases, as those of postgres_fdw do.  An error in between ends the
+ * transaction, as one in a callback does.  A procedure's COMMIT, and the one that ends a
+ * single statement, are not commands.
+ */
+static void
+utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+			 ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
+			 DestReceiver *dest, QueryCompletion *qc)
+{
+	Node			   *statement = pstmt->utilityStmt;
+	bool				discard_all = false;
+	TransactionStmtKind kind = TRANS_STMT_BEGIN; /* on which nothing acts */
+
+	if (IsA(statement, DiscardStmt))
+		discard_all = ((const DiscardStmt *) statement)->target == DISCARD_ALL;
+	else if (IsA(statement, TransactionStmt))
+		kind = ((const TransactionStmt *) statement)->kind;
+
+	/*
+	 * Some commands a rollback may not undo, which PostgreSQL runs only outside a transaction
+	 * block: CREATE DATABASE, DROP TABLESPACE, VACUUM and the like.  PostgreSQL has no list of
+	 * these.  In their place stand all commands that it logs as DDL, and two that it does not
+	 * log so, if there is no transaction block.  Those that a rollback does undo are checked
+	 * earlier than need be; their commit would fail.  Commands that clean up after a loss, such
+	 * as DISCARD, SET, ROLLBACK or FETCH, are not DDL.
+	 */
+	if (context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() &&
+		(IsA(statement, VacuumStmt) || IsA(statement, ReindexStmt) ||
+		 GetCommandLogLevel(statement) == LOGSTMT_DDL))
+		guard_check(GUARD_COMMAND);
+
+	/*
+	 * COMMIT PREPARED and ROLLBACK PREPARED commit or undo the prepared transaction's work
+	 * within the command, before the command's own commit.  That must not be interrupted by a
+	 * loss either.  It needs no check: the transaction was checked when it was prepared.
+	 */
+	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
+		interrupt_defer();
+	if (prev_ProcessUtility_hook)
+		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+								 dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	if (discard_all)
+		lock_release_those(NULL, NULL);
+
+	/* COMMIT rolls back a failed transaction, which relies on nothing. */
+	if (kind == TRANS_STMT_COMMIT && IsTransactionState())
+		guard_check(GUARD_EARLY);
+}
+
+/* ------------------------------------------------------------------------
+ * A call that acquires something
+ * ------------------------------------------------------------------------
+ */
+
 /*
  * Prepares the session when it asks for something first.  If memory runs out on the way,
  * nothing is held without callbacks, and the next call begins anew.  A callback that is then
- * registered twice does no harm.
+ * registered twice does no harm; the hook is installed once, as nothing can fail behind it.  It is
+ * the outermost, so the guard checks before those of others act.
  */
 static void
 start_session(void)
@@ -206,13 +278,10 @@ start_session(void)
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	on_shmem_exit(end_session, 0);
+	prev_ProcessUtility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = utility_hook;
 	started = true;
 }
-
-/* ------------------------------------------------------------------------
- * A call that acquires something
- * ------------------------------------------------------------------------
- */
 
 /*
  * Begins a call, which ends with transaction_end_call() or with an error.  A session makes one at a
@@ -461,78 +530,4 @@ permit_release(const char *path)
 	lost = warn_lost(&chosen, 1);
 	wait_for_releases(&chosen, 1);
 	return !lost;
-}
-
-/* ------------------------------------------------------------------------
- * Commands
- * ------------------------------------------------------------------------
- */
-
-static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
-
-/*
- * Acts on three commands, and on those that cannot be undone.
- *
- * DISCARD ALL releases what is held at session level, as for advisory locks.  PostgreSQL has
- * no callback for it.
- *
- * The command COMMIT only marks the transaction, which is committed when the hook has
- * returned.  So the guard checks after the command and before any callback, of which some
- * commit in other databases, as those of postgres_fdw do.  An error in between ends the
- * transaction, as one in a callback does.  A procedure's COMMIT, and the one that ends a
- * single statement, are not commands.
- */
-static void
-utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
-			 ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
-			 DestReceiver *dest, QueryCompletion *qc)
-{
-	Node			   *statement = pstmt->utilityStmt;
-	bool				discard_all = false;
-	TransactionStmtKind kind = TRANS_STMT_BEGIN; /* on which nothing acts */
-
-	if (IsA(statement, DiscardStmt))
-		discard_all = ((const DiscardStmt *) statement)->target == DISCARD_ALL;
-	else if (IsA(statement, TransactionStmt))
-		kind = ((const TransactionStmt *) statement)->kind;
-
-	/*
-	 * Some commands a rollback may not undo, which PostgreSQL runs only outside a transaction
-	 * block: CREATE DATABASE, DROP TABLESPACE, VACUUM and the like.  PostgreSQL has no list of
-	 * these.  In their place stand all commands that it logs as DDL, and two that it does not
-	 * log so, if there is no transaction block.  Those that a rollback does undo are checked
-	 * earlier than need be; their commit would fail.  Commands that clean up after a loss, such
-	 * as DISCARD, SET, ROLLBACK or FETCH, are not DDL.
-	 */
-	if (started && context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() &&
-		(IsA(statement, VacuumStmt) || IsA(statement, ReindexStmt) ||
-		 GetCommandLogLevel(statement) == LOGSTMT_DDL))
-		guard_check(GUARD_COMMAND);
-
-	/*
-	 * COMMIT PREPARED and ROLLBACK PREPARED commit or undo the prepared transaction's work
-	 * within the command, before the command's own commit.  That must not be interrupted by a
-	 * loss either.  It needs no check: the transaction was checked when it was prepared.
-	 */
-	if (started && (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED))
-		interrupt_defer();
-	if (prev_ProcessUtility_hook)
-		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
-								 dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-	if (discard_all)
-		lock_release_those(NULL, NULL);
-
-	/* COMMIT rolls back a failed transaction, which relies on nothing. */
-	if (started && kind == TRANS_STMT_COMMIT && IsTransactionState())
-		guard_check(GUARD_EARLY);
-}
-
-/* Installs the hook, in the postmaster while it loads libraries. */
-void
-backend_install_hooks(void)
-{
-	prev_ProcessUtility_hook = ProcessUtility_hook;
-	ProcessUtility_hook = utility_hook;
 }
