@@ -493,10 +493,10 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 
 	/* It is read when its claim is granted, so that the data are those of the claimed element. */
 	made = wait_for_hold(&queue->wait, taken) && read_element(queue, name, got);
+	if (made && hold_is_lost(taken))
+		hold_report_lost(taken);
 	if (made)
 	{
-		hold_refuse_lost(taken);
-
 		/* The end of a single statement would commit, and remove the element, for nobody. */
 		interrupt_check_client();
 		transaction_acquired(taken, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);

@@ -165,14 +165,6 @@ hold_report_lost(const Hold *hold)
 				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
 }
 
-/* Raises an error if a hold is lost. */
-void
-hold_refuse_lost(const Hold *hold)
-{
-	if (hold_is_lost(hold))
-		hold_report_lost(hold);
-}
-
 /* ------------------------------------------------------------------------
  * Asking
  * ------------------------------------------------------------------------

@@ -50,7 +50,6 @@ extern Hold *hold_of_lock(const char *path, LockMode mode);
 extern bool	 hold_stands(const Hold *hold, EntryStatus *status);
 extern bool	 hold_is_lost(const Hold *hold);
 extern void	 hold_report_lost(const Hold *hold) pg_attribute_noreturn();
-extern void	 hold_refuse_lost(const Hold *hold);
 
 /* A call that acquires something; see also transaction.c */
 extern Hold *hold_ask(EntryRequest *request, const char *path);

@@ -23,13 +23,6 @@
 #include "backend/lock.h"
 #include "backend/wait.h"
 
-/* Compares paths by the order in which everybody locks them, for qsort() and bsearch(). */
-int
-lock_compare_targets(const void *a, const void *b)
-{
-	return strcmp(((const LockTarget *) a)->path, ((const LockTarget *) b)->path);
-}
-
 /* ------------------------------------------------------------------------
  * One lock
  * ------------------------------------------------------------------------
@@ -43,8 +36,8 @@ ask_for_lock(LockTarget *target, LockScope scope, AskManner manner)
 	Hold *held = hold ? hold : hold_of_lock(target->path, LOCK_MODE_SHARED);
 
 	/* A lost lock is neither acquired again nor upgraded. */
-	if (held)
-		hold_refuse_lost(held);
+	if (held && hold_is_lost(held))
+		hold_report_lost(held);
 	if (hold && hold->acquired[target->mode][scope] == PG_INT32_MAX)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
@@ -143,31 +136,6 @@ time_left(int64 timeout_ms, int64 start_us)
  */
 
 /*
- * Returns how many of the first n locks of an array can be asked for together: those before the
- * first whose path lies below another one.  They are in the order of their bytes.
- */
-static int
-number_together(const LockTarget *targets, int n)
-{
-	for (int i = 1; i < n; i++)
-	{
-		char  above[ZKLOCK_MAX_PATH + 1];
-		char *slash;
-
-		strlcpy(above, targets[i].path, sizeof(above));
-		while ((slash = strrchr(above, '/')) != NULL)
-		{
-			LockTarget key = {.path = above};
-
-			*slash = '\0';
-			if (bsearch(&key, targets, i, sizeof(LockTarget), lock_compare_targets) != NULL)
-				return i;
-		}
-	}
-	return n;
-}
-
-/*
  * Acquires all locks of a set, or none.
  *
  *	timeout_ms	LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds, for all of them;
@@ -187,8 +155,23 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 	while (acquired < set.n)
 	{
 		LockTarget *next = &set.targets[acquired];
-		int			n = number_together(next, Min(most, set.n - acquired));
+		int			n = Min(most, set.n - acquired);
 		int			given_back = 0;
+
+		/* The first whose path lies below another one cannot be asked for together with that. */
+		for (int i = 1; i < n; i++)
+		{
+			char *above = pstrdup(next[i].path);
+			char *slash;
+
+			while (i < n && (slash = strrchr(above, '/')) != NULL)
+			{
+				*slash = '\0';
+				if (bsearch(&above, next, i, sizeof(LockTarget), pg_qsort_strcmp) != NULL)
+					n = i;
+			}
+			pfree(above);
+		}
 
 		/*
 		 * Together: all before the first that is not free, or for which no time is left, are
@@ -227,14 +210,10 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 			int	 settled = 0;
 
 			begin_lock_wait(&wait, next, time_left(timeout_ms, start_us));
-			while (settled < given_back)
-			{
-				const Hold *hold = next[settled].hold;
-
-				if (!wait_for_release(&wait, next->path, hold->entry, hold->generation))
-					break;
+			while (settled < given_back &&
+				   wait_for_release(&wait, next->path, next[settled].hold->entry,
+									next[settled].hold->generation))
 				settled++;
-			}
 			if (settled < given_back)
 			{
 				wait_end(&wait, false);
@@ -249,7 +228,10 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 
 	/* One lock may have been lost during the wait for others. */
 	for (int i = 0; acquired == set.n && i < set.n; i++)
-		hold_refuse_lost(set.targets[i].hold);
+	{
+		if (hold_is_lost(set.targets[i].hold))
+			hold_report_lost(set.targets[i].hold);
+	}
 	transaction_end_call(acquired == set.n);
 	return acquired == set.n;
 }

@@ -13,7 +13,7 @@
 /* A checked path in UTF-8, and the mode in which it is locked */
 typedef struct LockTarget
 {
-	const char *path;
+	const char *path; /* first: pg_qsort_strcmp() compares it */
 	LockMode	mode;
 	Hold	   *hold; /* while the lock is asked for or released */
 } LockTarget;
@@ -32,7 +32,6 @@ typedef struct LockSet
 /* Returns true if a hold is one of those that are meant.  Must not fail. */
 typedef bool (*HoldChoice)(const Hold *hold, const void *arg);
 
-extern int	lock_compare_targets(const void *a, const void *b);
 extern bool lock_acquire(LockSet set, LockScope scope, int64 timeout_ms);
 extern bool lock_release(LockSet set);
 extern void lock_release_those(HoldChoice chosen, const void *arg);
@@ -51,6 +50,5 @@ extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
 extern void transaction_end_call(bool complete);
 
 extern bool transaction_leads(int election, int64 *term);
-extern void backend_install_hooks(void);
 
 #endif /* ZKLOCK_LOCK_H */

@@ -173,12 +173,6 @@ typedef struct Waits
 	HTAB	   *by_pid;	   /* ... and the same ones here */
 } Waits;
 
-static WaitsProcess *
-process_at(const Waits *waits, int vertex)
-{
-	return list_nth(waits->processes, vertex);
-}
-
 /* Enlarges a graph's array; a new one is in the current memory context. */
 static void *
 resize_graph(void *memory, size_t size)
@@ -303,7 +297,7 @@ add_heavy_wait(Waits *waits, WaitsProcess *process)
 	}
 }
 
-/* Returns the vertices for which a process waits, as far as it has been explored. */
+/* Returns the processes for which a process waits, as far as it has been explored. */
 static List *
 blockers_of(const Waits *waits, const WaitsProcess *process)
 {
@@ -312,7 +306,7 @@ blockers_of(const Waits *waits, const WaitsProcess *process)
 
 	for (int e = graph->vertices[process->vertex].first[WAIT_FROM]; e != WAIT_GRAPH_NONE;
 		 e = graph->edges[e].next[WAIT_FROM])
-		blockers = lappend_int(blockers, graph->edges[e].end[WAIT_TO]);
+		blockers = lappend(blockers, list_nth(waits->processes, graph->edges[e].end[WAIT_TO]));
 	return blockers;
 }
 
@@ -324,11 +318,11 @@ static WaitsProcess *
 explore_waits(Waits *waits, int pid)
 {
 	WaitsProcess *self = get_process(waits, pid);
-	List		 *found = list_make1_int(self->vertex);
+	List		 *found = list_make1(self);
 
 	for (int i = 0; i < list_length(found); i++)
 	{
-		WaitsProcess	 *process = process_at(waits, list_nth_int(found, i));
+		WaitsProcess	 *process = list_nth(found, i);
 		EntryCopy *const *at = process->waiting;
 		const EntryCopy	 *waiting = at ? *at : NULL;
 		bool			  permit = waiting && waiting->request.kind == REQUEST_PERMIT;
@@ -471,9 +465,10 @@ deadlock_report(const WaitGraph *graph, int victim, WaitDescriber describe, cons
 }
 
 static WaitDescription
-describe_local(const void *waits, int vertex)
+describe_local(const void *arg, int vertex)
 {
-	const WaitsProcess *process = process_at(waits, vertex);
+	const Waits		   *waits = arg;
+	const WaitsProcess *process = list_nth(waits->processes, vertex);
 
 	return (WaitDescription){.pid = process->pid,
 							 .where = "",
@@ -512,7 +507,7 @@ deadlock_check(int index)
 		for (int i = 0; i < waits.graph.nvertices; i++)
 		{
 			if (waits.graph.vertices[i].stuck)
-				fingerprint += identity_of(process_at(&waits, i));
+				fingerprint += identity_of(list_nth(waits.processes, i));
 		}
 		if (look == 2 && fingerprint == first)
 			deadlock_report(&waits.graph, self->vertex, describe_local, &waits);
@@ -600,8 +595,12 @@ own_waits_write(Waits *waits, int64 seen)
 
 	/* Which processes cannot go on if no wait for others ends? */
 	wait_graph_solve(graph);
-	for (int i = 0; i < graph->nvertices; i++)
-		matters |= graph->vertices[i].stuck && process_at(waits, i)->rank >= RANK_BETWEEN;
+	foreach(cell, waits->processes)
+	{
+		const WaitsProcess *process = lfirst(cell);
+
+		matters |= graph->vertices[process->vertex].stuck && process->rank >= RANK_BETWEEN;
+	}
 	if (!remote || !matters)
 		return NULL;
 
@@ -610,14 +609,16 @@ own_waits_write(Waits *waits, int64 seen)
 	{
 		List *found = NIL;
 
-		for (int i = 0; i < graph->nvertices; i++)
+		foreach(cell, waits->processes)
 		{
-			if (process_at(waits, i)->rank == rank)
-				found = lappend_int(found, i);
+			WaitsProcess *process = lfirst(cell);
+
+			if (process->rank == rank)
+				found = lappend(found, process);
 		}
 		for (int n = 0; n < list_length(found); n++)
 		{
-			WaitsProcess *process = process_at(waits, list_nth_int(found, n));
+			WaitsProcess *process = list_nth(found, n);
 
 			if (process->in_record || !graph->vertices[process->vertex].stuck)
 				continue;
@@ -649,9 +650,10 @@ own_waits_write(Waits *waits, int64 seen)
 		/* The nodes of a semaphore show who has its permits. */
 		foreach(cell, permit ? NIL : blockers_of(waits, process))
 		{
-			if (graph->vertices[lfirst_int(cell)].stuck)
-				appendStringInfo(&record, "for\t0\t%d\t0\t\t\n",
-								 process_at(waits, lfirst_int(cell))->pid);
+			const WaitsProcess *blocker = lfirst(cell);
+
+			if (graph->vertices[blocker->vertex].stuck)
+				appendStringInfo(&record, "for\t0\t%d\t0\t\t\n", blocker->pid);
 		}
 
 		/*

@@ -230,10 +230,11 @@ wait_record_lines(const CallStep *record)
 }
 
 /* ------------------------------------------------------------------------
- * All records
+ * The graph
  * ------------------------------------------------------------------------
  */
 
+/* qsort() comparator: by path and name */
 static int
 compare_kept(const void *a, const void *b)
 {
@@ -243,65 +244,6 @@ compare_kept(const void *a, const void *b)
 
 	return order != 0 ? order : strcmp(one->node, other->node);
 }
-
-/*
- * Takes the waits of all records, and the nodes that these name, up to the limits.  Returns
- * false if the session has something else to do.
- */
-static bool
-take_records(WaitSearch *search)
-{
-	ListCell *cell;
-
-	search->waits = palloc(MAX_WAITS * sizeof(SearchWait));
-	search->kept = palloc((MAX_KEPT + 1) * sizeof(KeptNode));
-	foreach(cell, search->records)
-	{
-		ReadRecord *record = lfirst(cell);
-
-		if (search->call.is_called_away(search))
-			return false;
-		(void) read_lines(record->text, strlen(record->text), &record->lines);
-		for (const WaitLine *line = record->lines; line->kind != WAIT_LINE_END; line++)
-		{
-			KeptNode *kept = &search->kept[search->nkept];
-
-			if (line->kind == WAIT_LINE_WAIT)
-			{
-				if (search->nwaits == MAX_WAITS)
-					break;
-				search->waits[search->nwaits++] = (SearchWait){.record = record, .line = line};
-			}
-			if (line->node[0] == '\0' || search->nkept == MAX_KEPT)
-				continue;
-			*kept = (KeptNode){.line = line, .wait = search->nwaits - 1, .is_so = true};
-			kept->is_lock = lock_recipe.read(line->node, &kept->peer);
-			if (!kept->is_lock)
-				(void) permit_recipe.read(line->node, &kept->peer);
-			search->nkept++;
-		}
-	}
-	qsort(search->kept, search->nkept, sizeof(KeptNode), compare_kept);
-	search->kept[search->nkept] = (KeptNode){.line = NULL};
-	for (KeptNode *kept = search->kept; kept->line; kept++)
-	{
-		bool begins = kept == search->kept || strcmp(kept->line->path, kept[-1].line->path) != 0;
-
-		kept->first = begins ? kept : kept[-1].first;
-		kept->place = PG_INT64_MIN;
-		if (kept->peer.numbered)
-			kept->place =
-				(int32) ((uint32) kept->peer.sequence - (uint32) kept->first->peer.sequence);
-		if (kept->line->kind == WAIT_LINE_WAIT)
-			search->waits[kept->wait].node = kept;
-	}
-	return !search->call.is_called_away(search);
-}
-
-/* ------------------------------------------------------------------------
- * The graph
- * ------------------------------------------------------------------------
- */
 
 /* qsort() comparator: by path, there by age */
 static int
@@ -549,7 +491,8 @@ find_unknown_contenders(WaitSearch *search, const CallStep *list)
 
 /*
  * Finds the waits of ours that are stuck, and all for which they wait: by the records, and
- * if these show any, by the facts.  Returns false if those cannot be had now.
+ * if these show any, by the facts.  Returns false if those cannot be had now, or the session has
+ * something else to do.
  */
 bool
 wait_search(WaitSearch *search)
@@ -558,9 +501,55 @@ wait_search(WaitSearch *search)
 	KeptNode **about; /* the node that each step is about; for a list the first on its path */
 	int		   n = 0;
 	int		   max = ZKLOCK_FAULT("few-facts") ? FEW_FACTS : MAX_FACTS;
+	ListCell  *cell;
 
-	if (!take_records(search))
+	/* Take the waits of all records, and the nodes that these name, up to the limits. */
+	search->waits = palloc(MAX_WAITS * sizeof(SearchWait));
+	search->kept = palloc((MAX_KEPT + 1) * sizeof(KeptNode));
+	foreach(cell, search->records)
+	{
+		ReadRecord *record = lfirst(cell);
+
+		if (search->call.is_called_away(search))
+			return false;
+		(void) read_lines(record->text, strlen(record->text), &record->lines);
+		for (const WaitLine *line = record->lines; line->kind != WAIT_LINE_END; line++)
+		{
+			KeptNode *kept = &search->kept[search->nkept];
+
+			if (line->kind == WAIT_LINE_WAIT)
+			{
+				if (search->nwaits == MAX_WAITS)
+					break;
+				search->waits[search->nwaits++] = (SearchWait){.record = record, .line = line};
+			}
+			if (line->node[0] == '\0' || search->nkept == MAX_KEPT)
+				continue;
+			*kept = (KeptNode){.line = line, .wait = search->nwaits - 1, .is_so = true};
+			kept->is_lock = lock_recipe.read(line->node, &kept->peer);
+			if (!kept->is_lock)
+				(void) permit_recipe.read(line->node, &kept->peer);
+			search->nkept++;
+		}
+	}
+	qsort(search->kept, search->nkept, sizeof(KeptNode), compare_kept);
+	search->kept[search->nkept] = (KeptNode){.line = NULL};
+	for (KeptNode *kept = search->kept; kept->line; kept++)
+	{
+		bool begins = kept == search->kept || strcmp(kept->line->path, kept[-1].line->path) != 0;
+
+		kept->first = begins ? kept : kept[-1].first;
+		kept->place = PG_INT64_MIN;
+		if (kept->peer.numbered)
+			kept->place =
+				(int32) ((uint32) kept->peer.sequence - (uint32) kept->first->peer.sequence);
+		if (kept->line->kind == WAIT_LINE_WAIT)
+			search->waits[kept->wait].node = kept;
+	}
+	if (search->call.is_called_away(search))
 		return false;
+
+	/* The first look takes them as they are. */
 	if (!solve(search))
 		return true;
 

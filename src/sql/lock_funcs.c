@@ -95,8 +95,8 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 		set.targets[i].path = argument_to_path(TextDatumGetCString(elements[i]), rule);
 		set.targets[i].mode = mode;
 	}
-	qsort(set.targets, n, sizeof(LockTarget), lock_compare_targets);
-	set.n = qunique(set.targets, n, sizeof(LockTarget), lock_compare_targets);
+	qsort(set.targets, n, sizeof(LockTarget), pg_qsort_strcmp);
+	set.n = qunique(set.targets, n, sizeof(LockTarget), pg_qsort_strcmp);
 	return set;
 }
 
@@ -242,11 +242,10 @@ zk_fencing_token(PG_FUNCTION_ARGS)
 	/* The exclusive lock that the session holds, else the shared one */
 	if (hold == NULL)
 		hold = hold_of_lock(path, LOCK_MODE_SHARED);
+	if (hold && hold_is_lost(hold))
+		hold_report_lost(hold);
 	if (hold)
-	{
-		hold_refuse_lost(hold);
 		PG_RETURN_INT64(entry_status(hold->entry).token);
-	}
 	if (election == ELECTION_NONE)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path)),
