@@ -138,6 +138,7 @@ static CallWork	 *works;								/* by slot */
 static dlist_head batches = DLIST_STATIC_INIT(batches); /* works, first come first served */
 static uint64	  connection;	/* counts connections on which a server has answered */
 static uint64	  synchronized; /* the last of them on which a check was committed */
+static bool		  attend_all;	/* all slots, once: one of these has changed */
 static int64	  delete_again_at = NEVER; /* ms, if any deletion was refused */
 static HTAB		 *watched;				   /* NULL before the first connection */
 static int64	  watched_session;		   /* the ZooKeeper session that has the watches */
@@ -797,21 +798,6 @@ attend_slot(int index)
 		answer_session(work, CALL_ASKED, CALL_REFUSED, work->deletion_code);
 }
 
-/*
- * Attends to all slots in this round; first to those with batches, in the order in which they
- * came.
- */
-static void
-attend_all_slots(void)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &batches)
-		attend_slot(dlist_container(CallWork, link, iter.cur) - works);
-	for (int i = 0; i < zklock_max_processes(); i++)
-		call_slot_mark(works[i].slot);
-}
-
 /* ------------------------------------------------------------------------
  * The main loop
  * ------------------------------------------------------------------------
@@ -821,14 +807,25 @@ attend_all_slots(void)
 int64
 worker_calls_attend(void)
 {
-	HASH_SEQ_STATUS status;
-	Watched		   *each;
-	bool			left = false;
+	HASH_SEQ_STATUS	   status;
+	Watched			  *each;
+	bool			   left = false;
+	dlist_mutable_iter iter;
 
 	if (synchronized != connection && zk_connection >= ZK_CONNECTED && engine_synced)
 	{
 		synchronized = connection;
-		attend_all_slots();
+		attend_all = true;
+	}
+
+	/* Of all slots, those with batches come first, in the order in which these came. */
+	if (attend_all)
+	{
+		attend_all = false;
+		dlist_foreach_modify (iter, &batches)
+			attend_slot(dlist_container(CallWork, link, iter.cur) - works);
+		for (int i = 0; i < zklock_max_processes(); i++)
+			call_slot_mark(works[i].slot);
 	}
 
 	/* Deletions that ZooKeeper refused are sent again, when that is due. */
@@ -886,19 +883,24 @@ worker_calls_attend(void)
 	return delete_again_at;
 }
 
-/* Wakes the first session that waits there, since a watch has fired. */
+/*
+ * Handles a watch that has fired, on a path with contenders, which is the engine's, or on a queue
+ * with elements: wakes the first session that waits there.
+ */
 void
-worker_calls_watch_event(const char *path)
+worker_calls_watch_event(ZkWatchEvent event, const char *path)
 {
-	Watched *each = find_watched(path);
+	Watched *each;
 
+	engine_watch(event, path);
+	each = find_watched(path);
 	if (each == NULL)
 		return;
 	(void) queue_wait_wake(path, each->queue_length);
 	hash_search(watched, each->path, HASH_REMOVE, NULL);
 }
 
-/* Attends to all slots: a connection stands, on which a server has answered. */
+/* Has all slots attended in this round: a connection stands, on which a server has answered. */
 void
 worker_calls_connected(void)
 {
@@ -912,7 +914,7 @@ worker_calls_connected(void)
 	if (watched_session != zklock_session->info.id)
 		watched = hash_create("zklock watches of queue waits", 64, &ctl, HASH_ELEM | HASH_STRINGS);
 	watched_session = zklock_session->info.id;
-	attend_all_slots();
+	attend_all = true;
 
 	/* Much may have happened at the paths of queues: all that wait there look. */
 	for (int i = 0; i < zklock_max_processes(); i++)

@@ -20,8 +20,7 @@
 
 extern int	 worker_session_start(void);
 extern void	 worker_session_reload(void);
-extern void	 worker_session_attend(void);
-extern int64 worker_session_give_way(void);
+extern int64 worker_session_attend(void);
 extern int64 worker_session_shut_down(bool with_server);
 
 /* ------------------------------------------------------------------------
@@ -51,7 +50,7 @@ typedef enum Unsettled
 extern void	 worker_calls_start(void);
 extern int64 worker_calls_attend(void);
 extern void	 worker_calls_connected(void);
-extern void	 worker_calls_watch_event(const char *path);
+extern void	 worker_calls_watch_event(ZkWatchEvent event, const char *path);
 extern bool	 worker_calls_unsettled(Unsettled what);
 
 /* ------------------------------------------------------------------------

@@ -611,43 +611,6 @@ take_settings_up(void)
 	restart_worker(psprintf("changed settings: %s", changes));
 }
 
-/*
- * Leaves to the next worker, if that is due and nothing depends on the session: with changed
- * settings, or with another session, as this one was once granted a shorter timeout than now.
- * The lease keeps to the shortest, so only another session helps.
- *
- * Comes behind what may change that in a round.  Returns when it, or worker_session_attend(),
- * wants to be called, ms.
- */
-int64
-worker_session_give_way(void)
-{
-	const SessionInfo *session = &zklock_session->info;
-	int64			   next = NEVER;
-	int				   held;
-
-	if (waiting || (session->state == SESSION_CONNECTED &&
-					session->negotiated_timeout > session->shortest_timeout))
-	{
-		if (zklock_now_ms() >= check_locks_at)
-		{
-			check_locks_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-			if (session_can_give_way(&held))
-			{
-				take_settings_up();
-				give_session_up("ZooKeeper grants a longer timeout than it once did");
-				restart_worker("the end of its session");
-			}
-		}
-		next = check_locks_at;
-	}
-	if (zk_connection == ZK_NO_HANDLE)
-		return Min(next, lookup == 0 ? open_at : open_by);
-	if (zk_connection < ZK_CONNECTED)
-		next = Min(next, check_at);
-	return Min(next, look_up_at);
-}
-
 /* ------------------------------------------------------------------------
  * How the worker ends when it is asked to
  * ------------------------------------------------------------------------
@@ -778,7 +741,7 @@ static void
 open_handle(void)
 {
 	const SessionInfo *own = &zklock_session->info;
-	ZkClientConfig	   config = {.session_timeout = used->session_timeout};
+	ZkClientConfig	   config = {.session_timeout = used->session_timeout, .acl = used->acl};
 	bool			   show = true;
 	bool			   is_open;
 
@@ -816,14 +779,6 @@ open_handle(void)
 	check_at = zklock_now_ms() + CHECK_MS;
 	if (!is_open)
 		attempt_has_failed(SESSION_DOWN);
-}
-
-/* Begins to look up the servers' names. */
-static void
-begin_to_look_up(void)
-{
-	lookup = zk_client_look_up(used->servers);
-	look_up_at = NEVER;
 }
 
 /*
@@ -961,7 +916,7 @@ on_session_event(ZkSessionEvent event, const ZkSession *session)
 			take_addresses_up();
 			read_files_anew();
 			if (lookup == 0)
-				begin_to_look_up();
+				look_up_at = zklock_now_ms();
 			check_at = zklock_now_ms() + CHECK_MS;
 			give_up_at = zklock_now_ms() + used->session_timeout / 3;
 			session_info_set_state(SESSION_CONNECTING);
@@ -1065,16 +1020,8 @@ count_answer(CallOutcome outcome, int64 us)
 		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
 }
 
-/* Handles a watch that has fired, on a path with contenders or on a queue with elements. */
-static void
-on_watch(ZkWatchEvent event, const char *path)
-{
-	engine_watch(event, path);
-	worker_calls_watch_event(path);
-}
-
 static const ZkClientCallbacks callbacks = {.session = on_session_event,
-											.watch = on_watch,
+											.watch = worker_calls_watch_event,
 											.looked_up = on_looked_up,
 											.malformed = on_malformed,
 											.stuck = on_stuck,
@@ -1109,7 +1056,6 @@ worker_session_start(void)
 	used = &zklock_session->settings;
 	if (zklock_session->info.id == 0)
 		(void) compare_settings(true);
-	zk_acl = used->acl;
 	worker_session_reload();
 
 	/* Note that this worker begins to open a session.  So far SIGQUIT had nothing to take back. */
@@ -1155,13 +1101,22 @@ worker_session_start(void)
 }
 
 /*
- * Opens a handle when that is due, and looks for a way to connect for one without a
- * connection.
+ * Opens a handle when that is due, and looks for a way to connect for one without a connection.
+ *
+ * Leaves to the next worker, if that is due and nothing depends on the session: with changed
+ * settings, or with another session, as this one was once granted a shorter timeout than now.
+ * The lease keeps to the shortest, so only another session helps.
+ *
+ * Comes behind the client's events in a round, which change what is due, and ahead of the engine.
+ * Returns when it wants to be called again, ms.
  */
-void
+int64
 worker_session_attend(void)
 {
-	int64 now = zklock_now_ms();
+	const SessionInfo *session = &zklock_session->info;
+	int64			   now = zklock_now_ms();
+	int64			   next = NEVER;
+	int				   held;
 
 	if (zk_connection == ZK_ANSWERED)
 	{
@@ -1170,44 +1125,57 @@ worker_session_attend(void)
 		if (is_opening)
 			opening_over(0, 0);
 	}
-	if (zk_connection == ZK_NO_HANDLE)
+	if (waiting || (session->state == SESSION_CONNECTED &&
+					session->negotiated_timeout > session->shortest_timeout))
 	{
-		if (lookup == 0 && now >= open_at)
+		if (now >= check_locks_at)
 		{
-			begin_to_look_up();
-			open_by = zklock_session->addresses[0] != '\0' ? now + LOOK_UP_MS : NEVER;
-			session_info_set_state(SESSION_CONNECTING);
+			check_locks_at = now + LOOK_FOR_LOCKS_MS;
+			if (session_can_give_way(&held))
+			{
+				take_settings_up();
+				give_session_up("ZooKeeper grants a longer timeout than it once did");
+				restart_worker("the end of its session");
+			}
 		}
-		else if (lookup != 0 && now >= open_by)
-			open_handle(); /* names cannot be looked up, but the session waits */
-		return;
+		next = check_locks_at;
 	}
-	if (now < look_up_at && (zk_connection >= ZK_CONNECTED || now < check_at))
-		return;
-	if (now >= look_up_at)
-		begin_to_look_up();
-	if (zk_connection >= ZK_CONNECTED)
-		return;
+
+	if (zk_connection == ZK_NO_HANDLE && lookup == 0 && now >= open_at)
+	{
+		lookup = zk_client_look_up(used->servers);
+		open_by = zklock_session->addresses[0] != '\0' ? now + LOOK_UP_MS : NEVER;
+		session_info_set_state(SESSION_CONNECTING);
+	}
+	else if (zk_connection == ZK_NO_HANDLE && lookup != 0 && now >= open_by)
+		open_handle(); /* names cannot be looked up, but the session waits */
+	else if (zk_connection != ZK_NO_HANDLE && now >= look_up_at)
+	{
+		lookup = zk_client_look_up(used->servers);
+		look_up_at = NEVER;
+	}
 
 	/*
 	 * ZooKeeper refuses a client that has seen newer data than it has, as when its data were
 	 * wiped or restored.  The next worker's handle has seen none, and hears what has become of
 	 * the session; no lock depends on that any more, as its lease is over.
 	 */
-	if (now >= give_up_at && lease_over() == 0)
+	if (zk_connection == ZK_CONNECTING && now >= give_up_at && lease_over() == 0)
 		restart_worker("a ZooKeeper session that is not continued");
 
-	/*
-	 * Look for a way that the handle does not find.  The library pauses for a part of the
-	 * session timeout that was negotiated, which may be hours; a new handle knows only what we
-	 * have asked for.
-	 */
-	if (now >= check_at)
+	/* Look for a way that the handle does not find.  A new one knows only what we have asked for. */
+	if (zk_connection == ZK_CONNECTING && now >= check_at)
 	{
-		if (zk_client_timeout() > used->session_timeout)
-			restart_worker("a ZooKeeper server that does not answer");
 		read_files_anew();
-		check_at = zklock_now_ms() + CHECK_MS;
-		zk_client_look_again();
+		check_at = now + CHECK_MS;
+		if (!zk_client_look_again())
+			restart_worker("a ZooKeeper server that does not answer");
 	}
+
+	/* What the steps above have left to be done */
+	if (zk_connection == ZK_NO_HANDLE)
+		return Min(next, lookup == 0 ? open_at : open_by);
+	if (zk_connection == ZK_CONNECTING)
+		next = Min(next, check_at);
+	return Min(next, look_up_at);
 }

@@ -1018,8 +1018,13 @@ leave_handle(ZkSessionEvent event)
 static void
 connection_changed(int state)
 {
-	ZkSession	session;
-	const char *fault = NULL;
+	const clientid_t	   *id;
+	ZkSession				session = {.server = "(unknown)"};
+	struct sockaddr_storage address;
+	socklen_t				len = sizeof(address);
+	char					host[NI_MAXHOST];
+	char					port[NI_MAXSERV];
+	const char			   *fault;
 
 	if (state == ZOO_AUTH_FAILED_STATE)
 	{
@@ -1057,7 +1062,17 @@ connection_changed(int state)
 	 * (trap 16); the worker can, by starting again.
 	 */
 	Assert(zk_handle != NULL && zk_connection < ZK_CONNECTED);
-	zk_library_session(&session);
+	id = zoo_client_id(zk_handle);
+	session.id = id->client_id;
+	memcpy(session.password, id->passwd, sizeof(session.password));
+	session.negotiated_timeout = zoo_recv_timeout(zk_handle);
+
+	/* If the server has hung up again, the library has no address. */
+	if (zookeeper_get_connected_host(zk_handle, (struct sockaddr *) &address, &len) &&
+		getnameinfo((struct sockaddr *) &address, len, host, sizeof(host), port, sizeof(port),
+					NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+		snprintf(session.server, sizeof(session.server),
+				 address.ss_family == AF_INET ? "%s:%s" : "[%s]:%s", host, port);
 	fault = state == ZOO_READONLY_STATE ? "The session is read-only."
 										: zk_answer_session_fault(&session, &config);
 	if (fault && config.session_id != 0)
@@ -1094,12 +1109,20 @@ connection_changed(int state)
 /*
  * Called when an outage has lasted.  If the library is connected all the same, a server
  * had sent the loss of the connection as an event: uses the connection again.
+ *
+ * Returns false if only another handle finds a way in time: once a server has granted a session
+ * timeout, even if it goes on silent then, the library pauses for a part of that, which may be
+ * hours.
  */
-void
+bool
 zk_client_look_again(void)
 {
-	if (zk_handle && zk_connection < ZK_CONNECTED && zoo_state(zk_handle) == ZOO_CONNECTED_STATE)
+	Assert(zk_connection == ZK_CONNECTING);
+	if (zoo_recv_timeout(zk_handle) > config.session_timeout)
+		return false;
+	if (zoo_state(zk_handle) == ZOO_CONNECTED_STATE)
 		connection_changed(ZOO_CONNECTED_STATE);
+	return true;
 }
 
 /* ------------------------------------------------------------------------
@@ -1108,23 +1131,13 @@ zk_client_look_again(void)
  */
 
 /*
- * Returns the session timeout of the handle, ms: as it was asked for, and once a server has granted
- * one, that, even if the server goes on silent then.  There is a handle.
- */
-int
-zk_client_timeout(void)
-{
-	return zoo_recv_timeout(zk_handle);
-}
-
-/*
  * Returns for how long a server may be silent, ms: a third of the session timeout, as it was asked
  * for and granted.  The session outlives two of them.
  */
 static int
 silence_may_last(void)
 {
-	int granted = zk_client_timeout();
+	int granted = zoo_recv_timeout(zk_handle);
 
 	return Min(config.session_timeout, granted) / 3;
 }

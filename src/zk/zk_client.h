@@ -73,6 +73,7 @@ typedef struct ZkClientConfig
 	bool	tls;			 /* with the files that zk_security_load() has read */
 	bool	sasl;			 /* with what it has read, instead of credentials */
 	int		session_timeout; /* ms, asked for */
+	int		acl;			 /* a ZklockAcl, of nodes that are created */
 	int64_t session_id;		 /* to resume, or 0 */
 	char	session_password[ZKLOCK_PASSWORD_SIZE];
 	char	auth_scheme[ZK_AUTH_SIZE]; /* "" for none */
@@ -146,11 +147,9 @@ extern ZkConnection zk_connection;
 extern int	zk_client_start(const ZkClientCallbacks *callbacks);
 extern bool zk_client_open(const char *addresses, const ZkClientConfig *config);
 extern bool zk_client_close(void);
-extern void zk_client_look_again(void);
-extern int	zk_client_timeout(void);
+extern bool zk_client_look_again(void);
 
 /* zk_library.c */
-extern ZklockAcl zk_acl; /* of nodes that are created from now on */
 extern uintptr_t zk_client_look_up(const char *servers);
 extern bool		 zk_event_may_sleep(void);
 

@@ -91,7 +91,6 @@ extern uintptr_t  zk_handle_number; /* its events carry it: late ones of an earl
 
 extern bool zk_handle_open(const char *addresses, const ZkClientConfig *config);
 extern bool zk_handle_close(bool can_wait);
-extern void zk_library_session(ZkSession *session);
 extern void zk_library_send(const Call *call);
 
 /* ------------------------------------------------------------------------

@@ -19,8 +19,6 @@
  */
 #include "postgres.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -57,7 +55,8 @@ typedef struct ZkCreates
 ZkClientCallbacks zk_callbacks;
 zhandle_t		 *zk_handle;
 uintptr_t		  zk_handle_number;
-ZklockAcl		  zk_acl = ZKLOCK_ACL_OPEN;
+
+static const struct ACL_vector *new_nodes_acl; /* the handle's */
 
 /* ------------------------------------------------------------------------
  * Events, from threads to the main loop
@@ -541,6 +540,7 @@ zk_handle_open(const char *addresses, const ZkClientConfig *config)
 	sigset_t   former;
 
 	memcpy(id.passwd, config->session_password, sizeof(id.passwd));
+	new_nodes_acl = config->acl == ZKLOCK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
 	connect_string_for_library(addresses, hosts, sizeof(hosts));
 	block_signals(0, &former);
@@ -592,29 +592,6 @@ zk_handle_close(bool can_wait)
 	return closed;
 }
 
-/* Copies what only the library knows of the session; there is a handle. */
-void
-zk_library_session(ZkSession *session)
-{
-	const clientid_t	   *id = zoo_client_id(zk_handle);
-	struct sockaddr_storage address;
-	socklen_t				len = sizeof(address);
-	char					host[NI_MAXHOST];
-	char					port[NI_MAXSERV];
-
-	session->id = id->client_id;
-	memcpy(session->password, id->passwd, sizeof(session->password));
-	session->negotiated_timeout = zoo_recv_timeout(zk_handle);
-
-	/* If the server has hung up again, the library has no address. */
-	strlcpy(session->server, "(unknown)", sizeof(session->server));
-	if (zookeeper_get_connected_host(zk_handle, (struct sockaddr *) &address, &len) &&
-		getnameinfo((struct sockaddr *) &address, len, host, sizeof(host), port, sizeof(port),
-					NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-		snprintf(session->server, sizeof(session->server),
-				 address.ss_family == AF_INET ? "%s:%s" : "[%s]:%s", host, port);
-}
-
 /* ------------------------------------------------------------------------
  * Calls, in the main loop
  * ------------------------------------------------------------------------
@@ -626,10 +603,6 @@ zk_library_session(ZkSession *session)
  * send a create2 in one (trap 6).  Only ZK_GET_DATA and ZK_GET_CHILDREN set watches, because
  * "exists" would leave watches on missing nodes (trap 11).
  */
-
-/* ACLs of new nodes */
-static const struct ACL_vector *const acls[] =
-	{[ZKLOCK_ACL_OPEN] = &ZOO_OPEN_ACL_UNSAFE, [ZKLOCK_ACL_CREATOR] = &ZOO_CREATOR_ALL_ACL};
 
 /*
  * Passes a request to the library, which was made from this call and those behind it.  There
@@ -651,7 +624,7 @@ zk_library_send(const Call *call)
 		[ZK_EPHEMERAL_SEQUENTIAL] = ZOO_EPHEMERAL_SEQUENTIAL,
 	};
 
-	const struct ACL_vector *acl = acls[zk_acl];
+	const struct ACL_vector *acl = new_nodes_acl;
 	const ZkCall			*asked = &call->asked;
 	const void *context = (const void *) (call->number << 1 | (call->follower != NULL));
 	watcher_fn	watcher = asked->watch ? on_event : NULL;

@@ -78,7 +78,7 @@ extern const int  ZOO_SSL_CONNECTING_STATE;
 #pragma weak SSL_CTX_use_certificate_chain_file
 #pragma weak SSL_CTX_use_PrivateKey_file
 #pragma weak SSL_CTX_check_private_key
-#pragma weak SSL_CTX_set_default_passwd_cb
+#pragma weak SSL_CTX_set_default_passwd_cb_userdata
 #pragma weak SSL_CTX_get0_certificate
 #pragma weak X509_get0_notBefore
 #pragma weak X509_get0_notAfter
@@ -188,14 +188,8 @@ open_named_file(const char *name, bool secret, int *file, struct stat *st)
 #define FILE_NAME_SIZE 32
 #define FILE_NAME "/proc/self/fd/%d" /* by which a file in memory can be opened */
 
-static int in_memory[TLS_FILES]; /* descriptors, never closed; 0 if there is none yet */
-
-/* OpenSSL's callback for the password of a key: there is none. */
-static int
-no_password(char *buffer, int size, int is_writing, void *arg)
-{
-	return 0;
-}
+static int	in_memory[TLS_FILES]; /* descriptors, never closed; 0 if there is none yet */
+static char no_password[] = "";
 
 /*
  * Copies a file into memory, to *fd, and loads it into the context.  Returns NULL, or why it
@@ -235,7 +229,8 @@ load_file(SSL_CTX *context, TlsFile which, const char *name, int *fd)
 				   : "it has no certificate in PEM format";
 	if (which == TLS_KEY)
 	{
-		SSL_CTX_set_default_passwd_cb(context, no_password);
+		/* OpenSSL would ask for a key's password at the terminal. */
+		SSL_CTX_set_default_passwd_cb_userdata(context, no_password);
 		if (SSL_CTX_use_PrivateKey_file(context, copy, SSL_FILETYPE_PEM) == 1 &&
 			SSL_CTX_check_private_key(context) == 1)
 			return NULL;
@@ -380,61 +375,20 @@ typedef struct SaslIdentity
 static SaslIdentity *identity; /* the next handle's; never freed, since handles refer to it */
 
 /*
- * Fills in an identity from its text, "name=value,...,password=value".  A password is the last
- * one, and may contain commas.  Returns NULL, or what is wrong.
- */
-static const char *
-read_parameters(SaslIdentity *new)
-{
-	static const char *const names[] = {"mechanism=", "service=", "host=", "user=", "password="};
-
-	const char	*user = NULL;
-	const char	*password = NULL;
-	const char **values[] = {&new->params.mechanism, &new->params.service, &new->params.host,
-							 &user, &password};
-	bool		 is_digest;
-
-	new->params = (SaslParams){"zookeeper", NULL, "", new->callbacks};
-	strlcpy(new->split, new->text, sizeof(new->split));
-	for (char *word = new->split; word;)
-	{
-		int i = 0;
-
-		while (i < (int) lengthof(names) && strncmp(word, names[i], strlen(names[i])) != 0)
-			i++;
-		if (i == (int) lengthof(names))
-			return "SASL's parameters are mechanism=, service=, host=, user= and password=, separated by commas";
-		*values[i] = word + strlen(names[i]);
-		word = password ? NULL : strchr(word, ',');
-		if (word)
-			*word++ = '\0';
-	}
-	is_digest = strcmp(new->params.mechanism, "DIGEST-MD5") == 0;
-	if (!is_digest && strcmp(new->params.mechanism, "GSSAPI") != 0)
-		return "the mechanism of SASL must be DIGEST-MD5 or GSSAPI";
-	if ((user != NULL) != is_digest || (password != NULL) != is_digest)
-		return "SASL with DIGEST-MD5 needs user and password, and with GSSAPI neither";
-	if (!is_digest)
-		return NULL;
-	if (new->params.host == NULL)
-		new->params.host = "zk-sasl-md5"; /* any ZooKeeper server, for this mechanism */
-	new->password.len = strlcpy(new->password.data, password, ZK_AUTH_SIZE);
-	new->callbacks[0] =
-		(SaslCallback){SASL_CB_AUTHNAME, .user = get_user, .context = unconstify(char *, user)};
-	new->callbacks[1] =
-		(SaslCallback){SASL_CB_PASS, .password = get_password, .context = &new->password};
-	return NULL;
-}
-
-/*
- * Takes the parameters of SASL for the next handle, which cannot use TLS as well.  Returns NULL,
- * or why they cannot be used: a part of a sentence.
+ * Takes the parameters of SASL, "name=value,...,password=value", for the next handle, which cannot
+ * use TLS as well.  A password is the last one, and may contain commas.  Returns NULL, or why they
+ * cannot be used: a part of a sentence.
  */
 static const char *
 load_sasl(const char *parameters, bool tls)
 {
+	static const char *const names[] = {"mechanism=", "service=", "host=", "user=", "password="};
+
+	const char *user = NULL;
+	const char *password = NULL;
+	const char *fault = NULL;
 	SaslIdentity *new;
-	const char *fault;
+	bool is_digest;
 
 	if (tls)
 		return "ZooKeeper's client library cannot do SASL together with TLS; use stunnel for TLS";
@@ -444,17 +398,52 @@ load_sasl(const char *parameters, bool tls)
 		return NULL;
 	if (sasl_client_init(NULL) != SASL_OK)
 		return "Cyrus SASL does not start";
+
 	new = MemoryContextAllocZero(TopMemoryContext, sizeof(SaslIdentity));
+	new->params = (SaslParams){"zookeeper", NULL, "", new->callbacks};
 	strlcpy(new->text, parameters, sizeof(new->text));
-	fault = read_parameters(new);
-	if (fault == NULL)
-		identity = new;
-	else
+	strlcpy(new->split, parameters, sizeof(new->split));
+	for (char *word = new->split; word;)
+	{
+		const char **values[] = {&new->params.mechanism, &new->params.service,
+								 &new->params.host, &user, &password};
+		int			 i = 0;
+
+		while (i < (int) lengthof(names) && strncmp(word, names[i], strlen(names[i])) != 0)
+			i++;
+		if (i == (int) lengthof(names))
+		{
+			fault = "SASL's parameters are mechanism=, service=, host=, user= and password=, separated by commas";
+			break;
+		}
+		*values[i] = word + strlen(names[i]);
+		word = password ? NULL : strchr(word, ',');
+		if (word)
+			*word++ = '\0';
+	}
+	is_digest = strcmp(new->params.mechanism, "DIGEST-MD5") == 0;
+	if (fault == NULL && !is_digest && strcmp(new->params.mechanism, "GSSAPI") != 0)
+		fault = "the mechanism of SASL must be DIGEST-MD5 or GSSAPI";
+	if (fault == NULL && ((user != NULL) != is_digest || (password != NULL) != is_digest))
+		fault = "SASL with DIGEST-MD5 needs user and password, and with GSSAPI neither";
+	if (fault)
 	{
 		explicit_bzero(new, sizeof(SaslIdentity));
 		pfree(new);
+		return fault;
 	}
-	return fault;
+	if (is_digest)
+	{
+		if (new->params.host == NULL)
+			new->params.host = "zk-sasl-md5"; /* any ZooKeeper server, for this mechanism */
+		new->password.len = strlcpy(new->password.data, password, ZK_AUTH_SIZE);
+		new->callbacks[0] = (SaslCallback){SASL_CB_AUTHNAME, .user = get_user,
+										   .context = unconstify(char *, user)};
+		new->callbacks[1] =
+			(SaslCallback){SASL_CB_PASS, .password = get_password, .context = &new->password};
+	}
+	identity = new;
+	return NULL;
 }
 
 /* ------------------------------------------------------------------------
@@ -463,69 +452,22 @@ load_sasl(const char *parameters, bool tls)
  */
 
 /*
- * Reads a file with credentials into the configuration, split at the first colon.  Returns
- * NULL, or what is wrong with the file.
- */
-static const char *
-read_credentials(const char *name, ZkClientConfig *config)
-{
-	char		buffer[ZK_AUTH_SIZE + 2] = "";
-	char	   *colon = NULL;
-	ssize_t		len = 0;
-	bool		sasl = false;
-	struct stat st;
-	int			file;
-	const char *fault = open_named_file(name, true, &file, &st);
-
-	if (fault == NULL && (len = read(file, buffer, sizeof(buffer) - 1)) < 0)
-		fault = strerror(errno);
-	if (file >= 0)
-		close(file);
-	if (fault)
-		return fault;
-	colon = strchr(buffer, ':');
-
-	/* One newline at the end belongs to the line. */
-	if (len == 0)
-		fault = "it is empty";
-	else if ((ssize_t) strlen(buffer) != len)
-		fault = "it contains a zero byte";
-	else if (strchr(buffer, '\n') != NULL && strchr(buffer, '\n')[1] != '\0')
-		fault = "it has more than one line";
-	else if (pg_strip_crlf(buffer) >= ZK_AUTH_SIZE)
-		fault = "its line is too long";
-	else if (colon == NULL || colon == buffer)
-		fault = "it does not have the form scheme:credentials";
-	else
-	{
-		*colon = '\0';
-		sasl = strcmp(buffer, "sasl") == 0;
-		if (sasl)
-			fault = load_sasl(colon + 1, config->tls);
-	}
-
-	/* A configuration without credentials follows one that failed: nothing may remain. */
-	if (fault == NULL)
-	{
-		config->sasl = sasl;
-		strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
-		strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
-	}
-	explicit_bzero(buffer, sizeof(buffer));
-	return fault;
-}
-
-/*
  * Reads the files for the next connection into the configuration of its handle.  Returns NULL,
  * or why they cannot be used, palloc'd.
  *
- *	auth_file	"" for no credentials
+ *	auth_file	"" for no credentials; what it contains is split at the first colon
  */
 char *
 zk_security_load(ZkClientConfig *config, const TlsFiles *tls, const char *auth_file)
 {
+	char		buffer[ZK_AUTH_SIZE + 2] = "";
+	char	   *colon;
+	ssize_t		len = 0;
+	bool		sasl = false;
+	struct stat st;
+	int			file;
 	char	   *fault = NULL;
-	const char *why = NULL;
+	const char *why;
 
 	config->tls = tls->names[TLS_CA][0] != '\0';
 
@@ -534,10 +476,47 @@ zk_security_load(ZkClientConfig *config, const TlsFiles *tls, const char *auth_f
 		(void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	if (config->tls)
 		fault = load_tls(tls);
-	if (fault == NULL && auth_file[0] != '\0')
-		why = read_credentials(auth_file, config);
-	if (why == NULL)
+	if (fault || auth_file[0] == '\0')
 		return fault;
+
+	why = open_named_file(auth_file, true, &file, &st);
+	if (why == NULL && (len = read(file, buffer, sizeof(buffer) - 1)) < 0)
+		why = strerror(errno);
+	if (file >= 0)
+		close(file);
+	colon = strchr(buffer, ':');
+
+	/* One newline at the end belongs to the line. */
+	if (why)
+		; /* it cannot be read */
+	else if (len == 0)
+		why = "it is empty";
+	else if ((ssize_t) strlen(buffer) != len)
+		why = "it contains a zero byte";
+	else if (strchr(buffer, '\n') != NULL && strchr(buffer, '\n')[1] != '\0')
+		why = "it has more than one line";
+	else if (pg_strip_crlf(buffer) >= ZK_AUTH_SIZE)
+		why = "its line is too long";
+	else if (colon == NULL || colon == buffer)
+		why = "it does not have the form scheme:credentials";
+	else
+	{
+		*colon = '\0';
+		sasl = strcmp(buffer, "sasl") == 0;
+		if (sasl)
+			why = load_sasl(colon + 1, config->tls);
+	}
+
+	/* A configuration without credentials follows one that failed: nothing may remain. */
+	if (why == NULL)
+	{
+		config->sasl = sasl;
+		strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
+		strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
+	}
+	explicit_bzero(buffer, sizeof(buffer));
+	if (why == NULL)
+		return NULL;
 
 	/* All roles may see what is wrong, so only the log names the file. */
 	ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
