@@ -81,6 +81,21 @@ foreach my $op (qw(create2 createContainer getChildren))
 	};
 }
 
+on_path 'a path whose creation goes ahead of its node, and is dropped, is created' => sub ($path) {
+	granted('asker', "$path/$_", 'beside new paths others are taken to be missing') foreach 1, 2;
+	my ($n, @asked) = (2);
+	wait_until {
+		$n++;
+		my $fault = busy_server('createContainer', "$path/$n\$");
+		$proxy->reset_counts;
+		granted('asker', "$path/$n", 'granted');
+		ok($proxy->has_fired($fault), 'though its creation was dropped');
+		@asked = map { $_->[0] } grep { ($_->[1] // '') =~ m{^\Q$path\E} && $_->[0] =~ /^create/ } @{ $proxy->requests };
+		$asked[0] eq 'createContainer'
+	} 'a creation that goes ahead: a second ago is too long';
+	is("@asked" =~ s/(createContainer )\K(?:\g1)+//gr, 'createContainer create2 createContainer create2', 'its node waits for it');
+};
+
 on_path 'what a busy server drops does not wait until it drops nothing else' => sub ($path) {
 	my $others = busy_server('create2|createContainer', "$path-", times => 0);
 	on($a, 'reader')->query_start("SELECT count(zk_lock('$path-' || i, '50ms')) FROM generate_series(1, 1000) i");
