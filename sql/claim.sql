@@ -48,6 +48,10 @@ FROM (VALUES ('1 month', '1997-03-31 23:59+00'), ('1 month', '1997-05-01+00'), (
 SELECT outcome(format('SELECT zk_claim_next(%L, %L, %L, %L)', '/regress/claims/next', step, upto, "limit"))
 FROM (VALUES ('0', 'now', 1), ('-1 day', 'now', 1), ('1 month 1 day', 'now', 1), ('2147483647 days', 'now', 1), (NULL, 'now', 1),
   ('1 day', NULL, 1), ('1 day', 'infinity', 1), ('1 day', 'now', 0), ('1000 years', '4000-01-01 BC', 1)) t (step, upto, "limit");
+-- periods are counted backwards as well, as far as timestamps go
+SELECT zk_claim_reset('/regress/claims/old') IS NOT NULL;
+SELECT outcome(format('SELECT zk_claim_next(%L, %L, %L) AT TIME ZONE %L', '/regress/claims/old', step, upto, 'UTC'))
+FROM (VALUES ('5000 years', '4000-01-01 BC'), ('1 month', '0044-03-15+00 BC'), ('10 days', '0044-03-21+00 BC')) t (step, upto);
 -- a path and those below it have claims of their own, beside a lock
 SELECT path, zk_claim(path, clock_timestamp())
 FROM unnest(ARRAY['/regress/claims/tree', '/regress/claims/tree/leaf', '/regress/claims/tree/leaf/leaf']) path;

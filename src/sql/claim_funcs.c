@@ -315,28 +315,6 @@ period_number(TimestampTz moment, int months, int64 us)
 	return distance >= 0 ? distance / size : -((-distance + size - 1) / size);
 }
 
-/* Returns the moment at which the period of a number begins. */
-static TimestampTz
-period_begin(int64 number, int months, int64 us)
-{
-	struct pg_tm tm = {.tm_mday = 1};
-	Timestamp	 begin = DAYS_TO_2001 * USECS_PER_DAY + number * us;
-	int64		 month = number * months;
-
-	/* Years are counted from 1, so that no remainder is negative. */
-	if (months > 0)
-	{
-		month += 2000 * MONTHS_PER_YEAR;
-		tm.tm_year = (int) (1 + month / MONTHS_PER_YEAR);
-		tm.tm_mon = (int) (1 + month % MONTHS_PER_YEAR);
-	}
-	if (month < 0 || (months > 0 && tm2timestamp(&tm, 0, NULL, &begin) != 0) ||
-		!IS_VALID_TIMESTAMP(begin))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE), errmsg("timestamp out of range")));
-	return begin;
-}
-
 /*
  * zk_claim_next(path text, step interval, upto timestamptz, "limit" integer) returns timestamptz
  *
@@ -356,6 +334,7 @@ zk_claim_next(PG_FUNCTION_ARGS)
 	int64		us;
 	TimestampTz upto;
 	int64		present;
+	Interval	from_origin = {0};
 
 	argument_refuse_null(fcinfo, 1, "step");
 	argument_refuse_null(fcinfo, 2, "end");
@@ -388,9 +367,15 @@ zk_claim_next(PG_FUNCTION_ARGS)
 			PG_RETURN_NULL();
 		if (!PG_ARGISNULL(3))
 			number = Max(number, present - PG_GETARG_INT32(3) + 1);
-		claiming = (Claiming){.path = path,
-							  .wanted.claimed = true,
-							  .wanted.slot = period_begin(number, step->month, us)};
+		claiming = (Claiming){.path = path, .wanted.claimed = true};
+
+		/* The slot is the beginning of the period, in UTC whatever the session's time zone. */
+		from_origin.month = (int32) (number * step->month);
+		from_origin.time = number * us;
+		claiming.wanted.slot =
+			DatumGetTimestamp(DirectFunctionCall2(timestamp_pl_interval,
+												  TimestampGetDatum(DAYS_TO_2001 * USECS_PER_DAY),
+												  IntervalPGetDatum(&from_origin)));
 		if (ask_claim(&claiming))
 			PG_RETURN_TIMESTAMPTZ(claiming.wanted.slot);
 	}
