@@ -111,21 +111,20 @@ leadership_set_stakes(uint8 which, uint8 stake)
 }
 
 /*
- * Returns true if this server leads, provably.  Then the transaction relies on that from now
- * on.  Reads no more than shared memory.
- *
- *	token	is set to the fencing token of the term in which it leads
+ * Returns the fencing token of the term in which this server leads, provably, or 0.  If it leads, the
+ * transaction relies on that from now on.  Reads no more than shared memory.
  */
-bool
-leadership_rely(int election, int64 *token)
+int64
+leadership_rely(int election)
 {
 	LeadershipTerm *term = transaction_reliance.terms;
 	LeadershipTerm *end = &transaction_reliance.terms[transaction_reliance.nterms];
+	int64			token;
 	int64			now;
 	bool			giving_way;
 
-	if (election_leadership(election, token) != LEADERSHIP_PROVED)
-		return false;
+	if (election_leadership(election, &token) != LEADERSHIP_PROVED)
+		return 0;
 	while (term < end && term->election != election)
 		term++;
 	if (term == end)
@@ -138,17 +137,17 @@ leadership_rely(int election, int64 *token)
 		 */
 		giving_way = election_at(election)->giving_way;
 		pg_read_barrier();
-		if (giving_way || election_leadership(election, &now) != LEADERSHIP_PROVED || now != *token)
+		if (giving_way || election_leadership(election, &now) != LEADERSHIP_PROVED || now != token)
 		{
 			set_stake(election, STAKE_ON_LOSS | STAKE_RELY, 0);
-			return false;
+			return 0;
 		}
-		*term = (LeadershipTerm){.election = election, .token = *token};
+		*term = (LeadershipTerm){.election = election, .token = token};
 		transaction_reliance.nterms++;
 	}
-	if (term->token == *token)
+	if (term->token == token)
 		term->taken_under = Max(term->taken_under, (CommitGuard) zklock_commit_guard);
-	return true;
+	return token;
 }
 
 /* Raises the error for a reservation that is over. */

@@ -46,7 +46,7 @@ typedef struct Reliance
 /* That of this session's transaction */
 extern Reliance transaction_reliance;
 
-extern bool				leadership_rely(int election, int64 *token);
+extern int64			leadership_rely(int election);
 extern void				reliance_add(const char *path, const Reservation *reservation);
 pg_noreturn extern void reliance_report_over(const char *path);
 

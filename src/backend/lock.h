@@ -49,6 +49,6 @@ extern void transaction_begin_call(void);
 extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
 extern void transaction_end_call(bool complete);
 
-extern bool transaction_leads(int election, int64 *term);
+extern int64 transaction_leads(int election);
 
 #endif /* ZKLOCK_LOCK_H */

@@ -359,16 +359,14 @@ transaction_end_call(bool complete)
 }
 
 /*
- * Returns true if this server leads, provably.  Then the transaction relies on that from now
- * on.
- *
- *	term	is set to the term in which the server leads, for fencing
+ * Returns the term in which this server leads, provably, as leadership_rely() does; 0 if it does
+ * not lead.
  */
-bool
-transaction_leads(int election, int64 *term)
+int64
+transaction_leads(int election)
 {
 	start_session();
-	return leadership_rely(election, term);
+	return leadership_rely(election);
 }
 
 /* ------------------------------------------------------------------------

@@ -57,22 +57,20 @@ require_election(const char *path)
 Datum
 zk_is_leader(PG_FUNCTION_ARGS)
 {
-	int64 term;
+	int election = require_election(argument_path(fcinfo, ALLOWED_PATHS_ONLY));
 
-	PG_RETURN_BOOL(
-		transaction_leads(require_election(argument_path(fcinfo, ALLOWED_PATHS_ONLY)), &term));
+	PG_RETURN_BOOL(transaction_leads(election) != 0);
 }
 
 /* WaitLook: looks whether this server leads now.  Raises an error if the election is gone. */
 static WaitAnswer
 look_whether_it_leads(const Wait *wait, void *arg)
 {
-	int	  election = *(int *) arg;
-	int64 term;
+	int election = *(int *) arg;
 
 	ConditionVariablePrepareToSleep(&election_at(election)->changed);
 	(void) require_election(election_at(election)->path);
-	if (transaction_leads(election, &term))
+	if (transaction_leads(election) != 0)
 		return WAIT_OVER;
 	if (wait->timeout_ms == LOCK_NO_WAIT && lease_state() == LEASE_HOLDS)
 		return WAIT_REFUSED;

@@ -250,7 +250,8 @@ zk_fencing_token(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path)),
 						errhint("Lock the path in this session first.")));
-	if (!transaction_leads(election, &term))
+	term = transaction_leads(election);
+	if (term == 0)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this server does not lead the election at ZooKeeper path \"%s\"",
 							   display_path(path)),
@@ -274,7 +275,6 @@ zk_lease_remaining(PG_FUNCTION_ARGS)
 	int64	  now = zklock_now_us();
 	int64	  until;
 	bool	  holds = false;
-	int64	  term;
 
 	/* The lease is read before the holds: then it is the lease of their grants. */
 	until = lease_until();
@@ -290,7 +290,7 @@ zk_lease_remaining(PG_FUNCTION_ARGS)
 		result->time = Min(result->time, Max(status.expires_us - now, 0));
 		holds = true;
 	}
-	if (!holds && (election == ELECTION_NONE || !transaction_leads(election, &term)))
+	if (!holds && (election == ELECTION_NONE || transaction_leads(election) == 0))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("you hold nothing at ZooKeeper path \"%s\"", display_path(path)),
 						errhint("Lock the path in this session first.")));
