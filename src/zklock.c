@@ -20,7 +20,6 @@
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
-#include "storage/ipc.h"
 #include "zk/zk_client.h"
 
 #define RESTART_SECONDS 1 /* after which the worker is restarted, however it ended */
@@ -47,26 +46,6 @@ static const struct config_enum_entry parent_nodes_options[] = {{"container", PA
 																{"persistent", PARENTS_PERSISTENT, false},
 																{"existing", PARENTS_EXISTING, false},
 																{NULL, 0, false}};
-
-static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
-
-static shmem_request_hook_type prev_shmem_request_hook = NULL;
-
-static void
-shmem_request(void)
-{
-	if (prev_shmem_request_hook)
-		prev_shmem_request_hook();
-	zklock_shmem_request();
-}
-
-static void
-shmem_startup(void)
-{
-	if (prev_shmem_startup_hook)
-		prev_shmem_startup_hook();
-	zklock_shmem_startup();
-}
 
 static bool
 check_servers(char **newval, void **extra, GucSource source)
@@ -222,10 +201,7 @@ _PG_init(void)
 		return;
 
 	define_settings();
-	prev_shmem_request_hook = shmem_request_hook;
-	shmem_request_hook = shmem_request;
-	prev_shmem_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = shmem_startup;
+	zklock_shmem_install_hooks();
 
 	/* In pg_upgrade the settings may be those of a server that is to stay what it is. */
 	if (IsBinaryUpgrade)

@@ -50,6 +50,11 @@
 /* The log: how long a session waits for ZooKeeper's answer, ms */
 #define PATIENCE_MS 10000
 
+const int64 wait_bounds_us[] = {500,	  1000,		 2000,		5000,	   10000,
+								20000,	  50000,	 100000,	200000,	   500000,
+								1000000,  2000000,	 5000000,	10000000,  30000000,
+								60000000, 300000000, 600000000, 3600000000};
+
 /* ------------------------------------------------------------------------
  * The log
  *
@@ -302,9 +307,9 @@ count_wait(Wait *wait, StatsWaitEnd end)
 
 	if (wait->kind == WAIT_UNCOUNTED)
 		return;
-	while (bucket < STATS_BUCKETS - 1 && us >= stats_wait_bounds_us[bucket])
+	while (bucket < STATS_BUCKETS - 1 && us >= wait_bounds_us[bucket])
 		bucket++;
-	stats_add(wait->kind, stats_counter_of_waits(end, bucket), 1);
+	pg_atomic_fetch_add_u64(&stats_shared->of_kind[wait->kind].waits[end][bucket], 1);
 	stats_add(wait->kind, STATS_WAIT_US, us);
 	wait->kind = WAIT_UNCOUNTED;
 }

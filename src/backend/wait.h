@@ -13,6 +13,12 @@
 #define LOCK_WAIT_FOREVER (-1)
 #define LOCK_NO_WAIT 0
 
+/*
+ * The histogram of waits: those in bucket i are shorter than wait_bounds_us[i]; the last bucket has
+ * no bound.
+ */
+extern const int64 wait_bounds_us[STATS_BUCKETS - 1];
+
 /* In place of a StatsKind */
 #define WAIT_UNCOUNTED STATS_KINDS
 

@@ -65,7 +65,8 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
-EntryPool *entry_pool = NULL;
+EntryPool	*entry_pool = NULL;
+StatsShared *stats_shared = NULL; /* stats.h */
 
 PG_USED_FOR_ASSERTS_ONLY static const StepBy entry_steps[][ENTRY_RELEASING + 1] = {
 	[ENTRY_FREE] = {[ENTRY_REQUESTED] = BY_BACKEND},

@@ -158,7 +158,7 @@ zklock_max_processes(void)
  * ------------------------------------------------------------------------
  */
 
-extern void zklock_shmem_request(void);
+extern void zklock_shmem_install_hooks(void);
 extern void zklock_shmem_startup(void);
 extern void zklock_require_preload(void);
 

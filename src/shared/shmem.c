@@ -45,6 +45,9 @@ typedef enum SharedPart
 static const char *const part_names[SHARED_PARTS] = {"zklock", "zklock elections",
 													 "zklock calls", "zklock room for calls"};
 
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+
 /* Finds how large the parts are.  Returns how many entries the pool is to have. */
 static int
 find_part_sizes(Size *sizes)
@@ -63,28 +66,37 @@ find_part_sizes(Size *sizes)
 }
 
 /* Reserves the memory.  Called in the postmaster by shmem_request_hook. */
-void
-zklock_shmem_request(void)
+static void
+reserve_parts(void)
 {
 	Size sizes[SHARED_PARTS];
 
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
 	(void) find_part_sizes(sizes);
 	for (int i = 0; i < SHARED_PARTS; i++)
 		RequestAddinShmemSpace(CACHELINEALIGN(sizes[i]));
 	RequestNamedLWLockTranche(TRANCHE, NLOCKS);
 }
 
-/* Attaches to the memory, initialising it if it is new: then it is all zero at first. */
+/*
+ * Attaches to the memory, initialising it if it is new: then it is all zero at first.  Called by
+ * shmem_startup_hook.
+ */
 void
 zklock_shmem_startup(void)
 {
-	LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE);
+	LWLockPadded *locks;
 	Size		  sizes[SHARED_PARTS];
 	void		 *parts[SHARED_PARTS];
 	bool		  is_new = false;
 	ZklockShared *shared;
 	int			  max_entries = find_part_sizes(sizes);
 
+	/* Other libraries attach to theirs first. */
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+	locks = GetNamedLWLockTranche(TRANCHE);
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	for (int i = 0; i < SHARED_PARTS; i++)
 	{
@@ -105,7 +117,7 @@ zklock_shmem_startup(void)
 	session_info_attach(&shared->session, is_new);
 	if (is_new)
 	{
-		pg_atomic_uint64 *counts = &stats_shared->of_kind[0][0];
+		pg_atomic_uint64 *count = (pg_atomic_uint64 *) stats_shared->of_kind;
 		PathListReader	  listed = {.syntax = PATH_LIST_ELECTIONS, .rest = zklock_elections};
 		ElectionItem	  item;
 		MemoryContext	  old;
@@ -113,8 +125,8 @@ zklock_shmem_startup(void)
 		deadlock_search->searcher = ENTRY_NONE;
 		pg_atomic_init_u32(&deadlock_search->reloaded, 0);
 
-		for (int i = 0; i < STATS_KINDS * STATS_COUNTERS; i++)
-			pg_atomic_init_u64(&counts[i], 0);
+		for (; count < (pg_atomic_uint64 *) &stats_shared->of_kind[STATS_KINDS]; count++)
+			pg_atomic_init_u64(count, 0);
 		pg_atomic_init_u64(&stats_shared->reset_at, GetCurrentTimestamp());
 		pg_atomic_init_u64(&stats_shared->requests, 0);
 		pg_atomic_init_u64(&stats_shared->request_us, 0);
@@ -173,6 +185,16 @@ zklock_shmem_startup(void)
 		MemoryContextSwitchTo(old);
 	}
 	LWLockRelease(AddinShmemInitLock);
+}
+
+/* Installs the hooks, in the postmaster while it loads libraries. */
+void
+zklock_shmem_install_hooks(void)
+{
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = reserve_parts;
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = zklock_shmem_startup;
 }
 
 /* Raises an error unless the library was loaded with the server. */

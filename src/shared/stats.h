@@ -2,10 +2,21 @@
  * stats.h
  *		Statistics: what has happened since the server started, or since a reset.
  *
- * stats.c says how they are counted.
+ * Each count is one atomic number in shared memory, to which every process adds.  That
+ * takes some nanoseconds, waits for nobody, and cannot fail, so it may be done at commit,
+ * abort and exit.
  *
- * A recipe that is to be counted adds a value of StatsKind and its names in stats.c.  From
- * then on its waits are counted in backend/wait.c.
+ * A wait adds one to one number: that of its end and length.  All sums over waits are
+ * computed from these numbers when they are read.  So they agree at any time, whatever is
+ * counted meanwhile, and only a reset decreases them:
+ *
+ *		waits = acquisitions - reentrant + timeouts + busy + cancels + deadlocks + failures
+ *			  = the sum of the histogram
+ *
+ * If the server crashes, all counts begin at zero.
+ *
+ * A recipe that is to be counted adds a value of StatsKind, and its name to zk_stats()
+ * (sql/monitor_funcs.c).  From then on its waits are counted in backend/wait.c.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -27,15 +38,6 @@ typedef enum StatsKind
 	STATS_KINDS
 } StatsKind;
 
-/* The name of a kind */
-typedef struct StatsName
-{
-	const char *kind;
-	const char *mode; /* or NULL */
-} StatsName;
-
-extern const StatsName stats_names[STATS_KINDS];
-
 /* How a wait for the worker's answer ended; from STATS_WAIT_TIMEOUT on, columns of zk_stats */
 typedef enum StatsWaitEnd
 {
@@ -49,12 +51,7 @@ typedef enum StatsWaitEnd
 	STATS_WAIT_ENDS
 } StatsWaitEnd;
 
-/*
- * The histogram of waits: those in bucket i are shorter than stats_wait_bounds_us[i]; the
- * last bucket has no bound.
- */
-#define STATS_BUCKETS 20
-extern const int64 stats_wait_bounds_us[STATS_BUCKETS - 1];
+#define STATS_BUCKETS 20 /* of the histogram of waits: see wait_bounds_us */
 
 /* The counters of each kind; times are in microseconds */
 typedef enum StatsCounter
@@ -68,13 +65,18 @@ typedef enum StatsCounter
 	STATS_KEPT_EXPIRED,	  /* ... or zklock.keep_idle was over ... */
 	STATS_KEPT_CROWDED,	  /* ... or there was no room for more ... */
 	STATS_KEPT_OTHERWISE, /* ... or for any other reason, which no view shows */
-	STATS_WAITS,		  /* by end and bucket */
-	STATS_COUNTERS = STATS_WAITS + STATS_WAIT_ENDS * STATS_BUCKETS
+	STATS_COUNTERS
 } StatsCounter;
+
+typedef struct StatsOfKind
+{
+	pg_atomic_uint64 counts[STATS_COUNTERS];
+	pg_atomic_uint64 waits[STATS_WAIT_ENDS][STATS_BUCKETS];
+} StatsOfKind;
 
 typedef struct StatsShared
 {
-	pg_atomic_uint64 of_kind[STATS_KINDS][STATS_COUNTERS];
+	StatsOfKind		 of_kind[STATS_KINDS];
 	pg_atomic_uint64 reset_at; /* a TimestampTz: of the last reset, or the server's start */
 
 	/* The worker's requests to ZooKeeper, which it alone counts; never reset */
@@ -90,14 +92,7 @@ extern StatsShared *stats_shared;
 static inline void
 stats_add(StatsKind kind, StatsCounter counter, int64 n)
 {
-	pg_atomic_fetch_add_u64(&stats_shared->of_kind[kind][counter], n);
-}
-
-/* Returns the counter of waits with that end and that bucket of the histogram. */
-static inline int
-stats_counter_of_waits(StatsWaitEnd end, int bucket)
-{
-	return STATS_WAITS + end * STATS_BUCKETS + bucket;
+	pg_atomic_fetch_add_u64(&stats_shared->of_kind[kind].counts[counter], n);
 }
 
 static inline StatsKind

@@ -4,7 +4,7 @@
  *		and the state of this server; and that take a lock from its holders.
  *
  * zk_locks(), zk_session() and zk_stats(), behind the views of these names, read shared memory
- * only; view.c and stats.c say how consistent the result is.  zk_contenders() and zk_waits()
+ * only; view.c and stats.h say how consistent the result is.  zk_contenders() and zk_waits()
  * read ZooKeeper, for all clients, and zk_break_lock() deletes nodes of any client.
  *
  * Anybody may have written what is read from ZooKeeper.  It is shown if it is text.
@@ -195,6 +195,13 @@ static const char *const session_state_names[] = {
 	[SESSION_AUTH_FAILED] = "authentication failed",
 };
 
+/* Of what zk_stats shows */
+static const char *const kind_names[] = {
+	[STATS_LOCK_EXCLUSIVE] = "lock", [STATS_LOCK_SHARED] = "lock",
+	[STATS_SEMAPHORE] = "semaphore", [STATS_QUEUE] = "queue",
+	[STATS_ELECTION] = "election",	 [STATS_CLAIM] = "claim",
+};
+
 static Datum
 us_interval(int64 us)
 {
@@ -260,23 +267,24 @@ zk_stats(PG_FUNCTION_ARGS)
 	zklock_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < STATS_BUCKETS - 1; i++)
-		bounds[i] = Float8GetDatum(stats_wait_bounds_us[i] / 1e6);
+		bounds[i] = Float8GetDatum(wait_bounds_us[i] / 1e6);
 	bounds[STATS_BUCKETS - 1] = Float8GetDatum(get_float8_infinity());
 	for (int kind = 0; kind < STATS_KINDS; kind++)
 	{
-		uint64 waits = 0;					   /* that have ended since the last reset ... */
-		uint64 ends[STATS_WAIT_ENDS] = {0};	   /* ... by their end ... */
-		uint64 histogram[STATS_BUCKETS] = {0}; /* ... and by their length */
-		uint64 counts[STATS_COUNTERS];
-		Row	   row = {0};
+		uint64		 waits = 0; /* that have ended since the last reset ... */
+		uint64		 ends[STATS_WAIT_ENDS] = {0};	 /* ... by their end ... */
+		uint64		 histogram[STATS_BUCKETS] = {0}; /* ... and by their length */
+		uint64		 counts[STATS_COUNTERS];
+		StatsOfKind *shared = &stats_shared->of_kind[kind];
+		Row			 row = {0};
 
 		for (int i = 0; i < STATS_COUNTERS; i++)
-			counts[i] = pg_atomic_read_u64(&stats_shared->of_kind[kind][i]);
+			counts[i] = pg_atomic_read_u64(&shared->counts[i]);
 		for (int end = 0; end < STATS_WAIT_ENDS; end++)
 		{
 			for (int i = 0; i < STATS_BUCKETS; i++)
 			{
-				uint64 n = counts[stats_counter_of_waits(end, i)];
+				uint64 n = pg_atomic_read_u64(&shared->waits[end][i]);
 
 				waits += n;
 				ends[end] += n;
@@ -284,8 +292,10 @@ zk_stats(PG_FUNCTION_ARGS)
 			}
 		}
 
-		row_add_text(&row, stats_names[kind].kind);
-		row_add_text(&row, stats_names[kind].mode);
+		row_add_text(&row, kind_names[kind]);
+		row_add_text(&row, kind == STATS_LOCK_EXCLUSIVE ? mode_names[LOCK_MODE_EXCLUSIVE]
+						   : kind == STATS_LOCK_SHARED	? mode_names[LOCK_MODE_SHARED]
+														: NULL);
 		row_add(&row, Int64GetDatum(counts[STATS_REENTRANT] + ends[STATS_WAIT_GRANTED] +
 									ends[STATS_WAIT_HANDED_OVER]));
 		row_add(&row, Int64GetDatum(counts[STATS_REENTRANT]));
@@ -320,13 +330,13 @@ zk_stats(PG_FUNCTION_ARGS)
 Datum
 zk_stats_reset(PG_FUNCTION_ARGS)
 {
+	pg_atomic_uint64 *count;
+
 	zklock_require_preload();
 	argument_require_administrator(ROLE_PG_MONITOR, "reset statistics");
-	for (int kind = 0; kind < STATS_KINDS; kind++)
-	{
-		for (int i = 0; i < STATS_COUNTERS; i++)
-			pg_atomic_write_u64(&stats_shared->of_kind[kind][i], 0);
-	}
+	count = (pg_atomic_uint64 *) stats_shared->of_kind;
+	for (; count < (pg_atomic_uint64 *) &stats_shared->of_kind[STATS_KINDS]; count++)
+		pg_atomic_write_u64(count, 0);
 	pg_atomic_write_u64(&stats_shared->reset_at, GetCurrentTimestamp());
 	PG_RETURN_VOID();
 }
@@ -852,29 +862,6 @@ note_silent(Fleet *fleet, int64 session, const char *name)
 }
 
 /*
- * Finds the node of that name, and the oldest one that keeps it waiting; NULL if there is
- * none.
- */
-static void
-find_nodes_of_wait(const Contenders *queue, const char *name, const ContenderNode **self,
-				   const ContenderNode **blocker)
-{
-	*self = *blocker = NULL;
-	for (int i = 0; queue && i < queue->n; i++)
-	{
-		if (strcmp(queue->nodes[i].name, name) == 0)
-			*self = &queue->nodes[i];
-	}
-	for (const ContenderNode *node = *self ? queue->nodes : NULL;
-		 node < *self && *blocker == NULL; node++)
-	{
-		if (queue->recipe == &permit_recipe ||
-			lock_recipe.excludes(&node->peer, &(RecipeRequest){.mode = (*self)->peer.mode}))
-			*blocker = node;
-	}
-}
-
-/*
  * Shows a wait: a line of a record, behind which the first process of the same server may
  * follow for which this one waits.
  *
@@ -885,9 +872,9 @@ put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy
 {
 	ContenderOwner		 self = {0};
 	ContenderOwner		 other = {0}; /* who is in the way */
-	const ContenderNode *node;
-	const ContenderNode *blocker;
-	const ContenderNode *next;
+	const ContenderNode *node = NULL;
+	const ContenderNode *named = NULL; /* by the line behind */
+	const ContenderNode *blocker = NULL;
 	RecipePeer			 peer;
 	bool				 is_lock = lock_recipe.read(wait->node, &peer);
 	const Recipe		*recipe = is_lock ? &lock_recipe : &permit_recipe;
@@ -920,11 +907,25 @@ put_wait(Fleet *fleet, const char *server, const WaitLine *wait, const EntryCopy
 		}
 		fleet->queues = lappend(fleet->queues, queue);
 	}
-	find_nodes_of_wait(queue, wait->node, &node, &blocker);
+	for (int i = 0; queue && i < queue->n; i++)
+	{
+		if (strcmp(queue->nodes[i].name, wait->node) == 0)
+			node = &queue->nodes[i];
+		if (wait[1].kind == WAIT_LINE_FOR && strcmp(queue->nodes[i].name, wait[1].node) == 0)
+			named = &queue->nodes[i];
+	}
+
+	/* The oldest node that keeps it waiting */
+	for (const ContenderNode *older = node ? queue->nodes : NULL;
+		 older < node && blocker == NULL; older++)
+	{
+		if (!is_lock || lock_recipe.excludes(&older->peer, &(RecipeRequest){.mode = peer.mode}))
+			blocker = older;
+	}
 
 	/* It may have no node yet, while a reservation of this server is in its way. */
-	if (blocker == NULL && wait[1].kind == WAIT_LINE_FOR)
-		find_nodes_of_wait(queue, wait[1].node, &blocker, &next);
+	if (blocker == NULL)
+		blocker = named;
 
 	/* The node may have been created for another session. */
 	if (node)
@@ -1217,11 +1218,7 @@ zk_break_lock(PG_FUNCTION_ARGS)
 Datum
 zk_break_lock_node(PG_FUNCTION_ARGS)
 {
-	/* The recipe of elections recognizes the names of locks too. */
-	const QueueKind first = QUEUE_CANDIDATE;
-
-	bool  is_contender[lengthof(queue_kinds)];
-	bool  known = false;
+	bool  is_contender = false;
 	char *path;
 	char *shown;
 	char *name;
@@ -1235,23 +1232,24 @@ zk_break_lock_node(PG_FUNCTION_ARGS)
 	shown = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	name = pg_server_to_any(shown, strlen(shown), PG_UTF8);
 	child = psprintf("/%s", name);
-	for (QueueKind kind = first; kind <= QUEUE_TURN; kind++)
+
+	/* The recipe of elections recognizes the names of locks too. */
+	for (QueueKind kind = QUEUE_CANDIDATE; kind <= QUEUE_TURN; kind++)
 	{
 		RecipePeer peer;
 
-		is_contender[kind] = queue_kinds[kind].recipe->read(name, &peer) && peer.numbered;
-		known |= is_contender[kind];
+		if (strchr(name, '/') != NULL || path_check_node(child, strlen(child)) != NULL ||
+			!queue_kinds[kind].recipe->read(name, &peer) || !peer.numbered)
+			continue;
+		is_contender = true;
+		if (break_node(psprintf("%s%s", path, queue_kinds[kind].below), name))
+			PG_RETURN_BOOL(true);
 	}
-	if (!known || strchr(name, '/') != NULL || path_check_node(child, strlen(child)) != NULL)
+	if (!is_contender)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"%s\" is not the name of a contender's node",
 						zklock_shown(shown, strlen(shown))),
 				 errdetail("It must be the name, without its path, as zk_contenders() shows it.")));
-	for (QueueKind kind = first; kind <= QUEUE_TURN; kind++)
-	{
-		if (is_contender[kind] && break_node(psprintf("%s%s", path, queue_kinds[kind].below), name))
-			PG_RETURN_BOOL(true);
-	}
 	PG_RETURN_BOOL(false);
 }
