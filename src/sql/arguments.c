@@ -14,7 +14,6 @@
 #include "access/parallel.h"
 #include "mb/pg_wchar.h"
 #include "sql/arguments.h"
-#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -121,30 +120,6 @@ argument_path_above(FunctionCallInfo fcinfo, PathRule rule, const char *what, in
 				 errmsg("invalid ZooKeeper path: \"%s\"", display_path(path)),
 				 errdetail("The path of %s can have at most %d bytes in UTF-8.", what, longest)));
 	return path;
-}
-
-/*
- * Raises an error if a function must not take anything at session level: behind a
- * connection pool, another client would have what one has taken.
- */
-void
-argument_check_scope(FunctionCallInfo fcinfo, LockScope scope)
-{
-	const char *function;
-	const char *noun;
-
-	if (scope != LOCK_SCOPE_SESSION || zklock_session_locks)
-		return;
-	function = get_func_name(fcinfo->flinfo->fn_oid);
-	if (function == NULL)
-		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
-	noun = strstr(function, "lock");
-	if (noun == NULL)
-		noun = strncmp(function, "zk_", strlen("zk_")) == 0 ? function + strlen("zk_") : function;
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("cannot use %s(): \"zklock.session_locks\" is off", function),
-					errhint("Use %.*sxact_%s(), whose locks end with the transaction.",
-							(int) (noun - function), function, noun)));
 }
 
 /* Returns an interval in milliseconds. */

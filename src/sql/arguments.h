@@ -18,6 +18,15 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 
+/* An SQL function that another function serves, which has more arguments */
+#define SQL_FUNCTION(symbol, function, ...)   \
+	COMPAT_FUNCTION_INFO_V1(symbol);          \
+	Datum symbol(PG_FUNCTION_ARGS)            \
+	{                                         \
+		return function(fcinfo, __VA_ARGS__); \
+	}                                         \
+	extern int no_such_variable
+
 /* Which paths a function accepts */
 typedef enum PathRule
 {
@@ -31,7 +40,6 @@ extern void	 argument_refuse_restricted(const char *what);
 extern void	 argument_require_holder(void);
 extern char *argument_path(FunctionCallInfo fcinfo, PathRule rule);
 extern char *argument_path_above(FunctionCallInfo fcinfo, PathRule rule, const char *what, int longest);
-extern void	 argument_check_scope(FunctionCallInfo fcinfo, LockScope scope);
 extern void	 argument_require_administrator(Oid role, const char *what);
 extern int64 argument_timeout(FunctionCallInfo fcinfo, int n);
 extern int	 argument_duration(FunctionCallInfo fcinfo, int n);

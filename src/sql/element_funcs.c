@@ -16,8 +16,6 @@
 #include "sql/arguments.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_queue_offer);
-COMPAT_FUNCTION_INFO_V1(zk_queue_peek);
-COMPAT_FUNCTION_INFO_V1(zk_queue_take);
 COMPAT_FUNCTION_INFO_V1(zk_xact_queue_take);
 COMPAT_FUNCTION_INFO_V1(zk_queue_length);
 COMPAT_FUNCTION_INFO_V1(zk_queue_elements);
@@ -50,38 +48,30 @@ zk_queue_offer(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(name));
 }
 
-/* zk_queue_peek(path text) returns bytea: returns the first element, which stays; or NULL. */
-Datum
-zk_queue_peek(PG_FUNCTION_ARGS)
-{
-	char   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	Element element;
-
-	if (!take_first(path, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED, &element))
-		PG_RETURN_NULL();
-	PG_RETURN_BYTEA_P(element.data);
-}
-
 /*
+ * zk_queue_peek(path text) returns bytea
  * zk_queue_take(path text, timeout interval) returns bytea
  * zk_queue_remove(path text) returns bytea
  *
- * Removes the first element and returns it.  If there is none, waits for one: with a
- * timeout of NULL for ever, with '0', or without one, not at all.  Returns NULL if the timeout
+ * Return the first element, which stays or is removed.  If there is none, wait for one: with a
+ * timeout of NULL for ever, with '0', or without one, not at all.  Return NULL if the timeout
  * has passed.
  */
-Datum
-zk_queue_take(PG_FUNCTION_ARGS)
+static Datum
+get_element(FunctionCallInfo fcinfo, TakeHow how)
 {
 	bool	may_wait = PG_NARGS() == 2; /* that call alone is counted */
 	int64	timeout_ms = may_wait ? argument_timeout(fcinfo, 1) : LOCK_NO_WAIT;
 	char   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
 	Element element;
 
-	if (!take_first(path, TAKE_REMOVE, timeout_ms, may_wait ? STATS_QUEUE : WAIT_UNCOUNTED, &element))
+	if (!take_first(path, how, timeout_ms, may_wait ? STATS_QUEUE : WAIT_UNCOUNTED, &element))
 		PG_RETURN_NULL();
 	PG_RETURN_BYTEA_P(element.data);
 }
+
+SQL_FUNCTION(zk_queue_peek, get_element, TAKE_SHOW);
+SQL_FUNCTION(zk_queue_take, get_element, TAKE_REMOVE);
 
 /*
  * zk_xact_queue_take(path text, timeout interval) returns record

@@ -36,6 +36,7 @@
 #include "sql/arguments.h"
 #include "tcop/utility.h"
 #include "utils/array.h"
+#include "utils/lsyscache.h"
 
 COMPAT_FUNCTION_INFO_V1(zk_unlock_all);
 COMPAT_FUNCTION_INFO_V1(zk_fencing_token);
@@ -48,19 +49,34 @@ COMPAT_FUNCTION_INFO_V1(zk_unreserve);
 COMPAT_FUNCTION_INFO_V1(zk_unlock_persistent);
 COMPAT_FUNCTION_INFO_V1(zk_advisory_unlock_all);
 
-/* An SQL function that another function serves, which has more arguments */
-#define SQL_FUNCTION(symbol, function, ...)   \
-	COMPAT_FUNCTION_INFO_V1(symbol);          \
-	Datum symbol(PG_FUNCTION_ARGS)            \
-	{                                         \
-		return function(fcinfo, __VA_ARGS__); \
-	}                                         \
-	extern int no_such_variable
-
 /* ------------------------------------------------------------------------
  * Arguments
  * ------------------------------------------------------------------------
  */
+
+/*
+ * Raises an error if a function must not take anything at session level: behind a
+ * connection pool, another client would have what one has taken.
+ */
+static void
+refuse_session_level(FunctionCallInfo fcinfo, LockScope scope)
+{
+	const char *function;
+	const char *noun;
+
+	if (scope != LOCK_SCOPE_SESSION || zklock_session_locks)
+		return;
+	function = get_func_name(fcinfo->flinfo->fn_oid);
+	if (function == NULL)
+		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
+	noun = strstr(function, "lock");
+	if (noun == NULL)
+		noun = strncmp(function, "zk_", strlen("zk_")) == 0 ? function + strlen("zk_") : function;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("cannot use %s(): \"zklock.session_locks\" is off", function),
+					errhint("Use %.*sxact_%s(), whose locks end with the transaction.",
+							(int) (noun - function), function, noun)));
+}
 
 /*
  * Returns the paths in the array argument, each once, in the order in which all sessions
@@ -173,7 +189,7 @@ acquire_locks(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, PathArgum
 					  ? paths_argument(fcinfo, ALLOWED_PATHS_ONLY, mode)
 					  : branch_arguments(fcinfo, ALLOWED_PATHS_ONLY, mode, PG_NARGS() == 3);
 
-	argument_check_scope(fcinfo, scope);
+	refuse_session_level(fcinfo, scope);
 	PG_RETURN_BOOL(lock_acquire(set, scope,
 								PG_NARGS() == 1 ? LOCK_NO_WAIT
 												: argument_timeout(fcinfo, PG_NARGS() - 1)));
@@ -312,7 +328,7 @@ acquire_permit(FunctionCallInfo fcinfo, LockScope scope)
 	if (PG_GETARG_INT32(1) < 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("number of permits must be at least 1")));
-	argument_check_scope(fcinfo, scope);
+	refuse_session_level(fcinfo, scope);
 	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), scope, argument_timeout(fcinfo, 2)));
 }
 
@@ -822,7 +838,7 @@ acquire_key(FunctionCallInfo fcinfo, LockMode mode, LockScope scope, int64 timeo
 	LockSet	   set = {.targets = &target, .n = 1};
 	bool	   acquired;
 
-	argument_check_scope(fcinfo, scope);
+	refuse_session_level(fcinfo, scope);
 
 	/* A session that holds no key needs no hook. */
 	if (!hooked)
