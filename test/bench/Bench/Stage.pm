@@ -88,6 +88,7 @@ sub new($class, $place, %opt)
 		place       => $directory,
 		tickTime    => 2000,
 		heap        => 512,
+		io_threads  => undef,
 		forceSync   => 'yes',
 		# As it runs in earnest, not as it starts quickly
 		java => [ '-XX:TieredStopAtLevel=4', '-Dzookeeper.preAllocSize=16384' ]);

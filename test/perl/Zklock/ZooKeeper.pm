@@ -41,6 +41,8 @@ Of C<standalone> and C<ensemble>, all optional:
                    test counts must not depend on when they go. ZooKeeper has 60000.
   forceSync        'no' (default) or 'yes': fsync of the transaction log
   heap             MB, default 128
+  io_threads       besides the one that waits for clients, default 0: that one reads and writes itself, for
+                   less processor time. undef: ZooKeeper's own default, two for each processor
   request_log      1: log every request, as requests() needs it
   links            1: the servers of an ensemble reach each other through proxies
   conf             { key => value } added to zoo.cfg

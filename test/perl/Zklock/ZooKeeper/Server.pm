@@ -30,7 +30,7 @@ sub new($class, $name, $id, $port, $peers, %opt)
 	my $dir = $opt{place} ? "$opt{place}/$name" : PostgreSQL::Test::Utils::tempdir($name);
 	mkdir $dir;
 	my $self = bless {
-		heap => 128, java => [], forceSync => 'no', container_check => 3_600_000, request_log => 0,
+		heap => 128, java => [], forceSync => 'no', container_check => 3_600_000, request_log => 0, io_threads => 0,
 		%opt,
 		name => $name,
 		id   => $id,
@@ -124,6 +124,7 @@ sub start($self, %opt)
 			"-Dznode.container.checkIntervalMs=$self->{container_check}",
 			# The transaction log is 64 MB in advance otherwise.
 			'-Dzookeeper.preAllocSize=512',
+			(defined $self->{io_threads} ? "-Dzookeeper.nio.numWorkerThreads=$self->{io_threads}" : ()),
 			@{ $self->{java} }, '-cp', $classpath, $main, './zoo.cfg' ]);
 	return unless $opt{wait} // 1;
 	$self->wait_ready;
