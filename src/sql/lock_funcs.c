@@ -508,8 +508,6 @@ typedef struct Persistent
 {
 	const char	 *path;
 	RecipeRequest request;
-	char		  prefix[ZKLOCK_MAX_NODE_NAME + 1]; /* of the node's name */
-	const char	 *data;
 	const char	 *name; /* the node's; NULL until it is known */
 	NodeStat	  stat;
 	Caller		  call;
@@ -570,7 +568,8 @@ static bool
 persistent_take(Persistent *lock)
 {
 	uint8			uuid[ZKLOCK_UUID_BYTES];
-	const char	   *attempt;
+	char			prefix[ZKLOCK_MAX_NODE_NAME + 1]; /* of the node's name */
+	const char	   *data;
 	const char	   *path;
 	int64			until;
 	bool			taken;
@@ -583,21 +582,20 @@ persistent_take(Persistent *lock)
 	interrupt_check_client();
 
 	/* Create the node. */
-	attempt = node_data_unique(uuid);
-	lock_recipe.write(lock->prefix, sizeof(lock->prefix), &lock->request, uuid);
-	lock->data = node_data_compose(lock->request.dialect, LOCK_SCOPE_SESSION, attempt);
+	data = node_data_compose(lock->request.dialect, LOCK_SCOPE_SESSION, node_data_unique(uuid));
+	lock_recipe.write(prefix, sizeof(prefix), &lock->request, uuid);
 	while (lock->name == NULL)
 	{
 		Contenders		contenders;
 		const CallStep *made;
 
-		path = psprintf("%s/%s", lock->path, lock->prefix);
+		path = psprintf("%s/%s", lock->path, prefix);
 		lock->call.in_doubt = true;
 		made = call_create_path(&lock->call, lock->path,
 								(ZkCall){.kind = ZK_CREATE,
 										 .node_kind = ZK_PERSISTENT_SEQUENTIAL,
 										 .path = path,
-										 .data = lock->data});
+										 .data = data});
 		lock->call.in_doubt = made->result.outcome == CALL_OK || made->result.outcome == CALL_UNKNOWN;
 		call_report(&lock->call, &(CallStep){.asked.path = lock->path, .result = made->result});
 
@@ -616,8 +614,7 @@ persistent_take(Persistent *lock)
 		{
 			const ContenderNode *node = &contenders.nodes[i];
 
-			if (strncmp(node->name, lock->prefix, strlen(lock->prefix)) != 0 ||
-				strcmp(node->data, lock->data) != 0)
+			if (strncmp(node->name, prefix, strlen(prefix)) != 0 || strcmp(node->data, data) != 0)
 				continue;
 			lock->name = node->name;
 			lock->stat = node->answer.stat;

@@ -840,9 +840,17 @@ print_help(void)
 		   EXIT_LOST, EXIT_UNAVAILABLE);
 }
 
+static void bad_usage(const char *format, ...) pg_attribute_printf(1, 2);
+
+/* Ends the program for a command line that it does not understand. */
 static void
-bad_usage(void)
+bad_usage(const char *format, ...)
 {
+	va_list args;
+
+	va_start(args, format);
+	pg_log_generic_v(PG_LOG_ERROR, PG_LOG_PRIMARY, format, args);
+	va_end(args);
 	pg_log_error_hint("Try \"%s --help\" for more information.", progname);
 	exit(EXIT_TROUBLE);
 }
@@ -869,8 +877,7 @@ read_time(const char *option, const char *text)
 			number * units[i].ms <= INT_MAX)
 			return (int64) (number * units[i].ms);
 	}
-	pg_log_error("invalid time \"%s\" for option --%s", text, option);
-	bad_usage();
+	bad_usage("invalid time \"%s\" for option --%s", text, option);
 	return 0; /* not reached */
 }
 
@@ -882,11 +889,8 @@ read_number(const char *option, const char *text, int min, int max)
 	long  number = strtol(text, &end, 10);
 
 	if (end == text || *end != '\0' || number < min || number > max)
-	{
-		pg_log_error("invalid number \"%s\" for option --%s: it must be between %d and %d",
-					 text, option, min, max);
-		bad_usage();
-	}
+		bad_usage("invalid number \"%s\" for option --%s: it must be between %d and %d", text,
+				  option, min, max);
 	return text;
 }
 
@@ -895,10 +899,7 @@ static void
 set_wanted(Wanted wanted)
 {
 	if (options.wanted != WANT_LOCK)
-	{
-		pg_log_error("--shared, --permits and --leader cannot be used together");
-		bad_usage();
-	}
+		bad_usage("--shared, --permits and --leader cannot be used together");
 	options.wanted = wanted;
 }
 
@@ -976,11 +977,8 @@ read_options(int argc, char **argv)
 			case OPTION_SILENCE:
 				options.silence = read_time("silence", optarg);
 				if (options.silence < 2 * POLL_MS)
-				{
-					pg_log_error("invalid time \"%s\" for option --silence: it must be at least 1 s",
-								 optarg);
-					bad_usage();
-				}
+					bad_usage("invalid time \"%s\" for option --silence: it must be at least 1 s",
+							  optarg);
 				break;
 			case OPTION_NO_KILL:
 				options.no_kill = true;
@@ -1001,12 +999,10 @@ read_options(int argc, char **argv)
 				options.user = optarg;
 				break;
 			case '?':
-				pg_log_error("unknown option \"%s\"", argv[optind - 1]);
-				bad_usage();
+				bad_usage("unknown option \"%s\"", argv[optind - 1]);
 				break;
 			default:
-				pg_log_error("option \"%s\" needs a value", argv[optind - 1]);
-				bad_usage();
+				bad_usage("option \"%s\" needs a value", argv[optind - 1]);
 		}
 	}
 
@@ -1015,22 +1011,13 @@ read_options(int argc, char **argv)
 	if (optind < argc && strcmp(argv[optind], "--") == 0)
 		optind++;
 	else if (optind < argc && argv[optind][0] == '-')
-	{
-		pg_log_error("option \"%s\" must stand before the path", argv[optind]);
-		bad_usage();
-	}
+		bad_usage("option \"%s\" must stand before the path", argv[optind]);
 	if (optind >= argc)
-	{
-		pg_log_error(options.path ? "no command is given" : "no path is given");
-		bad_usage();
-	}
+		bad_usage(options.path ? "no command is given" : "no path is given");
 	options.command = &argv[optind];
 
 	if (options.claim && options.wanted != WANT_LOCK)
-	{
-		pg_log_error("--claim cannot be used with --shared, --permits or --leader");
-		bad_usage();
-	}
+		bad_usage("--claim cannot be used with --shared, --permits or --leader");
 	options.lock_path = pg_strdup(options.path);
 	if (options.claim && !waits)
 		options.wanted = WANT_NOTHING;
