@@ -405,7 +405,6 @@ extern char	  *report_losses_take(Losses *losses);
 
 extern RecipeRequest contender_request(const Contender *c);
 extern void			 contender_publish(Contender *c);
-extern void			 contender_arrive(Contender *c, Path *path);
 extern void			 contender_forget(Contender *c);
 extern void			 contender_detach(Contender *c);
 extern void			 contender_fail(Contender *c, Failure failure, int code);

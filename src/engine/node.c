@@ -216,6 +216,26 @@ cohort_step(Cohort *cohort, CohortState to)
 	cohort->refused = cohort->refusal_logged = false;
 }
 
+/* Puts a contender, which is in no list and has no node, into the arrivals of a path. */
+static void
+contender_arrive(Contender *c, Path *path)
+{
+	Entry *entry = entry_of(c);
+
+	c->place = PLACE_ARRIVED;
+	c->path = path;
+	c->cohort = NULL;
+	c->next_list = path->lists_sent + 1;
+	c->came_at = zklock_now_ms();
+	c->gives_up = 0;
+	dlist_push_tail(&path->arrivals, &c->link);
+	SpinLockAcquire(&entry->mutex);
+	entry->status.deletion = LOSS_DELETED;
+	entry->node = (EntryNode){0};
+	SpinLockRelease(&entry->mutex);
+	path_mark(path);
+}
+
 /* Puts a contender, which is in no list, at the end of a cohort's queue. */
 static void
 cohort_join(Cohort *cohort, Contender *c)
@@ -1472,53 +1492,6 @@ cohort_advance(Cohort *cohort)
  */
 
 /*
- * Returns why an arrival is refused, if its answer is known by now: that of one that is not to
- * wait, of a claim of an element, or of one that would use the path for something else than
- * others do.
- */
-static Failure
-arrival_failure(const Contender *c)
-{
-	const Path	   *path = c->path;
-	const Recipe   *recipe = path->recipe;
-	const AskManner manner = entry_of(c)->request.manner;
-	RecipeRequest	request;
-
-	if (engine_recipes[entry_of(c)->request.kind] != recipe)
-	{
-		/* Somebody uses the path, or ZooKeeper refuses to have a node of ours go. */
-		for (const Cohort *cohort = cohort_first(path); cohort; cohort = cohort_after(cohort))
-		{
-			if (cohort_head(cohort) == NULL && cohort->retry_at <= 0)
-				continue;
-			if (recipe == &permit_recipe)
-				return FAILURE_IS_SEMAPHORE;
-			if (recipe == &election_recipe)
-				return FAILURE_IS_ELECTION;
-			return recipe == &element_recipe ? FAILURE_IS_QUEUE : FAILURE_IS_LOCK;
-		}
-	}
-	if (manner == ASK_AND_WAIT && !recipe->fixed_name)
-		return FAILURE_NONE;
-	if (manner != ASK_AND_WAIT && ((zk_connection < ZK_CONNECTED && engine.resume_until == NEVER) ||
-								   lease_state() != LEASE_HOLDS))
-		return FAILURE_UNREACHABLE;
-
-	/*
-	 * It would have to wait for sessions of this server, whatever they have so far; where there
-	 * is only one to get, for its own session as well.
-	 */
-	request = contender_request(c);
-	for (Cohort *cohort = cohort_first(path); recipe->excludes && cohort; cohort = cohort_after(cohort))
-	{
-		if (recipe->excludes(&cohort->peer, &request) &&
-			cohort_is_wanted(cohort, recipe->fixed_name ? NULL : c))
-			return FAILURE_BUSY;
-	}
-	return FAILURE_NONE;
-}
-
-/*
  * Places the arrivals, but for those that must wait for a listing, and those behind them.
  * Returns true if cohorts have changed by that.
  */
@@ -1535,7 +1508,7 @@ path_place_arrivals(Path *path)
 		const EntryRequest *asked = &entry_of(c)->request;
 		const Recipe	   *recipe = engine_recipes[asked->kind];
 		RecipeRequest		request = contender_request(c);
-		Failure				failure = arrival_failure(c);
+		Failure				failure = FAILURE_NONE;
 		Cohort			   *last = dlist_is_empty(&path->cohorts)
 									   ? NULL
 									   : dlist_tail_element(Cohort, link, &path->cohorts);
@@ -1543,6 +1516,37 @@ path_place_arrivals(Path *path)
 		bool				looked;
 		bool				must_look;
 
+		if (recipe != path->recipe)
+		{
+			const Cohort *user = cohort_first(path);
+
+			/* Somebody uses the path, or ZooKeeper refuses to have a node of ours go. */
+			while (user && cohort_head(user) == NULL && user->retry_at <= 0)
+				user = cohort_after(user);
+			if (user)
+				failure = path->recipe == &permit_recipe	 ? FAILURE_IS_SEMAPHORE
+						  : path->recipe == &election_recipe ? FAILURE_IS_ELECTION
+						  : path->recipe == &element_recipe	 ? FAILURE_IS_QUEUE
+															 : FAILURE_IS_LOCK;
+		}
+
+		/* One that is not to wait does not wait for ZooKeeper, either. */
+		if (failure == FAILURE_NONE && asked->manner != ASK_AND_WAIT &&
+			((zk_connection < ZK_CONNECTED && engine.resume_until == NEVER) || lease_state() != LEASE_HOLDS))
+			failure = FAILURE_UNREACHABLE;
+
+		/*
+		 * It would have to wait for sessions of this server, whatever they have so far; where there
+		 * is only one to get, for its own session as well, even if it may wait.
+		 */
+		for (const Cohort *cohort = cohort_first(path); cohort && failure == FAILURE_NONE;
+			 cohort = cohort_after(cohort))
+		{
+			if ((asked->manner != ASK_AND_WAIT || path->recipe->fixed_name) &&
+				path->recipe->excludes && path->recipe->excludes(&cohort->peer, &request) &&
+				cohort_is_wanted(cohort, path->recipe->fixed_name ? NULL : c))
+				failure = FAILURE_BUSY;
+		}
 		if (failure != FAILURE_NONE)
 		{
 			contender_fail(c, failure, 0);

@@ -200,26 +200,6 @@ contender_publish(Contender *c)
 	SpinLockRelease(&entry->mutex);
 }
 
-/* Puts a contender, which is in no list and has no node, into the arrivals of a path. */
-void
-contender_arrive(Contender *c, Path *path)
-{
-	Entry *entry = entry_of(c);
-
-	c->place = PLACE_ARRIVED;
-	c->path = path;
-	c->cohort = NULL;
-	c->next_list = path->lists_sent + 1;
-	c->came_at = zklock_now_ms();
-	c->gives_up = 0;
-	dlist_push_tail(&path->arrivals, &c->link);
-	SpinLockAcquire(&entry->mutex);
-	entry->status.deletion = LOSS_DELETED;
-	entry->node = (EntryNode){0};
-	SpinLockRelease(&entry->mutex);
-	path_mark(path);
-}
-
 /*
  * Forgets a contender: its entry is given back, at once or when its backend has taken note of
  * a failure or loss.
