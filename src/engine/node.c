@@ -1509,6 +1509,7 @@ path_place_arrivals(Path *path)
 		const Recipe	   *recipe = engine_recipes[asked->kind];
 		RecipeRequest		request = contender_request(c);
 		Failure				failure = FAILURE_NONE;
+		Cohort			   *old = cohort_replaced_for(c);
 		Cohort			   *last = dlist_is_empty(&path->cohorts)
 									   ? NULL
 									   : dlist_tail_element(Cohort, link, &path->cohorts);
@@ -1589,8 +1590,7 @@ path_place_arrivals(Path *path)
 		 */
 		looked = c->next_list <= path->lists_shown;
 		must_look =
-			asked->manner == ASK_AND_LOOK ||
-			(path->recipe->cannot_coexist && cohort_replaced_for(c) == NULL) ||
+			asked->manner == ASK_AND_LOOK || (path->recipe->cannot_coexist && old == NULL) ||
 			(open && last->state != COHORT_PLANNED && last->state != COHORT_CREATING &&
 			 path->child_watch != WATCH_SET &&
 			 (last->state != COHORT_CREATED || last->listed || path->child_watch != WATCH_ASKED));
@@ -1619,8 +1619,6 @@ path_place_arrivals(Path *path)
 		}
 		if (!open)
 		{
-			Cohort *old = cohort_replaced_for(c);
-
 			last = cohort_new(path, 0, &request);
 			dlist_push_tail(&path->cohorts, &last->link);
 			if (old)

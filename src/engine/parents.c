@@ -378,12 +378,12 @@ parents_create_ahead(Cohort *cohort)
 {
 	Path			   *path = cohort->path;
 	size_t				length = strlen(path->path);
-	size_t				above = missing_path_above(path->path, length);
 	const EntryRequest *request = &entry_of(cohort_head(cohort))->request;
 
+	/* Beside the others, it is below their parent. */
 	if (request->kind != REQUEST_LOCK || request->parent_nodes == PARENTS_EXISTING ||
 		path->lists_sent > 0 || guess_created < 2 || !is_sibling(path) ||
-		possible_harm(cohort, path_above(path, above), path->path + above + 1) != 0)
+		possible_harm(cohort, path_above(path, guess_length), path->path + guess_length + 1) != 0)
 		return false;
 	path->missing = (MissingPath){.end = length, .length = length};
 	create_missing(path, cohort);

@@ -52,7 +52,7 @@ static const size_t uuid_digits[] = {[UUID_NONE] = 0, [UUID_DASHES] = 32, [UUID_
 #define SESSION_ID_DIGITS 19
 
 /* Hexadecimal digits of a session id, always padded to the full width. */
-#define SESSION_ID_hex_digits 16
+#define SESSION_ID_HEX_DIGITS 16
 
 typedef struct Marker
 {
@@ -185,7 +185,7 @@ is_recipe_prefix(const char *prefix, size_t len)
 	id_len = len - 3;
 
 	/* The hyphen behind the id ends the digits. */
-	if (id_len == SESSION_ID_hex_digits && strspn(id, hex_digits) == id_len)
+	if (id_len == SESSION_ID_HEX_DIGITS && strspn(id, hex_digits) == id_len)
 		return true;
 	if (id[0] == '-')
 	{

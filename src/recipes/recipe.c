@@ -54,8 +54,8 @@ after_last(const char *name, const char *marker)
 #define NDIALECTS 5
 #define NMODES 2
 
-/* go-zk writes a UUID without dashes, Curator one with dashes. */
-#define GO_PREFIX "_c_"
+/* Curator writes a UUID with dashes behind it, go-zk one without. */
+#define CURATOR_PREFIX "_c_"
 #define GO_UUID_DIGITS 32
 #define GO_MARKER "-lock-"
 
@@ -104,7 +104,7 @@ static const Heed table[NDIALECTS][NMODES][NDIALECTS][NMODES] =
 Heed
 heed_expected(NodeDialect dialect, LockMode mode, const char *name)
 {
-	const char *uuid = name + strlen(GO_PREFIX);
+	const char *uuid = name + strlen(CURATOR_PREFIX);
 	RecipePeer	parsed;
 	Heed		heed;
 
@@ -112,7 +112,7 @@ heed_expected(NodeDialect dialect, LockMode mode, const char *name)
 		return HEED_UNKNOWN;
 
 	/* go-zk counts every child with a number, and fails if it finds another. */
-	if (strncmp(name, GO_PREFIX, strlen(GO_PREFIX)) == 0 &&
+	if (strncmp(name, CURATOR_PREFIX, strlen(CURATOR_PREFIX)) == 0 &&
 		strspn(uuid, "0123456789abcdefABCDEF") == GO_UUID_DIGITS &&
 		strncmp(uuid + GO_UUID_DIGITS, GO_MARKER, strlen(GO_MARKER)) == 0)
 		return HEED_YES;
@@ -519,8 +519,6 @@ element_name_other_use(const char *child)
  * client is at work.
  * ------------------------------------------------------------------------
  */
-
-#define CURATOR_PREFIX "_c_"
 
 /*
  * Sequences begin with '0' until there have been a thousand million of them; long before that,
