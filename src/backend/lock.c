@@ -51,22 +51,11 @@ ask_for_lock(LockTarget *target, LockScope scope, AskManner manner)
 	target->hold = hold;
 }
 
-/* Begins a wait for a lock, or until it can be asked for. */
-static void
-begin_lock_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
-{
-	const Hold *shared = hold_of_lock(target->path, LOCK_MODE_SHARED);
-
-	wait_begin(wait, target->path, target->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
-			   stats_kind(REQUEST_LOCK, target->mode), timeout_ms);
-
-	/*
-	 * Two sessions that hold the shared lock and want the exclusive one wait for each other
-	 * at once: look for a deadlock now.
-	 */
-	if (target->mode == LOCK_MODE_EXCLUSIVE && shared && shared->mode == LOCK_MODE_SHARED)
-		wait->deadlock_check_at = 0;
-}
+/* What is waited for, for messages; by LockMode */
+static const char *const mode_texts[] = {
+	[LOCK_MODE_EXCLUSIVE] = "ExclusiveLock",
+	[LOCK_MODE_SHARED] = "ShareLock",
+};
 
 /*
  * Waits until a lock that was asked for is granted, and counts it.  Returns false if it is
@@ -77,10 +66,19 @@ take_lock(LockTarget *target, LockScope scope, int64 timeout_ms)
 {
 	if (!hold_is_acquired(target->hold))
 	{
-		Wait wait;
-		bool granted;
+		const Hold *shared = hold_of_lock(target->path, LOCK_MODE_SHARED);
+		Wait		wait;
+		bool		granted;
 
-		begin_lock_wait(&wait, target, timeout_ms);
+		wait_begin(&wait, target->path, mode_texts[target->mode],
+				   stats_kind(REQUEST_LOCK, target->mode), timeout_ms);
+
+		/*
+		 * Two sessions that hold the shared lock and want the exclusive one wait for each other
+		 * at once: look for a deadlock now.
+		 */
+		if (target->mode == LOCK_MODE_EXCLUSIVE && shared && shared->mode == LOCK_MODE_SHARED)
+			wait.deadlock_check_at = 0;
 		granted = wait_for_hold(&wait, target->hold);
 
 		/* A request that did not look is made again, alone, and that one is counted. */
@@ -209,7 +207,8 @@ lock_acquire(LockSet set, LockScope scope, int64 timeout_ms)
 			Wait wait;
 			int	 settled = 0;
 
-			begin_lock_wait(&wait, next, time_left(timeout_ms, start_us));
+			wait_begin(&wait, next->path, mode_texts[next->mode],
+					   stats_kind(REQUEST_LOCK, next->mode), time_left(timeout_ms, start_us));
 			while (settled < given_back &&
 				   wait_for_release(&wait, next->path, next[settled].hold->entry,
 									next[settled].hold->generation))
@@ -370,7 +369,7 @@ reserve_acquire(const char *path, int duration_ms, int64 timeout_ms, int64 *toke
 											 GetUserNameFromId(GetUserId(), false), share)
 								 : errdetail("All roles together may have %d.", half),
 				 errhint("End reservations, or ask an administrator to increase \"zklock.max_locks_per_session\" or \"zklock.max_locks\".")));
-	wait_begin(&wait, path, "ExclusiveLock", STATS_LOCK_EXCLUSIVE, timeout_ms);
+	wait_begin(&wait, path, mode_texts[LOCK_MODE_EXCLUSIVE], STATS_LOCK_EXCLUSIVE, timeout_ms);
 	granted = wait_for_hold(&wait, hold);
 	wait_end(&wait, granted);
 	if (!granted)
