@@ -240,6 +240,18 @@ static int64	  again_at;									/* when to send them, ms */
 static dlist_head throttled = DLIST_STATIC_INIT(throttled); /* calls to be sent again ... */
 static int64	  throttled_until;							/* ... then, ms */
 
+/*
+ * Returns for how long a server may be silent, ms: a third of the session timeout, as it was asked
+ * for and granted.  The session outlives two of them.
+ */
+static int
+silence_may_last(void)
+{
+	int granted = zoo_recv_timeout(zk_handle);
+
+	return Min(config.session_timeout, granted) / 3;
+}
+
 /* ------------------------------------------------------------------------
  * Kinds of calls
  * ------------------------------------------------------------------------
@@ -304,7 +316,8 @@ static int64 undisturbed; /* how long a call takes with few others, us; 0: unkno
 static int64 changed_at;  /* us */
 
 /*
- * Adapts the window, and the quickest time of its kind, to a request that was answered just now.
+ * Adapts the window, the quickest time of its kind, and what is known of silent servers, to a
+ * request that was answered just now.
  *
  *	calls_wait	for their turn
  */
@@ -315,6 +328,9 @@ learn_from_answer(const Call *first, bool calls_wait)
 	int64  taken = now - first->sent_at;
 	int64 *quickest = &turns[first->turn].quickest_us;
 
+	/* A server has answered in time. */
+	if (taken / 1000 < silence_may_last())
+		nleft = to_skip = 0;
 	if (first->asked.kind == ZK_CREATE || first->asked.kind == ZK_DELETE)
 		*quickest = taken < *quickest ? taken : *quickest + (taken - *quickest) / 256;
 
@@ -947,22 +963,6 @@ zk_client_idle(void)
 	return next_line(TAKE_ALL) == NULL && dlist_is_empty(&in_flight) && dlist_is_empty(&throttled);
 }
 
-/* Returns since when a server owes us the oldest answer, ms, or NEVER. */
-static int64
-waits_since(void)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &in_flight)
-	{
-		Call *call = dlist_container(Call, link, iter.cur);
-
-		if (zk_connection >= ZK_CONNECTED && call->connection == connection)
-			return call->sent_at / 1000;
-	}
-	return NEVER;
-}
-
 /*
  * Begins to connect.  There must be no handle.  The session callback reports what happens.
  * The configuration is copied; the copy's credentials are wiped when the library has them.
@@ -1131,18 +1131,6 @@ zk_client_look_again(void)
  */
 
 /*
- * Returns for how long a server may be silent, ms: a third of the session timeout, as it was asked
- * for and granted.  The session outlives two of them.
- */
-static int
-silence_may_last(void)
-{
-	int granted = zoo_recv_timeout(zk_handle);
-
-	return Min(config.session_timeout, granted) / 3;
-}
-
-/*
  * Finds the socket with which the library is connected, or tries to connect, to one of the
  * addresses.  The library does not show it, but no other TCP socket of the worker leads to one
  * of their ports; its address may differ, as with 0.0.0.0.  While it connects it leads nowhere
@@ -1197,16 +1185,17 @@ find_socket(int *fd)
 static void
 leave_silent_server(void)
 {
-	int64  now = zklock_now_ms();
-	bool   stood_still = now > look_at + STILL_MS; /* and answers have not been read */
-	int64  since = waits_since();
-	int64  patience;
-	int	   machine;
-	uint32 its_bit;
-	int	   fd = -1;
-	uint64 socket;
-	char   address[ZK_SERVER_SIZE] = "";
-	int	   len = 0;
+	int64	   now = zklock_now_ms();
+	bool	   stood_still = now > look_at + STILL_MS; /* and answers have not been read */
+	int64	   since = NEVER;						   /* ms */
+	int64	   patience;
+	int		   machine;
+	uint32	   its_bit;
+	int		   fd = -1;
+	uint64	   socket;
+	char	   address[ZK_SERVER_SIZE] = "";
+	int		   len = 0;
+	dlist_iter iter;
 
 	if (zk_handle == NULL || now < look_at)
 		return;
@@ -1217,7 +1206,21 @@ leave_silent_server(void)
 	attempt = socket;
 	if (socket != 0)
 		since = attempt_at;
-	else if (since == NEVER)
+	else
+	{
+		/* The oldest answer that this connection owes us */
+		dlist_foreach (iter, &in_flight)
+		{
+			Call *call = dlist_container(Call, link, iter.cur);
+
+			if (zk_connection >= ZK_CONNECTED && call->connection == connection)
+			{
+				since = call->sent_at / 1000;
+				break;
+			}
+		}
+	}
+	if (since == NEVER)
 		return;
 
 	/* IPv6 comes in brackets.  The library's thread may write this anew meanwhile. */
@@ -1288,8 +1291,6 @@ zk_client_dispatch(void)
 				}
 				if (zk_connection >= ZK_CONNECTED && zk_error(event->reply.code).outcome != CALL_UNKNOWN)
 				{
-					if (zklock_now_ms() - waits_since() < silence_may_last())
-						nleft = to_skip = 0;
 					zk_connection = ZK_ANSWERED;
 					unanswered = 0;
 					complained = false;
