@@ -14,6 +14,7 @@
 #include <limits.h>
 
 #include "backend/guard.h"
+#include "backend/lock.h"
 #include "compat.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"
@@ -202,6 +203,7 @@ _PG_init(void)
 
 	define_settings();
 	zklock_shmem_install_hooks();
+	backend_install_hooks();
 
 	/* In pg_upgrade the settings may be those of a server that is to stay what it is. */
 	if (IsBinaryUpgrade)

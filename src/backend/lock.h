@@ -18,6 +18,8 @@ typedef struct LockTarget
 	Hold	   *hold; /* while the lock is asked for or released */
 } LockTarget;
 
+StaticAssertDecl(offsetof(LockTarget, path) == 0, "targets are sorted as their paths");
+
 /*
  * Locks on different paths, sorted by the bytes of the paths, the order in which they are
  * taken
@@ -50,5 +52,6 @@ extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
 extern void transaction_end_call(bool complete);
 
 extern int64 transaction_leads(int election);
+extern void	 backend_install_hooks(void);
 
 #endif /* ZKLOCK_LOCK_H */

@@ -73,7 +73,7 @@ static int			nacquisitions = 0;
 static int			max_acquisitions = FIRST_ACQUISITIONS;
 static int			call_begins = 0; /* those of the call under way are above */
 
-/* The callbacks and the hook have been registered. */
+/* The callbacks have been registered. */
 static bool started = false;
 
 /* ------------------------------------------------------------------------
@@ -231,7 +231,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	 * earlier than need be; their commit would fail.  Commands that clean up after a loss, such
 	 * as DISCARD, SET, ROLLBACK or FETCH, are not DDL.
 	 */
-	if (context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() &&
+	if (started && context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() &&
 		(IsA(statement, VacuumStmt) || IsA(statement, ReindexStmt) ||
 		 GetCommandLogLevel(statement) == LOGSTMT_DDL))
 		guard_check(GUARD_COMMAND);
@@ -241,7 +241,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	 * within the command, before the command's own commit.  That must not be interrupted by a
 	 * loss either.  It needs no check: the transaction was checked when it was prepared.
 	 */
-	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
+	if (started && (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED))
 		interrupt_defer();
 	if (prev_ProcessUtility_hook)
 		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
@@ -252,8 +252,16 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		lock_release_those(NULL, NULL);
 
 	/* COMMIT rolls back a failed transaction, which relies on nothing. */
-	if (kind == TRANS_STMT_COMMIT && IsTransactionState())
+	if (started && kind == TRANS_STMT_COMMIT && IsTransactionState())
 		guard_check(GUARD_EARLY);
+}
+
+/* Installs the hook, in the postmaster while it loads libraries. */
+void
+backend_install_hooks(void)
+{
+	prev_ProcessUtility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = utility_hook;
 }
 
 /* ------------------------------------------------------------------------
@@ -264,8 +272,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 /*
  * Prepares the session when it asks for something first.  If memory runs out on the way,
  * nothing is held without callbacks, and the next call begins anew.  A callback that is then
- * registered twice does no harm; the hook is installed once, as nothing can fail behind it.  It is
- * the outermost, so the guard checks before those of others act.
+ * registered twice does no harm.
  */
 static void
 start_session(void)
@@ -278,8 +285,6 @@ start_session(void)
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	on_shmem_exit(end_session, 0);
-	prev_ProcessUtility_hook = ProcessUtility_hook;
-	ProcessUtility_hook = utility_hook;
 	started = true;
 }
 

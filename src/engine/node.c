@@ -1072,8 +1072,8 @@ cohort_identify(Cohort *cohort)
  *							there are any, have been read; by the recipe, nobody older keeps it out
  *	COHORT_GRANTED			the node is not about to be downgraded; a listing on this connection has
  *							shown it, unless it is held already; the lease holds; we would hear of
- *							the node's end, and it is ours if the name is reusable; it is this
- *							contender's turn among those of this server
+ *							the node's end, unless ZooKeeper refuses a watch, and it is ours if the
+ *							name is reusable; it is this contender's turn among those of this server
  *	entry_grant()			the entry is QUEUED, under its mutex
  */
 static void
@@ -1220,6 +1220,10 @@ cohort_next_step(Cohort *cohort)
 			blocker = find_blocker(cohort_head(cohort), PEERS_ALL);
 			if (blocker.cohort == NULL && (blocker.foreign == NULL || ZKLOCK_FAULT("grant-early")))
 			{
+				/*
+				 * A watch on a blocker has fired, since the event comes ahead of what shows that
+				 * the node is gone; if not, cohort_gone() gives it up.
+				 */
 				cohort_step(cohort, COHORT_GRANTED);
 				return true;
 			}

@@ -315,7 +315,6 @@ on_parents_answered(void *arg, const ZkReply *reply)
 			else if (ahead)
 				guess_until = 0;
 
-			/* If the answer is unknown, the cohort's node is tried again. */
 			if (ahead)
 				break;
 			if (exists || gone)
@@ -324,6 +323,8 @@ on_parents_answered(void *arg, const ZkReply *reply)
 				path->parents_refusal = (Refusal){FAILURE_REFUSED, reply->code};
 			else if (reply->outcome == CALL_NO_CHILDREN)
 				path->parents_refusal = (Refusal){FAILURE_NO_CHILDREN, reply->code};
+
+			/* If the answer is unknown, the cohort's node is tried again. */
 			break;
 		}
 

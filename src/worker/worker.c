@@ -207,13 +207,13 @@ zklock_worker_main(Datum arg)
 
 		lease_attend();
 		zk_client_dispatch();
-		next = sooner(next, worker_session_attend());
 		engine_attend();
 		next = sooner(next, worker_calls_attend());
 		next = sooner(next, engine_pump());
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
 		next = sooner(next, candidacy_attend(stops));
+		next = sooner(next, worker_session_attend());
 		next = sooner(next, lease_attend_obstacle());
 		next = sooner(next, zk_client_send());
 

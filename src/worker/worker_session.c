@@ -1107,7 +1107,8 @@ worker_session_start(void)
  * settings, or with another session, as this one was once granted a shorter timeout than now.
  * The lease keeps to the shortest, so only another session helps.
  *
- * Comes behind the client's events in a round, which change what is due, and ahead of the engine.
+ * Comes behind the client's events in a round, which change what is due, and behind what acts on
+ * the end of the lease, such as that of a term, which a restart would leave to the next worker.
  * Returns when it wants to be called again, ms.
  */
 int64
