@@ -82,9 +82,12 @@ sub sql($class) { return $class->_start('sql_load', _compiled('sql_load', '-lpq'
 sub c($class, $hosts) { return $class->_start('zk_load', _compiled('zk_load', qw(-lzookeeper_mt -lpthread)))->_connected($hosts); }
 sub kazoo($class, $hosts) { return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts); }
 
+# Options of JVMs: a test has some for a quick start.
+our @java;
+
 sub _java($class, $name)
 {
-	return $class->_start($name, 'java', '-Xms128m', '-Xmx512m', '-XX:-UsePerfData',
+	return $class->_start($name, 'java', '-Xms128m', '-Xmx512m', '-XX:-UsePerfData', @java,
 		'-Dorg.slf4j.simpleLogger.defaultLogLevel=warn',
 		'-cp', join(':', _classes(), classpath(@peer_jars), classpath('postgresql')), 'JavaLoad');
 }
@@ -100,11 +103,12 @@ sub can_redis { return -x '/usr/bin/redis-server' && -e '/usr/include/hiredis/hi
 
 sub etcd($class, $hosts)
 {
+	# test/perl/run-tap has one that is kept from run to run.
 	state $program = do
 	{
-		my $directory = PostgreSQL::Test::Utils::tempdir('etcd_load');
-		local @ENV{qw(GOPATH GO111MODULE GOCACHE)} = ($go_path, 'off', "$directory/cache");
-		system('go', 'build', '-o', "$directory/etcd_load", "$source/etcd_load.go") == 0 or croak 'cannot compile etcd_load.go';
+		my ($directory) = grep { -x "$_/etcd_load" } $ENV{ZKLOCK_JAVA} // '';
+		$directory //= PostgreSQL::Test::Utils::tempdir('etcd_load');
+		system("$source/etcd-load", $directory) == 0 or croak 'cannot compile etcd_load.go';
 		"$directory/etcd_load";
 	};
 	return $class->_start('etcd_load', $program)->_connected($hosts);

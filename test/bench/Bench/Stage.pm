@@ -90,8 +90,8 @@ sub new($class, $place, %opt)
 		heap        => 512,
 		io_threads  => undef,
 		forceSync   => 'yes',
-		# As it runs in earnest, not as it starts quickly
-		java => [ '-XX:TieredStopAtLevel=4', '-Dzookeeper.preAllocSize=16384' ]);
+		# As it runs in earnest, not as it starts quickly, if it is to be warm
+		java => [ $opt{warm_up} ? '-XX:TieredStopAtLevel=4' : (), '-Dzookeeper.preAllocSize=16384' ]);
 	# A leader answers its own clients sooner than those of the others.
 	my ($server) = ($self->{zk}->followers, $self->{zk}->servers);
 	$self->{hosts} = '127.0.0.1:' . $self->_way($server->port);

@@ -117,7 +117,8 @@ sub _quote($text) { $text =~ s/'/''/g; return "'$text'"; }
 sub stage_conf($stage)
 {
 	return () unless $stage;
-	chomp(my ($libdir, $sharedir, $version) = map { `pg_config --$_` } qw(pkglibdir sharedir version));
+	state @installed = map { s/\n//r } map { `pg_config --$_` } qw(pkglibdir sharedir version);
+	my ($libdir, $sharedir, $version) = @installed;
 	# Debian's setting up to PostgreSQL 17, PostgreSQL's own since 18.
 	return (
 		'dynamic_library_path = ' . _quote("$stage$libdir:\$libdir"),

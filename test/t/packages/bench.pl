@@ -134,6 +134,7 @@ sub run_of($contestant)
 	return ($outcome, $all);
 }
 
+@Bench::Peer::java = qw(-XX:+UseSerialGC -XX:TieredStopAtLevel=1);
 my $stage = Bench::Stage->new('memory');
 if (!$stage)
 {
