@@ -12,6 +12,7 @@ Zklock::Jars - how Java programs are compiled and started
 
   my $path = classpath(@server_jars);             # or @peer_jars; of Debian's jars with these names
   compile($directory, $path, 'LockPeer');         # a class of test/interop, or a file; returns the directory
+  system javac_command('-cp', $path, 'File.java'); # as that does
   exec java_command('server', '-cp', $path, 'Main', 'argument');
 
 =head1 DESCRIPTION
@@ -36,7 +37,7 @@ use Carp;
 use Exporter 'import';
 use File::Basename qw(dirname);
 
-our @EXPORT = qw(@server_jars @peer_jars classpath compile java_command);
+our @EXPORT = qw(@server_jars @peer_jars classpath compile javac_command java_command);
 
 my $interop = dirname(__FILE__) . '/../../interop';
 
@@ -63,10 +64,12 @@ sub classpath(@names)
 	return join(':', grep { -e } @jars);
 }
 
+sub javac_command(@arg) { return ('javac', (map { "-J$_" } @quick), qw(-nowarn -proc:none), @arg); }
+
 sub compile($directory, $classpath, @sources)
 {
-	system('javac', (map { "-J$_" } @quick), qw(-nowarn -proc:none), '-cp', $classpath, '-sourcepath', $interop, '-d', $directory,
-		map { m{/} ? $_ : "$interop/$_.java" } @sources) == 0
+	system(javac_command('-cp', $classpath, '-sourcepath', $interop, '-d', $directory,
+		map { m{/} ? $_ : "$interop/$_.java" } @sources)) == 0
 	  or croak "cannot compile @sources: is a JDK installed (Debian package default-jdk-headless)?";
 	return $directory;
 }

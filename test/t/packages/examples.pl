@@ -95,7 +95,7 @@ sub check_settings($session, $text)
 }
 
 # Compiles code of Java, which is a class, or what a method does with a connection to the database.
-sub compile($name, $code)
+sub compile_example($name, $code)
 {
 	my $directory = PostgreSQL::Test::Utils::tempdir();
 	my $imports = $code =~ /^import /m ? '' : join('', map { "import $_;\n" } qw(java.sql.* java.util.concurrent.TimeUnit java.util.concurrent.TimeoutException
@@ -108,7 +108,7 @@ class Example {
 }
 END
 	append_to_file("$directory/Example.java", $imports . $class);
-	is(system('javac', '-nowarn', '-proc:none', '-cp', classpath(@peer_jars), '-d', $directory, "$directory/Example.java"),
+	is(system(javac_command('-cp', classpath(@peer_jars), '-d', $directory, "$directory/Example.java")),
 		0, "$name: Java compiles");
 	return $directory;
 }
@@ -186,15 +186,15 @@ foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md
 			elsif ($language eq 'java')
 			{
 				$text =~ s/"zk1[^"]*"/'"' . $zk->connect_string . '"'/e;
-				my $classes = compile($file, $text);
+				my $classes = compile_example($file, $text);
 				if ($text =~ /zk_reserve/)
 				{
 					my $url = 'jdbc:postgresql://127.0.0.1:' . pool_port() . '/app?prepareThreshold=0';
-					is(system('java', '-cp', "$classes:/usr/share/java/postgresql.jar", 'Example', $url), 0, '... and runs, through the pool');
+					is(system(java_command('', '-cp', "$classes:/usr/share/java/postgresql.jar", 'Example', $url)), 0, '... and runs, through the pool');
 				}
 				next unless $text =~ /CuratorFrameworkFactory/;
 				my ($classpath) = slurp_file("$top/$file") =~ /class path `([^`]+)`/ or die "$file names no class path";
-				is(system('java', '-cp', "$classes:$classpath", 'Example'), 0, '... and runs, with the class path that is said');
+				is(system(java_command('', '-cp', "$classes:$classpath", 'Example')), 0, '... and runs, with the class path that is said');
 			}
 		}
 		pass('all examples were tried');
