@@ -1220,10 +1220,7 @@ cohort_next_step(Cohort *cohort)
 			blocker = find_blocker(cohort_head(cohort), PEERS_ALL);
 			if (blocker.cohort == NULL && (blocker.foreign == NULL || ZKLOCK_FAULT("grant-early")))
 			{
-				/*
-				 * A watch on a blocker has fired, since the event comes ahead of what shows that
-				 * the node is gone; if not, cohort_gone() gives it up.
-				 */
+				/* A watch on a blocker has fired by then; if not, cohort_gone() gives it up. */
 				cohort_step(cohort, COHORT_GRANTED);
 				return true;
 			}
