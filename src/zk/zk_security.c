@@ -463,7 +463,7 @@ zk_security_load(ZkClientConfig *config, const TlsFiles *tls, const char *auth_f
 	char		buffer[ZK_AUTH_SIZE + 2] = "";
 	char	   *colon;
 	ssize_t		len = 0;
-	bool		sasl = false;
+	bool		sasl;
 	struct stat st;
 	int			file;
 	char	   *fault = NULL;
@@ -501,18 +501,18 @@ zk_security_load(ZkClientConfig *config, const TlsFiles *tls, const char *auth_f
 		why = "it does not have the form scheme:credentials";
 	else
 	{
-		*colon = '\0';
+		*colon++ = '\0';
 		sasl = strcmp(buffer, "sasl") == 0;
 		if (sasl)
-			why = load_sasl(colon + 1, config->tls);
-	}
+			why = load_sasl(colon, config->tls);
 
-	/* A configuration without credentials follows one that failed: nothing may remain. */
-	if (why == NULL)
-	{
-		config->sasl = sasl;
-		strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
-		strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
+		/* A configuration without credentials follows one that failed: nothing may remain. */
+		if (why == NULL)
+		{
+			config->sasl = sasl;
+			strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
+			strlcpy(config->auth_credentials, colon, sizeof(config->auth_credentials));
+		}
 	}
 	explicit_bzero(buffer, sizeof(buffer));
 	if (why == NULL)
