@@ -18,19 +18,17 @@
  *	parents.c			creates the path, and refuses who does not want that
  *	handlers			ask on where an answer is not enough, and delete a downgraded node that
  *						nobody needs
- *	engine.c			refuses who does not wait for others when ZooKeeper cannot be reached, and
- *						takes away what was held for too long or cannot be proved
+ *	engine.c			refuses who does not wait, when ZooKeeper cannot be reached, and takes away
+ *						what was held for too long or cannot be proved
  *
  * Who is granted
  * --------------
  *
  * A contender is granted if it is its turn in a cohort whose node exists, is of our ZooKeeper
- * session, and has no older contender before it that keeps it out.  It is not granted without
- * the lease, which proves that the ZooKeeper session, and so the node, exists; nor under a
- * node whose end we would not hear of, or that may be another client's (watch.c).  A watch
- * that ZooKeeper refuses does not keep it from that: it is asked for again and again.  Nothing
- * is granted or sent while ZooKeeper is not connected, or before a sync on a new connection
- * was answered.
+ * session, and has no older contender before it that keeps it out; contender_grant() has the
+ * whole list.  The lease proves that the ZooKeeper session, and so the node, exists.  A watch
+ * that ZooKeeper refuses keeps nobody from a grant: it is asked for again and again.  Nothing
+ * is granted or sent before a sync on a new connection was answered.
  *
  * So only one is granted of two contenders that exclude each other, on whatever servers: a
  * listing that is made after a node was created shows all that are older, and the younger one
@@ -1060,8 +1058,8 @@ cohort_identify(Cohort *cohort)
  */
 
 /*
- * Grants the lock, unless its backend has given up meanwhile.  May this contender be granted now?
- * All of this holds then, and is looked at in
+ * Grants the lock, unless its backend has given up meanwhile.  All of this holds then, and is
+ * looked at in
  *
  *	path_place_arrivals()	what it asks for is what its cohort's node stands for, no other client
  *							is known between that node and it, and tokens under it are left

@@ -9,11 +9,7 @@
  * are named, what a child's name means, for whom a contender waits, and which contenders of
  * one server can stand behind one node.  A blocker that it overlooks is a second holder.
  *
- * A new recipe is a section of recipe.c that fills in a Recipe, and a file in src/sql for its
- * users; src/README says where it is registered.
- *
- * Pure C: depends on node_name.h alone, allocates nothing, keeps no state, runs
- * in any process or thread, holds no lock.
+ * src/README says what a new recipe takes.
  *
  * Copyright (c) 2026, zklock contributors
  *
