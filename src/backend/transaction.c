@@ -256,7 +256,10 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		guard_check(GUARD_EARLY);
 }
 
-/* Installs the hook, in the postmaster while it loads libraries. */
+/*
+ * Installs the hook, in the postmaster while it loads libraries, so nothing that sets hooks for a
+ * while and restores them takes it out.  Libraries that are loaded later may act ahead of it.
+ */
 void
 backend_install_hooks(void)
 {

@@ -168,7 +168,7 @@ engine_rival(int entry, int priority, EngineRival *rival)
  */
 
 /*
- * Has all paths looked at in this round; or only those that may wait for a time, as one on which
+ * Has all paths looked at in this round or the next; or only those that may wait for a time, as one on which
  * a node is merely kept does not: there may be thousands.
  */
 static void

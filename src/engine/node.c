@@ -9,9 +9,9 @@
  *
  * cohort_advance() is the life of a cohort, from top to bottom.  Handlers of answers, watch
  * events and requests store what they learn, in the cohort and its path, and mark the path.
- * path_pump_marked() looks at the marked paths in each round of the main loop, as they then
- * are, until none is left, and has cohort_advance() make the next step of each cohort: it alone
- * grants, keeps nodes, and has those of cohorts created, replaced and deleted.  Besides,
+ * path_pump_marked() looks at the marked paths in each round of the main loop, until none is
+ * left, and has cohort_advance() make the next step of each cohort: it alone grants, keeps
+ * nodes, and has those of cohorts created, replaced and deleted.  Besides,
  *
  *	path_pump_marked()	lists for arrivals and holders, places arrivals, and refuses who waits
  *	watch.c				looks at nodes and watches them, and deletes those that no cohort has
@@ -28,7 +28,7 @@
  * session, and has no older contender before it that keeps it out; contender_grant() has the
  * whole list.  The lease proves that the ZooKeeper session, and so the node, exists.  A watch
  * that ZooKeeper refuses keeps nobody from a grant: it is asked for again and again.  Nothing
- * is granted or sent before a sync on a new connection was answered.
+ * is granted or sent without a connection, or before a sync on a new one was answered.
  *
  * So only one is granted of two contenders that exclude each other, on whatever servers: a
  * listing that is made after a node was created shows all that are older, and the younger one
@@ -1218,7 +1218,7 @@ cohort_next_step(Cohort *cohort)
 			blocker = find_blocker(cohort_head(cohort), PEERS_ALL);
 			if (blocker.cohort == NULL && (blocker.foreign == NULL || ZKLOCK_FAULT("grant-early")))
 			{
-				/* A watch on a blocker has fired by then; if not, cohort_gone() gives it up. */
+				/* A blocker's event comes ahead of what shows it gone; if not, see cohort_gone(). */
 				cohort_step(cohort, COHORT_GRANTED);
 				return true;
 			}
@@ -1512,6 +1512,7 @@ path_place_arrivals(Path *path)
 		Cohort			   *last = dlist_is_empty(&path->cohorts)
 									   ? NULL
 									   : dlist_tail_element(Cohort, link, &path->cohorts);
+		bool				may_wait;
 		bool				open;
 		bool				looked;
 		bool				must_look;
@@ -1539,11 +1540,11 @@ path_place_arrivals(Path *path)
 		 * It would have to wait for sessions of this server, whatever they have so far; where there
 		 * is only one to get, for its own session as well, even if it may wait.
 		 */
-		for (const Cohort *cohort = cohort_first(path); cohort && failure == FAILURE_NONE;
-			 cohort = cohort_after(cohort))
+		may_wait = asked->manner == ASK_AND_WAIT && !path->recipe->fixed_name;
+		for (const Cohort *cohort = may_wait || !path->recipe->excludes ? NULL : cohort_first(path);
+			 cohort && failure == FAILURE_NONE; cohort = cohort_after(cohort))
 		{
-			if ((asked->manner != ASK_AND_WAIT || path->recipe->fixed_name) &&
-				path->recipe->excludes && path->recipe->excludes(&cohort->peer, &request) &&
+			if (path->recipe->excludes(&cohort->peer, &request) &&
 				cohort_is_wanted(cohort, path->recipe->fixed_name ? NULL : c))
 				failure = FAILURE_BUSY;
 		}

@@ -15,7 +15,7 @@
  *
  * If the server crashes, all counts begin at zero.
  *
- * A recipe that is to be counted adds a value of StatsKind, and its name to zk_stats()
+ * A recipe that is to be counted adds a value of StatsKind, and its name to kind_names
  * (sql/monitor_funcs.c).  From then on its waits are counted in backend/wait.c.
  *
  * Copyright (c) 2026, zklock contributors

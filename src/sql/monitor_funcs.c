@@ -196,7 +196,7 @@ static const char *const session_state_names[] = {
 };
 
 /* Of what zk_stats shows */
-static const char *const kind_names[] = {
+static const char *const kind_names[STATS_KINDS] = {
 	[STATS_LOCK_EXCLUSIVE] = "lock", [STATS_LOCK_SHARED] = "lock",
 	[STATS_SEMAPHORE] = "semaphore", [STATS_QUEUE] = "queue",
 	[STATS_ELECTION] = "election",	 [STATS_CLAIM] = "claim",

@@ -235,7 +235,7 @@ subtest 'a copy that shares files with the original leaves the session alone' =>
 };
 
 subtest 'a copy that shares pg_stat_tmp with the original, by a symbolic link, leaves the session alone' => sub {
-	my $shared = PostgreSQL::Test::Utils::tempdir_short() . '/stat';
+	my $shared = $a->data_dir . '.stat';
 	$a->stop;
 	rename $a->data_dir . '/pg_stat_tmp', $shared or die "rename: $!";
 	symlink $shared, $a->data_dir . '/pg_stat_tmp' or die "symlink: $!";
