@@ -621,11 +621,25 @@ finish_request(Call *first, const ZkReply *answer)
 		reply.outcome = zk_error(reply.code).outcome;
 		count_under_way(call, -1);
 		if (asked->watch)
+		{
+			dlist_mutable_iter iter;
+
 			dlist_delete(&call->watching);
+
+			/* The watch is wanted again, as it is set: removals from before are not made. */
+			dlist_foreach_modify (iter, &put_off)
+			{
+				Call *unwatch = dlist_container(Call, link, iter.cur);
+
+				if (!reply.watching || unwatch->number > call->number || !sets_watch_of(call, unwatch))
+					continue;
+				dlist_delete(&unwatch->link);
+				pfree(unwatch);
+			}
+		}
 		if (asked->kind == ZK_DELETE && call->sent_at != 0)
 			zk_event_expect_echo(asked->path, -1);
-		if (is_unwatch(call) && reply.outcome != CALL_OK && reply.code != ZK_NO_WATCHER &&
-			!watch_is_wanted(call))
+		if (is_unwatch(call) && reply.outcome != CALL_OK && reply.code != ZK_NO_WATCHER)
 		{
 			if (dlist_is_empty(&put_off))
 				again_at = zklock_now_ms() + AGAIN_MS;
@@ -801,22 +815,7 @@ zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
 	}
 	Assert(zk_connection >= ZK_CONNECTED);
 	if (asked.watch)
-	{
-		dlist_mutable_iter iter;
-
-		/* The watch is wanted again. */
-		dlist_foreach_modify (iter, &put_off)
-		{
-			Call *unwatch = dlist_container(Call, link, iter.cur);
-
-			if (sets_watch_of(call, unwatch))
-			{
-				dlist_delete(&unwatch->link);
-				pfree(unwatch);
-			}
-		}
 		dlist_push_tail(&watching, &call->watching);
-	}
 	if (asked.urgent)
 	{
 		count_under_way(call, 1);

@@ -364,6 +364,25 @@ on_path 'a watch that is wanted again is not removed' => sub ($path) {
 	$s{waiter0}->query("SELECT zk_unlock('$paths[0]')");
 };
 
+on_path 'a watch that is wanted again, but by a read that is not answered, is removed in the end' => sub ($path) {
+	my $predecessor = $zk->foreigner($path);
+	queue($a, 'waiter', $path);
+	$zk->wait_watched($predecessor);
+	my $removal = $proxy->refuse(op => 'removeWatches', code => -127, path => "^$path/", times => 0);
+	is($s{waiter}->cancelled, '57014', 'a wait is cancelled');
+	$proxy->fired($removal);
+	my $read = $proxy->hold_request(op => 'getData', path => "^\Q$predecessor\E\$");
+	$s{waiter}->query_start("SELECT zk_lock('$path')");
+	$proxy->fired($read);
+	is($s{waiter}->cancelled, '57014', 'so is another');
+	$proxy->clear;
+	$proxy->drop;
+	$proxy->heal;
+	wait_until { $zk->watch_count == 0 && $zk->children($path) == 1 }
+	  sub { 'no watch to be left: ' . $zk->four_letter('wchp') };
+	$shell->delete($predecessor);
+};
+
 on_path 'a watch that is given up without a connection is removed in the end' => sub ($path) {
 	my $predecessor = $zk->foreigner($path);
 	queue($a, 'waiter', $path);
