@@ -218,7 +218,7 @@ bench:
 	@tools/install-deps build demo test bench
 	@$(MAKE) --no-print-directory stage
 	@mkdir -p $(BENCH) && rm -f $(BENCH)/rounds.json
-	@status=0; TMPDIR="$${TMPDIR:-/tmp}" ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) \
+	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) \
 		BENCH_COMMIT=$$(git describe --always --dirty 2>/dev/null) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) BENCH_BASE=$(BASE) \
 		BENCH_ROUNDS=$(or $(ROUNDS),$(if $(QUICK),3,7)) \
 		BENCH_WARM_UP=$(if $(QUICK),2,10) \
