@@ -45,11 +45,11 @@ typedef struct Hold
 	char path[FLEXIBLE_ARRAY_MEMBER]; /* of the lock, semaphore or element, UTF-8 */
 } Hold;
 
-extern Hold *hold_next(const Hold *hold);
-extern Hold *hold_of_lock(const char *path, LockMode mode);
-extern bool	 hold_stands(const Hold *hold, EntryStatus *status);
-extern bool	 hold_is_lost(const Hold *hold);
-extern void	 hold_report_lost(const Hold *hold) pg_attribute_noreturn();
+extern Hold			   *hold_next(const Hold *hold);
+extern Hold			   *hold_of_lock(const char *path, LockMode mode);
+extern bool				hold_stands(const Hold *hold, EntryStatus *status);
+extern bool				hold_is_lost(const Hold *hold);
+pg_noreturn extern void hold_report_lost(const Hold *hold);
 
 /* A call that acquires something; see also transaction.c */
 extern Hold *hold_ask(EntryRequest *request, const char *path);

@@ -176,7 +176,7 @@ sub installed_bindir
 	system_or_bail('cp', '-RsT', $_, "$root$_") foreach $libdir, $sharedir;
 	if ($ENV{ZKLOCK_STAGE})
 	{
-		unlink glob "$root$libdir/zklock* $root$libdir/bitcode/zklock* $root$sharedir/extension/zklock*";
+		unlink glob "$root$libdir/zklock* $root$libdir/bitcode/zklock* $root$sharedir/extension/zklock* $root$sharedir/man/man1/zklock*";
 		system_or_bail('cp', '-R', "$ENV{ZKLOCK_STAGE}$_/.", "$root$_") foreach $libdir, $sharedir;
 	}
 	return "$root$bindir";
