@@ -272,7 +272,7 @@ coverage:
 
 lint:
 	@tools/install-deps build lint
-	@$(MAKE) --no-print-directory format-check whitespace-check warnings storeys names-check steps-check fault-check clock-check cppcheck
+	@$(MAKE) --no-print-directory format-check whitespace-check warnings storeys names-check steps-check fault-check clock-check release-check cppcheck
 
 # Each version of clang-format formats a little differently: the one of Debian 12 counts.
 format-check:
@@ -319,6 +319,11 @@ fault-check:
 clock-check:
 	@echo "checking that no Max() looks at the clock"
 	@! grep -nE '\bMax\([^;]*(zklock_now|zklock_ms_|GetCurrentTimestamp)' -r src --include='*.[ch]'
+
+# PostgreSQL 18 has another name for that attribute.
+release-check:
+	@echo "checking that PostgreSQL's releases differ in src/compat.h alone"
+	@! grep -nE 'PG_VERSION_NUM|pg_attribute_noreturn' -r src --include='*.[ch]' | grep -v '^src/compat\.h:'
 
 mass:
 	@tools/install-deps build
@@ -385,5 +390,5 @@ format:
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage tls-client test unit-test model-quick model simulate nemesis mutants bench test-assert \
-	test-asan coverage lint format-check whitespace-check warnings storeys names-check steps-check fault-check clock-check cppcheck mass count-mass way matrix dist dist-test \
+	test-asan coverage lint format-check whitespace-check warnings storeys names-check steps-check fault-check clock-check release-check cppcheck mass count-mass way matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format install-manual uninstall-manual
