@@ -9,7 +9,8 @@ use Zklock::Cast qw(:DEFAULT lost);
 
 my ($zk, $proxy, $main, $publisher) = cast('main publisher',
 	proxied   => 'main',
-	publisher => { preload => 0, extension => 0, allows_streaming => 'logical' },
+	# Many ask at once.
+	publisher => { preload => 0, extension => 0, allows_streaming => 'logical', conf => [ 'max_wal_senders = 30' ] },
 	main      => { timeout => '12s', conf => [ 'autovacuum = off', 'log_lock_waits = on', "deadlock_timeout = '100ms'", 'max_logical_replication_workers = 10' ] });
 my $version   = int($main->value('SHOW server_version_num') / 10000);
 my $directory = PostgreSQL::Test::Utils::tempdir;
